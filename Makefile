@@ -4,7 +4,8 @@ BIN := .venv/bin
 PYTEST := pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools demo test slow engines lint check plugin clean
+COMMIT ?= HEAD
+.PHONY: help install tools demo test slow engines lint check plugin wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -29,16 +30,20 @@ engines: install ## build an environment per supported version of vLLM (4 GB) an
 	@deploy/engines.sh
 	@$(BIN)/python -m benchmarks.vllm_versions
 
-lint: install ## ruff, mypy --strict, the import contracts
+lint: install ## ruff, mypy --strict, the import contracts, the locks that new migrations take
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy -p app -p workers
 	$(BIN)/lint-imports
+	$(BIN)/python deploy/lint_migrations.py
 
 check: lint test ## what CI runs
 
 plugin: install ## build the wheel of the plug-in for vLLM into dist/
 	@deploy/build-plugin.sh dist
+
+wheels: install ## build both wheels of a commit into dist/ (COMMIT=v0.1.0; by default the newest)
+	@deploy/build-wheels.sh dist $(COMMIT)
 
 clean: ## remove .venv and caches (the data directory with models stays)
 	rm -rf .venv .tools build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

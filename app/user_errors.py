@@ -39,6 +39,7 @@ _USER_ERRORS = (
         "`slackwater doctor` checks everything that an engine needs.",
     ),
     ("app.optional_packages.NotInstalled", "{}", ""),  # the error has its own remedy
+    ("app.db.migrate.MigrationBlocked", "{}", ""),  # it has its own remedy
     ("psycopg.errors.UndefinedTable", "The database has no schema yet.", "Run `slackwater migrate`."),
     (
         "psycopg.OperationalError",

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 from fastapi import Depends, FastAPI
 
+from app import __version__
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
 from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator
@@ -56,7 +57,6 @@ from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
 from app.policy.in_force import PolicyInForce
 from app.settings import Settings
-from app.version import version
 from app.webhooks.egress import Egress
 
 _log = structlog.get_logger("api")
@@ -131,7 +131,7 @@ def create_app(settings: Settings, *, store_checked: bool = True) -> FastAPI:
 
     app = FastAPI(
         title="Slackwater",
-        version=version(),
+        version=__version__,
         lifespan=lambda app: running(app, settings, store_checked=store_checked),
         redirect_slashes=False,
         docs_url=None,
