@@ -11,7 +11,9 @@ from app.errors import NotFound
 router = APIRouter()
 Seconds = Annotated[
     float | None,
-    Query(ge=0, le=86_400, description="how long an engine takes from its order to its first answer; default: as measured"),
+    Query(
+        ge=0, le=86_400, description="how long an engine takes from its order to its first answer; default: as measured"
+    ),
 ]
 
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Work that is late, or due before an engine could start, is planned to end within this time. Autoscalers look every half a
-# minute and wait five minutes before they remove the last engine, so a shorter time would only ask for engines that come too late.
+# Work that is late, or due before an engine could start, is planned to end within this time. An autoscaler looks every half a
+# minute, and an engine takes minutes to start: for a shorter time it would ask for engines that come when the work is done.
 LATE_SECONDS = 300.0
 
 

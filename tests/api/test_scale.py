@@ -114,9 +114,7 @@ async def test_an_alias_is_the_model_and_an_unknown_one_is_refused_with_the_reme
     assert "SLACKWATER_MODELS_FILE" in refused.text
 
 
-async def test_many_questions_at_once_are_one_query(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_questions_at_once_are_one_query(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "FRESH_SECONDS", 60)
     reads, real = 0, scale.read
 

@@ -34,10 +34,16 @@ def example(name: str) -> dict[str, Any]:
 
 def render(values: Mapping[str, Any], release: str = RELEASE) -> "Manifests":
     """What `helm install` would send to the cluster. Raises HelmValuesError where the schema refuses the values."""
-    chart().validate_schema(dict(values))
-    texts = chart().render(dict(values), name=release, namespace=NAMESPACE, is_install=True)
-    found = [each for name, text in texts.items() if name.endswith(".yaml") for each in yaml.safe_load_all(text) if each]
-    return Manifests(found)
+    text = _text(json.dumps(values), release)
+    return Manifests([each for each in yaml.load_all(text, yaml.CSafeLoader) if each])
+
+
+@cache
+def _text(values: str, release: str) -> str:
+    given = json.loads(values)
+    chart().validate_schema(given)
+    texts = chart().render(given, name=release, namespace=NAMESPACE, is_install=True)
+    return "\n---\n".join(text for name, text in sorted(texts.items()) if name.endswith(".yaml"))
 
 
 def refusal(values: Mapping[str, Any]) -> str:
@@ -57,7 +63,9 @@ class Manifests:
 
     def of(self, kind: str) -> dict[str, Manifest]:
         """The objects of a kind by their names without the release's."""
-        return {each["metadata"]["name"].removeprefix(f"{RELEASE}-"): each for each in self.found if each["kind"] == kind}
+        return {
+            each["metadata"]["name"].removeprefix(f"{RELEASE}-"): each for each in self.found if each["kind"] == kind
+        }
 
     def pods(self) -> Iterator[tuple[str, Manifest]]:
         """Every template of a pod, with the name of what creates it."""

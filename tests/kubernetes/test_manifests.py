@@ -86,7 +86,13 @@ def test_with_database_roles_each_part_has_its_own_and_the_migration_is_the_owne
 
 
 def test_the_migration_runs_before_everything_and_needs_nothing_that_comes_after_it() -> None:
-    manifests = render({**example("kind"), "models": "x = 1", "secrets": {"values": {"database-url": "postgresql://x", "secret-key": "k" * 32}}})
+    manifests = render(
+        {
+            **example("kind"),
+            "models": "x = 1",
+            "secrets": {"values": {"database-url": "postgresql://x", "secret-key": "k" * 32}},
+        }
+    )
     job, secret = manifests.of("Job")["migrate-1"], manifests.of("Secret")["secrets"]
     hooks = [each["metadata"]["annotations"] for each in (secret, job)]
     assert all(hook["helm.sh/hook"] == "pre-install,pre-upgrade" for hook in hooks)
@@ -114,7 +120,9 @@ def test_an_engine_outlives_the_drain_of_its_worker_and_the_pod_outlives_both(*,
     assert grace <= 15 if spot else pause >= drain + 15, "a kubelet that shuts its node down leaves pods 15 seconds"
 
 
-def test_the_worker_beside_an_engine_is_an_ordinary_container_that_does_not_decide_whether_the_engine_is_ready() -> None:
+def test_the_worker_beside_an_engine_is_an_ordinary_container_that_does_not_decide_whether_the_engine_is_ready() -> (
+    None
+):
     spec = engine().pod("llama")["spec"]
     assert [each["name"] for each in spec["containers"]] == ["engine", "gpu-worker"]
     assert [each["name"] for each in spec["initContainers"]] == ["plugin"]
@@ -211,8 +219,10 @@ def test_prometheus_finds_every_part_under_the_job_that_the_alerts_know() -> Non
         for each in manifests.of("Service").values()
         if monitor["spec"]["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
     ]
-    scraped = [pod for pod in selected(manifests, parts["spec"]["selector"]["matchLabels"])]
-    jobs = {pod["metadata"]["labels"]["slackwater/job"] for pod in scraped if "slackwater/job" in pod["metadata"]["labels"]}
+    scraped = list(selected(manifests, parts["spec"]["selector"]["matchLabels"]))
+    jobs = {
+        pod["metadata"]["labels"]["slackwater/job"] for pod in scraped if "slackwater/job" in pod["metadata"]["labels"]
+    }
     assert jobs | {service["metadata"]["labels"]["slackwater/job"]} == {each["job_name"] for each in expected}
     assert monitor["spec"]["endpoints"][0]["authorization"]["credentials"]["key"] == "metrics-token"
     assert "authorization" not in parts["spec"]["podMetricsEndpoints"][0], "the API's token is not shown to other parts"
@@ -240,7 +250,9 @@ def test_a_pool_is_scaled_by_the_demand_for_its_model_and_keeps_its_engines_whil
     assert trigger["metadata"]["url"] == (
         f"http://slackwater-api.{NAMESPACE}.svc:8700/scale/meta-llama/Llama-3.1-8B-Instruct?start_seconds=300"
     )
-    assert trigger["authenticationRef"]["name"] in {f"slackwater-{name}" for name in manifests.of("TriggerAuthentication")}
+    assert trigger["authenticationRef"]["name"] in {
+        f"slackwater-{name}" for name in manifests.of("TriggerAuthentication")
+    }
 
 
 def test_a_deployment_of_another_chart_can_be_scaled_by_the_demand() -> None:
@@ -260,6 +272,9 @@ def test_found_engines_have_a_headless_service_with_the_selector_and_all_ports_o
 
 
 def test_names_of_a_release_with_another_name_do_not_meet_those_of_the_first() -> None:
-    first, second = ({(each["kind"], each["metadata"]["name"]) for each in render(example("vllm"), name).found} for name in ("slackwater", "other"))
+    first, second = (
+        {(each["kind"], each["metadata"]["name"]) for each in render(example("vllm"), name).found}
+        for name in ("slackwater", "other")
+    )
     assert not first & second
     assert all(len(name) <= 63 for _, name in second)
