@@ -1,4 +1,4 @@
-"""Claims about the cluster on a laptop: what its script makes is what the chart's values for it need. The script itself needs Docker."""
+"""Claims about the cluster on a laptop: its script makes what the chart's values for it need. The script itself needs Docker."""
 
 import re
 import subprocess

@@ -180,7 +180,7 @@ def selected(manifests: Manifests, labels: dict[str, str]) -> list[Manifest]:
 def ports_of(each: Manifest) -> set[str]:
     if each["kind"] == "Service":
         return {port["targetPort"] for port in each["spec"]["ports"]}
-    return {port["port"] for rule in each["spec"]["ingress"] for port in rule["ports"]}
+    return {port["port"] for rule in each["spec"]["ingress"] for port in rule.get("ports", ())}
 
 
 def test_services_selectors_and_budgets_find_pods_of_their_own_part_only() -> None:
@@ -198,7 +198,8 @@ def test_batch_only_pools_have_no_budget_of_disruptions_and_everything_that_call
 
 
 def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_values_say_so() -> None:
-    policies = render(example("vllm")).of("NetworkPolicy")
+    pools = [pool for pool in example("vllm")["engines"] if "group" not in pool]
+    policies = render({**example("vllm"), "engines": pools}).of("NetworkPolicy")
     assert set(policies) == {"api", "console", "engine", "notifier", "steward", "worker"}
     [served, announced, scraped] = policies["engine"]["spec"]["ingress"]
     parts = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in served["from"]]
@@ -207,6 +208,14 @@ def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_v
     caller = {"namespaceSelector": {"matchLabels": {"team": "chat"}}}
     opened = render({**example("vllm"), "networkPolicy": {"engineFrom": [caller]}}).of("NetworkPolicy")
     assert caller in opened["engine"]["spec"]["ingress"][0]["from"]
+
+
+def test_the_pods_of_an_engine_over_several_nodes_reach_its_leader_at_any_port() -> None:
+    manifests = render(example("vllm"))
+    *_, rule = manifests.of("NetworkPolicy")["engine"]["spec"]["ingress"]
+    assert rule.keys() == {"from"}
+    [peer] = rule["from"]
+    assert selected(manifests, peer["podSelector"]["matchLabels"]) == [manifests.pod("large/workerTemplate")]
 
 
 def test_prometheus_finds_every_part_under_the_job_that_the_alerts_know() -> None:
