@@ -10,9 +10,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from app.db.pool import Connection, Database
 from app.errors import KeysUnavailable
+from app.queue.types import Item
 from app.sealing import batch_keys, sealed_form
 from app.sealing.batch_keys import NewKey
-from app.sealing.keyring import Keyring
+from app.sealing.keyring import Keyring, WrappedKey
 from app.sealing.sealed_form import Unreadable, is_sealed
 
 _PLACE = struct.Struct("!qihc")  # batch, seq, run, column
@@ -74,6 +75,18 @@ async def new_seal(database: Database, keyring: Keyring, tenant_id: int, batch_i
     """The seal of a new batch, and its key, which its submit stores. Raises KeysUnavailable."""
     key = await batch_keys.make(database, keyring, tenant_id, batch_keys.context(batch_id))
     return BatchSeal(batch_id, key.cipher), key
+
+
+async def opened(keyring: Keyring, batch_id: int, items: list[Item]) -> tuple[list[Item], BatchSeal | None]:
+    """Loaded items with their bodies opened, but for those in the object store, and the seal of their batch if it has one.
+
+    Raises KeysUnavailable.
+    """
+    if not items or items[0].kek is None or items[0].wrapped_key is None:
+        return items, None
+    wrapped = WrappedKey(items[0].kek, items[0].wrapped_key)
+    seal = BatchSeal(batch_id, await keyring.open(wrapped, batch_keys.context(batch_id)))
+    return [i if i.stored else i._replace(body=seal.open_payload(i.seq, i.body)) for i in items], seal
 
 
 class StoredBodies:
