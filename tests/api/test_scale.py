@@ -109,6 +109,8 @@ async def test_a_paused_batch_asks_for_no_engine(client: httpx.AsyncClient, data
 
 
 async def test_an_alias_is_the_model_and_an_unknown_one_is_refused_with_the_remedy(client: httpx.AsyncClient) -> None:
+    alias = await client.get("/scale/HuggingFaceTB/SmolLM2-135M-Instruct")
+    assert alias.json()["model"] == MODEL
     refused = await client.get("/scale/no/such-model")
     assert refused.status_code == 404
     assert "SLACKWATER_MODELS_FILE" in refused.text
