@@ -113,6 +113,7 @@ SUMMARIES: Mapping[str, str] = {
     "get /ready": "Check that the process can take submits",
     "get /version": "Get the version",
     "get /metrics": "Read metrics",
+    "get /scale/{model}": "Get how many engines of a model are needed",
 }
 
 EXAMPLES: Mapping[str, Any] = {
