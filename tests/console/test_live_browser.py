@@ -1,4 +1,4 @@
-"""Claims about pages that live, in a real browser: rows change in place, keys are explained, a file is checked while it arrives."""
+"""Claims about pages that live, in a real browser: rows change in place, keys are explained, files are checked early."""
 
 import json
 from pathlib import Path
