@@ -1,6 +1,7 @@
 """The queue of Now: what waits by model, how urgent it is, and the forecast of when it will be done. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ def view(queue: Sequence[ModelQueue], now: datetime) -> dict[str, Any]:
         "queue_more": max(0, len(queue) - _MOST_MODELS),
         "queue_words": _words(queue),
         "forecast": forecast(queue, now) if end else None,
-        "forecast_ticks": plots.ticks(now, _last(queue, now), ends="") if end else [],
+        "forecast_ticks": _ticks(queue, now) if end else [],
         "forecast_head": ["At", "Tokens left"],
         "forecast_table": _table(queue, now) if end else [],
     }
@@ -52,7 +53,6 @@ def _row(each: ModelQueue, now: datetime) -> dict[str, Any]:
         "tokens": text.compact(each.tokens),
         "hour": text.compact(hour) if hour else "–",
         "day": text.compact(day) if day else "–",
-        "soon": bool(hour),
         "pace": text.compact(each.pace) if each.pace and each.engines else "–",
         "done": _done(each, now),
         "late": each.able > 0 and each.seconds is None,
@@ -85,6 +85,11 @@ def _last(queue: Sequence[ModelQueue], now: datetime) -> datetime:
     """The end of the axis: the latest end within the usual error."""
     latest = max(each.seconds * (1 + _spread(each)) for each in queue if each.seconds and each.able > 0)
     return now + timedelta(seconds=max(60.0, latest * _MARGIN))
+
+
+def _ticks(queue: Sequence[ModelQueue], now: datetime) -> list[plots.Tick]:
+    first, *rest = plots.ticks(now, _last(queue, now), ends="")
+    return [replace(first, text="now"), *rest]
 
 
 def forecast(queue: Sequence[ModelQueue], now: datetime) -> Plot:
