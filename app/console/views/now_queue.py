@@ -119,17 +119,15 @@ def forecast(queue: Sequence[ModelQueue], now: datetime) -> Plot:
         zooms=False,
     )
     grid = [tick.x for tick in plots.ticks(now, last, ends="")[1:-1]]
-    return Plot(label, shapes, grid, words=_marks(queue, now, end / whole), reading=reading)
+    return Plot(label, shapes, grid, words=_marks(queue, now), reading=reading)
 
 
-def _marks(queue: Sequence[ModelQueue], now: datetime, x: float) -> list[Word]:
+def _marks(queue: Sequence[ModelQueue], now: datetime) -> list[Word]:
     left, right = _range(queue, now)
-    at = min(98.0, 100 * x)
-    anchor = "end" if at > 60 else ""
     return [
         Word(0, 100 - 100 / _HEAD, f"{text.compact(_left(queue, 0))} can run now", 0, -6, "", "k"),
-        Word(at, 100, f"done at {_when(queue, now).removeprefix('at ')}", 0, -26, anchor, "k"),
-        Word(at, 100, f"{left} to {right}", 0, -11, anchor),
+        Word(100, 30, f"done {_when(queue, now)}", 0, 0, "end", "k"),
+        Word(100, 30, f"{left} to {right}", 0, 15, "end"),
     ]
 
 
