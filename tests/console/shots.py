@@ -1,5 +1,5 @@
 """`python -m tests.console.shots FOLDER`: pictures of every page, light, dark and 390 pixels wide, to be looked at.
-`python -m tests.console.shots docs --readme`: the two of README, after a quarter of an hour of traffic.
+`python -m tests.console.shots docs --readme`: the two of README, after ten minutes of traffic.
 
 The installation is a real one with an engine that is a fake; everything on the pictures was measured while they were made.
 """
@@ -7,6 +7,7 @@ The installation is a real one with an engine that is a fake; everything on the 
 import argparse
 import math
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import httpx
 
 from app import processes
 from app.access.roles import Role
+from app.console.views import time_range
 from tests.console import browser
 from tests.console.browser import Reader
 from tests.console.walk import PAGES, call, submit, work
@@ -30,7 +32,7 @@ _WAVE_SECONDS = 30
 _SETTLE_MS = 1500
 
 README = {"now": "console-now.png", "batch": "console-batch.png"}
-_README_SECONDS = {"batch": 150, "now": 900}  # of traffic before each is taken
+_README_SECONDS = {"batch": 150, "now": 600}  # of traffic before each is taken
 _README_WAVE_SECONDS = 160
 _README_LOOK: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}, "color_scheme": "light"}
 
@@ -70,6 +72,7 @@ def _of_readme(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path) -
     """The pictures of README, each once there was enough traffic."""
     submit(stack, "nightly-eval", [f"question {n} slowly" for n in range(24_000)])
     pages = {page: (role, address) for page, role, address in PAGES}
+    began = datetime.now(UTC)
     before = 0
     for page, seconds in sorted(_README_SECONDS.items(), key=lambda each: each[1]):
         _callers(stack, before, seconds, _README_WAVE_SECONDS)
@@ -77,7 +80,7 @@ def _of_readme(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path) -
         role, address = pages[page]
         reader = Reader(chromium, stack, **_README_LOOK)
         reader.sign_in(role, "acme", "m.ruiz")
-        reader.open(address(ids))
+        reader.open(address(ids) if page != "now" else _since(began))
         reader.page.wait_for_timeout(_SETTLE_MS)
         reader.page.screenshot(path=folder / README[page], full_page=page == "now")
         reader.context.close()
@@ -94,6 +97,11 @@ def _take(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path, name: 
         readers[role].page.wait_for_timeout(_SETTLE_MS)
         readers[role].page.screenshot(path=folder / f"{page}-{name}.png", full_page=True)
         print(folder / f"{page}-{name}.png")
+
+
+def _since(began: datetime) -> str:
+    """The page Now with all of the time since then, and no more."""
+    return f"/console/now?from={time_range.iso(began)}&to={time_range.iso(datetime.now(UTC))}"
 
 
 if __name__ == "__main__":
