@@ -38,7 +38,7 @@ PAGES: tuple[tuple[str, Role, Callable[[Addresses], str]], ...] = (
     ("playground", Role.ADMIN, lambda ids: "/console/playground"),
     ("keys", Role.OPERATOR, lambda ids: "/console/keys"),
     ("find", Role.OPERATOR, lambda ids: "/console/find?q=c"),
-    ("find-hits", Role.OPERATOR, lambda ids: "/console/find?q=engine-"),
+    ("find-hits", Role.OPERATOR, lambda ids: "/console/find?q=engine-0"),
 )
 
 

@@ -13,6 +13,7 @@ WIDTH, HEIGHT = 360.0, 100.0
 _STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
 _NEAR = 22.0  # per cent; nearer to the begin than this, now takes its place on a narrow page
 _EDGE = 7.0  # per cent; a tick nearer to the edge than this has no label, which would meet that of the edge
+_NARROW_EDGE = 20.0  # the same on a narrow page
 
 Point = tuple[float, float]  # across and up, each from 0 to 1
 
@@ -226,8 +227,9 @@ def ticks(
     moment = first
     while moment < end:
         x = round(100 * place(moment, start, end), 1)
-        if _EDGE < x < 100 - _EDGE and all(abs(x - mark) > _EDGE for mark in marks):
-            found.append(Tick(x, f"{moment:{form}}", minor=len(found) % 2 == 0))
+        room = min(x, 100 - x, *(abs(x - mark) for mark in marks))
+        if room > _EDGE:
+            found.append(Tick(x, f"{moment:{form}}", minor=len(found) % 2 == 0 or room < _NARROW_EDGE))
         moment += timedelta(seconds=step)
     found += [Tick(mark, "now") for mark in marks]
     return [*found, Tick(100, ends or f"{end.astimezone(UTC):{form}}", "end")]
