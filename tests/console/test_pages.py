@@ -436,6 +436,8 @@ async def _listen(site: Starlette, query: str, cookie: str):  # type: ignore[no-
             (b"host", b"127.0.0.1:8701"),
             (b"cookie", f"sw={cookie}".encode()),
             (b"accept", b"text/event-stream"),
+            (b"accept-encoding", b"gzip"),  # and yet an event leaves at once, as text
+            (b"sec-fetch-site", b"same-origin"),
         ],
         "server": ("127.0.0.1", 8701),
         "client": ("127.0.0.1", 1),
