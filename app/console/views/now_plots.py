@@ -111,7 +111,14 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
         if points:
             last = next(value for _, value in reversed(values) if value is not None)
             colour = "k" if kind == "l-sync" else ""
-            words.append(Word(100, round(100 - 100 * last / top, 1), f"{said} {last:.0f}" if last >= 10 else f"{said} {last:.1f}", colour=colour))
+            words.append(
+                Word(
+                    100,
+                    round(100 - 100 * last / top, 1),
+                    f"{said} {last:.0f}" if last >= 10 else f"{said} {last:.1f}",
+                    colour=colour,
+                )
+            )
     limits = []
     if objective:
         y = round(100 - 100 * objective / top, 1)
