@@ -102,6 +102,12 @@ class Settings(BaseSettings):
     oidc_audience: str = Field(
         "", description="audience of access tokens that operators may show to the admin API; empty: none are accepted"
     )
+    oidc_max_age_minutes: int = Field(
+        0,
+        ge=0,
+        description="how long ago somebody may have authenticated at the identity provider who begins a session of the console; "
+        "0: any time",
+    )
     oidc_rules: str = Field(
         "",
         description="who has which role, like `groups=platform -> operator; groups=acme -> admin:acme`; nobody else has one",

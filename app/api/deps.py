@@ -15,6 +15,7 @@ from app.audit import actor
 from app.audit.actor import Actor
 from app.audit.acts import Act
 from app.batches.installation_status import Installation
+from app.batches.scale import ScaleSignal
 from app.batches.why_chain import Polls
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Model
@@ -79,6 +80,11 @@ class Parts:
     def installation(self) -> Installation:
         """The state of the installation."""
         return Installation(self.database)
+
+    @cached_property
+    def scale(self) -> ScaleSignal:
+        """The demand for engines of each model."""
+        return ScaleSignal(self.database)
 
     def model(self, name: str) -> Model:
         """The model of this name or alias. Raises ModelUnknown."""

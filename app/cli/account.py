@@ -22,7 +22,6 @@ from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.user_errors import Failure, explained
-from app.webhooks.egress import parse_hosts
 
 app = typer.Typer(help="Create, list, show and delete accounts; set the limits of one account.", no_args_is_help=True)
 
@@ -241,6 +240,8 @@ def set_retention(settings: Settings, account: str, days: int | None, reason: st
 
 def set_webhook_hosts(settings: Settings, account: str, hosts: Sequence[str], reason: str | None = None) -> None:
     """Restrict an account's webhooks to these hosts. An empty list removes the restriction."""
+    from app.webhooks.egress import parse_hosts  # with its HTTP client, which no other command on accounts needs
+
     known = parse_hosts(",".join(hosts)) or None
     on_database_recorded(settings, lambda conn: tenants.set_webhook_hosts(conn, account, known), reason)
 

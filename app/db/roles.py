@@ -117,7 +117,7 @@ def _statements(conn: psycopg.Connection[TupleRow], role: str, grants: RoleGrant
     name = sql.Identifier(role)
     yield sql.SQL("revoke all on all tables in schema public from {}").format(name)
     yield sql.SQL("grant usage on schema public to {}").format(name)
-    yield sql.SQL("grant select on alembic_version to {}").format(name)
+    yield sql.SQL("grant select on alembic_version, schema_floor to {}").format(name)
     yield sql.SQL("grant usage on all sequences in schema public to {}").format(name)
     if grants.sees_sessions:
         yield sql.SQL("grant pg_read_all_stats to {}").format(name)

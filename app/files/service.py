@@ -185,26 +185,31 @@ async def save_size(database: Database, tenant_id: int, file: File, run: int, si
 
 
 async def delete(database: Database, store: Store, tenant: Tenant, file: File) -> None:
-    """Delete a file. Batches made from an upload continue. Deleting an output file keeps the batch's results."""
+    """Delete an uploaded file. Batches made from it continue."""
     async with database.transaction() as conn:
-        await _end(conn, tenant.tenant_id, file)
-        before = {"purpose": file.purpose, "bytes": file.bytes, "lines": file.lines}
-        record = Record(Act.FILE_DELETE, ids.format_id(file.file_id), tenant.account_id, before=before)
-        await log.record(conn, record)
-    if file.request_id is None:
-        await _remove(database, store, tenant.tenant_id, file.file_id)
+        await conn.execute(sql.END_UPLOAD, {"tenant_id": tenant.tenant_id, "file_id": file.file_id})
+        await _record_deletion(conn, tenant, file)
+    await _remove(database, store, tenant.tenant_id, file.file_id)
+
+
+async def hide_output(conn: Connection, tenant: Tenant, file: File) -> bool:
+    """Hide an output or error file. Returns whether its batch has another one that can be read."""
+    values = {"tenant_id": tenant.tenant_id, "file_id": file.file_id, "request_id": file.request_id}
+    await conn.execute(sql.HIDE_OUTPUT, values)
+    await _record_deletion(conn, tenant, file)
+    return await (await conn.execute(sql.OUTPUTS_LEFT.encode(), values)).fetchone() is not None
+
+
+async def _record_deletion(conn: Connection, tenant: Tenant, file: File) -> None:
+    before = {"purpose": file.purpose, "bytes": file.bytes, "lines": file.lines}
+    await log.record(conn, Record(Act.FILE_DELETE, ids.format_id(file.file_id), tenant.account_id, before=before))
 
 
 async def discard(database: Database, store: Store, tenant_id: int, file: File) -> None:
     """Delete an upload that its owner never saw."""
     async with database.durable() as conn:
-        await _end(conn, tenant_id, file)
+        await conn.execute(sql.END_UPLOAD, {"tenant_id": tenant_id, "file_id": file.file_id})
     await _remove(database, store, tenant_id, file.file_id)
-
-
-async def _end(conn: Connection, tenant_id: int, file: File) -> None:
-    values = {"tenant_id": tenant_id, "file_id": file.file_id}
-    await conn.execute(sql.END_UPLOAD if file.request_id is None else sql.DELETE_OUTPUT, values)
 
 
 async def _remove(database: Database, store: Store, tenant_id: int, file_id: UUID) -> None:

@@ -19,15 +19,15 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace import SpanContext as SdkContext
 
+from app import __version__
 from app.trace_context import SpanContext
 from app.tracing.span import Kind, Span
-from app.version import version
 
 MOST_WAITING = 8192
 _AT_ONCE = 512
 _CLOSE_SECONDS = 3.0
 _KINDS = {kind: SpanKind[kind.name] for kind in Kind}
-_SCOPE = InstrumentationScope("slackwater", version())
+_SCOPE = InstrumentationScope("slackwater", __version__)
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class Exporter:
         self._resource = Resource.create(
             {
                 "service.name": f"slackwater-{kind}",
-                "service.version": version(),
+                "service.version": __version__,
                 **({"service.instance.id": instance} if instance else {}),
             }
         )

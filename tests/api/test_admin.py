@@ -75,6 +75,7 @@ async def test_an_operator_makes_accounts_and_keys_which_then_work(operator: htt
         ({"models": ["none"]}, "models: no such model 'none'"),
         ({"networks": ["10.0.0.1/8"]}, "networks: 10.0.0.1/8"),
         ({"expires": "yesterday"}, "expires: 'yesterday'"),
+        ({"expires": "9999-12-31"}, "within 36500 days"),
         ({"pins": {"colour": "red"}}, "pins: colour is no label"),
         ({"scope": "all"}, "scope"),
     ],
