@@ -2,6 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := pytest
+# Processes that run tests. There may be two for each core, because tests wait for half of their time.
+PROCESSES ?= 4
+
+# Images often set it. The tests start hundreds of processes, each of which would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 COMMIT ?= HEAD
@@ -19,9 +24,9 @@ tools: ## get what tests use and pip has not, (promtool, Chromium); instant when
 demo: install ## run a batch of real prompts through the whole system on this machine
 	@$(BIN)/slackwater demo
 
-test: install ## run every test, including those on the real engine, in two processes, and print the time per folder
+test: install ## run every test, including those on the real engine, in four processes (PROCESSES=4), and print the time per folder
 	-@deploy/install-tools.sh
-	@$(BIN)/python -m $(PYTEST) -n 2 --no-loadscope-reorder
+	@$(BIN)/python -m $(PYTEST) -n $(PROCESSES) --no-loadscope-reorder
 
 slow: install ## run the tests that take minutes each: vLLM killed or crashed by a request, an encoder, answers in bfloat16, the size of the core
 	@$(BIN)/python -m pytest -m slow

@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 from app import __version__
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
-from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator
+from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator, scale
 from app.api.admin import router as admin_router
 from app.api.deps import Parts, caller
 from app.api.listeners import Listeners
@@ -165,6 +165,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(health.router)
     app.include_router(index_page.router)
     app.include_router(metrics.router)
+    app.include_router(scale.router)
     app.include_router(door_keys.router)
     app.include_router(operator.router)
     app.include_router(admin_router)

@@ -29,7 +29,7 @@ def migrate(settings: Settings, console: Console, *, roles: bool = False, contra
 
     asyncio.run(create_partitions())
     if roles or database_roles.are_used(url):
-        names = database_roles.apply(url)
+        names = database_roles.apply(url, settings.report_accounts)
         console.print(f"The roles {', '.join(names)} have their rights; set their passwords as docs/access.md shows.")
     if contract and schema.contract(url):
         console.print(f"Versions below revision {schema.own_revision()} can no longer use the database.")

@@ -35,7 +35,7 @@ LOAD = f"""
 select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items,
        b.kind, b.open_ended, extract(epoch from clock_timestamp() - b.opened_at)::float8, b.request_id::text,
        k.kek, k.wrapped
-from batch b left join batch_key k on k.batch_id = b.batch_id
+from batch b left join batch_key k on k.batch_id = b.batch_id and not k.only_vaults
 cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
   with ordinality x (seq, place)
 cross join lateral (select * from item_payload where batch_id = %(batch_id)s and seq = x.seq limit 1) p

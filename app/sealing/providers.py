@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-import aiohttp
 import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -159,6 +158,8 @@ class VaultTransit:
         await self._call("DELETE", f"keys/{kek}", None)
 
     async def _call(self, method: str, path: str, given: dict[str, Any] | None) -> dict[str, Any]:
+        import aiohttp
+
         url, timeout = f"{self._base}/{path}", aiohttp.ClientTimeout(total=_SECONDS)
         try:
             async with (

@@ -1,7 +1,7 @@
 """The floor of the schema: which code is too old for this database.
 
 Revision ID: 0040
-Revises: 0037
+Revises: 0039
 """
 
 from alembic import op
@@ -9,7 +9,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0040"
-down_revision = "0037"
+down_revision = "0039"
 branch_labels = None
 depends_on = None
 

@@ -189,7 +189,7 @@ class OpenChunks(dict[int, OpenChunk]):
 def _error(outcome: Reject | Retry) -> dict[str, Any]:
     """The error body of an item's result."""
     if isinstance(outcome, Retry):
-        return {"code": outcome.code, "message": outcome.reason}
+        return {"code": outcome.code, "message": outcome.message}
     error: dict[str, Any] = {"code": outcome.code, "message": outcome.message}
     details = {"param": outcome.param, "reason": outcome.reason}
     return error | (details if outcome.param or outcome.reason else {})

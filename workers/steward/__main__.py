@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import structlog
 
+import app.quick_start  # noqa: F401
 from app import processes, telemetry
 from app import settings as configuration
 from app.changes import service as changes
