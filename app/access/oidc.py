@@ -36,7 +36,13 @@ _MOST_BYTES = 1 << 20
 
 
 class OidcError(Exception):
-    """Somebody could not be signed in. The message may be shown to them, and contains no secret."""
+    """Somebody could not be signed in. The message may be shown to them, and contains no secret. `subject`: who, if the provider
+    knows them.
+    """
+
+    def __init__(self, message: str, subject: str | None = None) -> None:
+        super().__init__(message)
+        self.subject = subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ class Provider:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
+        if self.settings.oidc_max_age_minutes:
+            asked["max_age"] = str(self.settings.oidc_max_age_minutes * 60)
         place = str((await self._about())["authorization_endpoint"])
         sealed = crypto.seal(self.key, orjson.dumps(asdict(attempt)), _CONTEXT)
         return f"{place}{'&' if '?' in place else '?'}{urlencode(asked)}", base64.urlsafe_b64encode(sealed).decode()
@@ -115,6 +123,7 @@ class Provider:
             raise OidcError("The identity provider's answer belongs to another sign-in; begin again.")
         if claims.get("azp", self.settings.oidc_client_id) != self.settings.oidc_client_id:
             raise OidcError("The identity provider's answer is for another client.")
+        self._check_age(claims)
         return self._person(claims)
 
     async def bearer(self, token: str) -> Person:
@@ -122,6 +131,19 @@ class Provider:
         if not self.on or not self.settings.oidc_audience:
             raise OidcError("Tokens of an identity provider are not accepted here.")
         return self._person(await self._claims(token, self.settings.oidc_audience))
+
+    def _check_age(self, claims: Mapping[str, Any]) -> None:
+        """Raise OidcError for somebody who authenticated too long ago, or nobody says when (OpenID Connect Core, 3.1.3.7)."""
+        most = self.settings.oidc_max_age_minutes * 60
+        if not most:
+            return
+        at = claims.get("auth_time")
+        if isinstance(at, bool) or not isinstance(at, int | float):
+            raise OidcError("The identity provider does not say when you authenticated (auth_time). Ask the operator.")
+        if clock.now().timestamp() - at > most + _LEEWAY_SECONDS:
+            raise OidcError(
+                "You authenticated at the identity provider too long ago: sign in there again, then begin again."
+            )
 
     def _attempt(self, cookie: str) -> Attempt:
         try:
@@ -135,10 +157,11 @@ class Provider:
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         rule = oidc_rules.decide(oidc_rules.parse(self.settings.oidc_rules), claims)
-        if rule is None:
-            raise OidcError("You are known, but no rule gives you a role here. Ask the operator.")
         named = claims.get("preferred_username") or claims.get("email") or claims["sub"]
-        return Person(f"{named} ({claims['sub']})" if named != claims["sub"] else str(named), rule)
+        subject = f"{named} ({claims['sub']})" if named != claims["sub"] else str(named)
+        if rule is None:
+            raise OidcError("You are known, but no rule gives you a role here. Ask the operator.", subject)
+        return Person(subject, rule)
 
     async def _claims(self, token: str, audience: str) -> dict[str, Any]:
         """The claims of a token that the provider signed for this audience, and that is valid now. Raises OidcError."""

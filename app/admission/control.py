@@ -8,6 +8,7 @@ from app.admission import observation
 from app.admission.admission import Admission
 from app.admission.redaction import Redaction, redaction_of
 from app.admission.samples import RequestSamples
+from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
 from app.engines.catalogue import Catalogue
 from app.errors import PolicyDenied
@@ -118,10 +119,10 @@ class AdmissionControl:
         observation.count(decision)
         for rule in decision.rules:
             if decision.denial is None:
-                self.audit.add("policy.applied", rule, account)
+                self.audit.add(Act.POLICY_APPLIED, rule, account)
 
     def _refused(self, account: str, denial: Denial) -> None:
-        self.audit.add("policy.denied", denial.rule_id, account, denial.message)
+        self.audit.add(Act.POLICY_DENIED, denial.rule_id, account, denial.message)
 
     def _for(self, who: Requester) -> Policy:
         """The policy in force, narrowed to a requester."""

@@ -15,6 +15,7 @@ from psycopg_pool import PoolTimeout
 from app import clock
 from app.audit import actor, log
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.audit.record import DONE, Record
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
@@ -29,7 +30,7 @@ _log = structlog.get_logger("audit")
 class Kind:
     """What one row stands for, within a second."""
 
-    act: str
+    act: Act
     target: str
     account: str | None
     who: str
@@ -51,7 +52,7 @@ class GroupedLog:
         self._groups: dict[tuple[datetime, Kind], _Group] = {}
         self._lost = 0
 
-    def add(self, act: str, target: str, account: str | None, outcome: str = DONE) -> None:
+    def add(self, act: Act, target: str, account: str | None, outcome: str = DONE) -> None:
         """Note something that whoever acts now did, or was refused."""
         by = actor.current()
         key = clock.now().replace(microsecond=0), Kind(act, target, account, by.who, by.role, outcome)

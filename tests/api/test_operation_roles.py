@@ -23,7 +23,7 @@ def test_each_operation_that_takes_a_key_names_the_role_that_it_needs() -> None:
     keyed = {operation.name for operation in every_operation() if operation.security == "key"}
     assert keyed == set(permissions.LEAST_ROLES)
     assert {operation.path for operation in every_operation() if operation.security == "none"} == {
-        *("/health", "/ready", "/status", "/version", "/metrics")
+        *("/health", "/ready", "/status", "/version", "/metrics", "/scale/{model}")
     }
 
 

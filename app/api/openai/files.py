@@ -17,6 +17,7 @@ from app.api.multipart import Form
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.parameter_limits import LARGEST, Text, declared
 from app.api.response_headers import COMPLETE, add, attachment
+from app.batches import shredding
 from app.batches.openai import file_content, forecast, uploads
 from app.batches.openai.uploads import IncomingUpload
 from app.batches.restoring import restorer
@@ -143,10 +144,15 @@ async def estimate(file_id: str, request: Request, tenant: KeyHolder, parts: Par
 
 @router.delete("/files/{file_id}")
 async def delete(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Remove a file. Batches of it continue."""
+    """Remove a file. Batches of an uploaded file continue. With the last output or error file of a batch that has ended, the
+    contents of the batch are deleted.
+    """
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    await files.delete(parts.database, Store.of(parts.settings), tenant.tenant_id, file)
+    if file.request_id is None:
+        await files.delete(parts.database, Store.of(parts.settings), tenant, file)
+    else:
+        await shredding.delete_output(parts.database, parts.settings, tenant, file)
     return answer({"id": file_id, "object": "file", "deleted": True})
 
 

@@ -161,7 +161,7 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
     async with parts.database.durable() as conn:
         done = await upload_parts.complete(conn, tenant.tenant_id, upload.upload_id, file.file_id)
     if done is None:  # another call completed it first
-        await files.delete(parts.database, store, tenant.tenant_id, file)
+        await files.discard(parts.database, store, tenant.tenant_id, file)
         async with parts.database.relaxed() as conn:
             done = await upload_parts.get(conn, tenant.tenant_id, upload.upload_id)
         if done.state != UploadState.COMPLETED:

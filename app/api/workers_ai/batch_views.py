@@ -71,9 +71,17 @@ def pages(status: BatchStatus, parts: Parts, tenant: Tenant, after: int = 0) -> 
     if status.shredded_at is not None:
         raise shredding.gone(status.shredded_at)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
-    items, run = _needs_items(status, parts.catalogue), status.run
-    found = reads.results(parts.database, status.batch_id, run, store=store, keyring=keyring, after=after, items=items)
     restoring = restorer(parts.secret_key, tenant)
+    found = reads.results(
+        parts.database,
+        status.batch_id,
+        status.run,
+        store=store,
+        keyring=keyring,
+        after=after,
+        items=_needs_items(status, parts.catalogue),
+        vaults=restoring is not None,
+    )
     return found if restoring is None else restoring.pages(status.batch_id, found)
 
 

@@ -58,7 +58,10 @@ async def of(
         return model.price if model else None
 
     def blocks(skip: int) -> AsyncIterator[bytes]:
-        pages = reads.results(database, status.batch_id, status.run, store=store, keyring=keyring, page=_PAGE)
+        vaults = restoring is not None
+        pages = reads.results(
+            database, status.batch_id, status.run, store=store, keyring=keyring, page=_PAGE, vaults=vaults
+        )
         if restoring is not None:
             pages = restoring.pages(status.batch_id, pages)
         of_errors = bool(file.of_errors)
