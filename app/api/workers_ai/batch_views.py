@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from app.batches import refused_batches, shredding
 from app.batches.refused_batches import RefusedBatch
 from app.batches.restoring import restorer
 from app.batches.why_chain import explained
+from app.batches.withholding import withholder
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.queue import failures, reads
@@ -70,10 +72,13 @@ def pages(status: BatchStatus, parts: Parts, tenant: Tenant, after: int = 0) -> 
     if status.shredded_at is not None:
         raise shredding.gone(status.shredded_at)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
-    items, run = _needs_items(status, parts.catalogue), status.run
+    needed, run = _needs_items(status, parts.catalogue), status.run
+    withholding = withholder(status.policy, status.request_id, partial(parts.admission.withheld, tenant.account_id))
+    items = needed or (withholding is not None and withholding.needs_items)
     found = reads.results(parts.database, status.batch_id, run, store=store, keyring=keyring, after=after, items=items)
-    restoring = restorer(parts.secret_key, tenant)
-    return found if restoring is None else restoring.pages(status.batch_id, found)
+    if (restoring := restorer(parts.secret_key, tenant)) is not None:
+        found = restoring.pages(status.batch_id, found)
+    return found if withholding is None else withholding.pages(found, with_items=needed)
 
 
 def _needs_items(status: BatchStatus, models: Catalogue) -> bool:

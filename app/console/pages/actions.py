@@ -4,6 +4,7 @@ The row is written before the action, so that nothing is done without one; a ref
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -16,6 +17,7 @@ from app.audit import log as audit
 from app.audit.record import Record
 from app.batches import lifecycle
 from app.batches.openai import result_lines
+from app.batches.withholding import withholder
 from app.console.pages import batch
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import BatchRow
@@ -94,7 +96,11 @@ async def download(request: Request) -> Response:
     await write(parts, Record("batch.download", str(row.request_id), row.account))
     price = batch_state.price_of(row, parts.catalogue)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
-    pages = reads.results(parts.reader, row.batch_id, row.run, store=store, keyring=keyring)
+    withholding = withholder(row.policy, row.request_id, partial(parts.admission.withheld, row.account))
+    items = withholding is not None and withholding.needs_items
+    pages = reads.results(parts.reader, row.batch_id, row.run, store=store, keyring=keyring, items=items)
+    if withholding is not None:
+        pages = withholding.pages(pages, with_items=False)
     lines = result_lines.lines(
         row.request_id, row.state, pages, of_errors=False, price_of=lambda model: price, numbered=True
     )
