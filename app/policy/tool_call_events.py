@@ -52,6 +52,7 @@ class _Choice:
         self._judge = judge
         self._held: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
+        self._refused = False
 
     def feed(self, choice: dict[str, Any]) -> dict[str, Any] | None:
         """The choice as it may be sent; None: nothing of it."""
@@ -109,7 +110,9 @@ class _Choice:
         for old_form in (call["function"] for call in sent if call["index"] == _OLD_FORM):
             own["function_call"] = old_form
         own |= {"tool_calls": calls} if calls else {}
-        own |= {"refusal": " ".join(refusals)} if refusals else {}
+        if refusals:
+            own["refusal"] = " ".join(([""] if self._refused else []) + refusals)
+            self._refused = True
         found = {**choice, "delta": own}
         if ends and None in self._places.values():
             left = sum(place is not None for place in self._places.values())

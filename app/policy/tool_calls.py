@@ -135,7 +135,7 @@ def _choice(choice: Any, judge: CallJudge) -> Any:
     if not refusals:
         return choice
     own = {name: value for name, value in message.items() if name != "function_call" or old_form}
-    own |= {"tool_calls": kept, "refusal": " ".join(refusals)}
+    own |= {"tool_calls": kept, "refusal": " ".join(filter(None, [message.get("refusal"), *refusals]))}
     rest = {name: value for name, value in choice.items() if name != "token_ids"}
     reason = end_of(choice.get("finish_reason"), left=len(kept) + bool(old_form))
     return {**rest, "message": own, "finish_reason": reason, "logprobs": None}
