@@ -5,12 +5,14 @@ The order: labels (`begin`), scope of the key and policy (`admit`), then for que
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
 from app.admission.answer_limit import limited
 from app.admission.redaction import Redaction
+from app.engines import media_urls
 from app.engines.catalogue import Catalogue, Model
 from app.errors import ModelDenied, PolicyDenied
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
@@ -260,4 +262,5 @@ NO_ADMISSION = Admission()
 def _asked(model: Model, item: Item, endpoint: str, est_tokens: int) -> Asked:
     user = item.get("safety_identifier") or item.get("user")
     end_user = user if isinstance(user, str) else None
-    return Asked(model.name, endpoint, est_tokens, end_user, tool_calls.offered(item), lambda: orjson.dumps(item))
+    tools, media = tool_calls.offered(item), partial(media_urls.hosts_in, item)
+    return Asked(model.name, endpoint, est_tokens, end_user, tools, lambda: orjson.dumps(item), media)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app import clock
+from app import clock, host_lists
 from app.admission import quotas
 from app.batches import accounts, key_rotation
 from app.batches.accounts import Account
@@ -22,7 +22,6 @@ from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.user_errors import Failure, explained
-from app.webhooks.egress import parse_hosts
 
 app = typer.Typer(help="Create, list, show and delete accounts; set the limits of one account.", no_args_is_help=True)
 
@@ -241,7 +240,7 @@ def set_retention(settings: Settings, account: str, days: int | None, reason: st
 
 def set_webhook_hosts(settings: Settings, account: str, hosts: Sequence[str], reason: str | None = None) -> None:
     """Restrict an account's webhooks to these hosts. An empty list removes the restriction."""
-    known = parse_hosts(",".join(hosts)) or None
+    known = host_lists.parse(",".join(hosts)) or None
     on_database_recorded(settings, None, lambda conn: tenants.set_webhook_hosts(conn, account, known), reason)
 
 

@@ -4,16 +4,17 @@ Rules are tried in order. The first rule to set an action wins it; a denial ends
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app import host_lists
 from app.policy.denials import Denial, denial
 from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule, Sensitive
 from app.policy.tool_terms import NO_TERMS, ToolList, ToolTerms
 
 _ACTIONS = ("route", "fallback", "max_tokens", "window", "priority", "sensitive")
-_NAMES = ("models", "tools")
+_NAMES = ("models", "tools", "media_hosts")
 
 Used = Callable[[], float]  # per cent of the fullest budget that the request falls under
 
@@ -33,7 +34,9 @@ class Requester:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one request asks for. `tools`: the names of the tools that it offers. `seed`: what its share is drawn by."""
+    """What one request asks for. `tools`: the names of the tools that it offers. `seed`: what its share is drawn by. `media`: the
+    hosts from which its engine is to fetch media.
+    """
 
     model: str
     endpoint: str
@@ -41,6 +44,7 @@ class Asked:
     end_user: str | None = None
     tools: frozenset[str] = frozenset()
     seed: Callable[[], bytes] = bytes
+    media: Callable[[], frozenset[str]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ def decide(rules: Sequence[Rule], asked: Asked, used: Used = lambda: 0.0) -> Dec
             break
     found = {name: value for name, value in taken.items() if name in ("denial", *_ACTIONS)}
     tools = _tool_terms(taken)
-    found.setdefault("denial", tools.of_request(asked.tools))
+    found.setdefault("denial", tools.of_request(asked.tools) or _of_media(asked, taken.get("allow media_hosts")))
     allowed, denied = taken.get("allow models"), taken.get("deny models")
     return Decision(tuple(named), **found, allowed=allowed, denied=denied, observed=tuple(observed), tools=tools)
 
@@ -159,6 +163,14 @@ def _tool_terms(taken: dict[str, Any]) -> ToolTerms:
     return NO_TERMS if allowed is None and denied is None else ToolTerms(_listed(allowed), _listed(denied))
 
 
+def _of_media(asked: Asked, found: tuple[Rule, Collection[str]] | None) -> Denial | None:
+    if found is None:
+        return None
+    rule, hosts = found
+    others = sorted(host for host in asked.media() if not host_lists.lists(hosts, host))
+    return denial(rule, f"does not allow media of {others[0]}") if others else None
+
+
 def _listed(found: tuple[Rule, frozenset[str]] | None) -> ToolList | None:
     return None if found is None else ToolList(found[0].rule_id, found[0].contact, found[1])
 
@@ -190,7 +202,7 @@ def webhook_refusal(rules: Sequence[Rule], account: str, host: str) -> Denial | 
         hosts = rule.allow.webhook_hosts
         if hosts is None or rule.observe or account not in rule.when.texts.get("account", (account,)):
             continue
-        if any(host == allowed or (allowed.startswith(".") and host.endswith(allowed)) for allowed in hosts):
+        if host_lists.lists(hosts, host):
             return None
         return denial(rule, f"does not allow webhooks to {host}")
     return None
