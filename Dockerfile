@@ -5,11 +5,16 @@ FROM python:3.11-slim AS build
 ARG EXTRA=none
 WORKDIR /opt/slackwater
 COPY pyproject.toml constraints.txt README.md LICENSE ./
-COPY deploy/install.sh deploy/
+COPY deploy/install.sh deploy/build-plugin.sh deploy/
 COPY app app
 COPY workers workers
 COPY migrations migrations
 RUN ENGINE=${EXTRA} EXTRAS=otel,parquet,redis,s3 deploy/install.sh
+# What an initContainer puts on the PYTHONPATH of an engine in another image (docs/kubernetes.md).
+RUN pip install --quiet "setuptools>=77" \
+    && PYTHON=python deploy/build-plugin.sh wheels \
+    && pip install --quiet --no-deps --target plugin wheels/*.whl \
+    && rm -r wheels
 
 FROM python:3.11-slim
 # vLLM for CPU loads libnuma1. On CUDA, triton calls the compiler.

@@ -2,9 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := pytest
+# Processes that run tests. There may be two for each core, because tests wait for half of their time.
+PROCESSES ?= 4
+
+# Images often set it. The tests start hundreds of processes, each of which would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install tools demo test slow engines lint check plugin clean
+COMMIT ?= HEAD
+.PHONY: help install tools demo test slow engines lint check plugin wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -18,9 +24,9 @@ tools: ## get what tests use and pip has not, (promtool, Chromium); instant when
 demo: install ## run a batch of real prompts through the whole system on this machine
 	@$(BIN)/slackwater demo
 
-test: install ## run every test, including those on the real engine, in two processes, and print the time per folder
+test: install ## run every test, including those on the real engine, in four processes (PROCESSES=4), and print the time per folder
 	-@deploy/install-tools.sh
-	@$(BIN)/python -m $(PYTEST) -n 2 --no-loadscope-reorder
+	@$(BIN)/python -m $(PYTEST) -n $(PROCESSES) --no-loadscope-reorder
 
 slow: install ## run the tests that take minutes each: vLLM killed or crashed by a request, an encoder, answers in bfloat16, the size of the core
 	@$(BIN)/python -m pytest -m slow
@@ -29,16 +35,20 @@ engines: install ## build an environment per supported version of vLLM (4 GB) an
 	@deploy/engines.sh
 	@$(BIN)/python -m benchmarks.vllm_versions
 
-lint: install ## ruff, mypy --strict, the import contracts
+lint: install ## ruff, mypy --strict, the import contracts, the locks that new migrations take
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy -p app -p workers
 	$(BIN)/lint-imports
+	$(BIN)/python deploy/lint_migrations.py
 
 check: lint test ## what CI runs
 
 plugin: install ## build the wheel of the plug-in for vLLM into dist/
 	@deploy/build-plugin.sh dist
+
+wheels: install ## build both wheels of a commit into dist/ (COMMIT=v0.1.0; by default the newest)
+	@deploy/build-wheels.sh dist $(COMMIT)
 
 clean: ## remove .venv and caches (the data directory with models stays)
 	rm -rf .venv .tools build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -6,7 +6,6 @@ While the master key is being changed, another one is accepted: what was sealed,
 whatever is new is made with the one in use. docs/access.md describes the steps.
 """
 
-import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from app import key_files
 from app.settings import Settings
 
 _VERSION = b"\x01"  # first byte of a sealed value; a new cipher or key gets a new one
@@ -89,18 +89,7 @@ def signing_key(key: bytes, purpose: str) -> Ed25519PrivateKey:
 
 
 def _kept_key(path: Path) -> bytes:
-    """Read the key file. The first process creates it, atomically."""
+    """Read the key file. The first process creates it."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_urlsafe(48).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass  # another process was faster; its key is used
-        finally:
-            draft.unlink()
+        key_files.create(path, secrets.token_urlsafe(48))
     return path.read_bytes().strip()

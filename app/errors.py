@@ -22,6 +22,7 @@
     ├── BudgetSpent           429      3036
     ├── TimedOut              408      3007
     ├── KeysUnavailable       410/503  5001   (410: the key is gone for good)
+    ├── SchemaMismatch        503      5001
     └── StorageError          503      5001
         └── StorageFull       507      5001
 
@@ -221,6 +222,12 @@ class KeysUnavailable(SlackwaterError):
     def __init__(self, message: str, *, gone: bool = False) -> None:
         super().__init__(message, status=410 if gone else None)
         self.gone = gone
+
+
+class SchemaMismatch(SlackwaterError):
+    """This code cannot work with the schema of the database: it is too old for it, or too new."""
+
+    status, code = 503, 5001
 
 
 class StorageError(SlackwaterError):

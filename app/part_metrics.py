@@ -3,7 +3,7 @@
 from prometheus_client import Gauge, ProcessCollector, disable_created_metrics
 from prometheus_client.registry import CollectorRegistry
 
-from app.version import version
+from app import __version__
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second time series beside each counter, which nobody reads
 
@@ -11,7 +11,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a second time seri
 def describe(registry: CollectorRegistry, part: str) -> None:
     """Add the version of a part to its metrics. The default registry has the process already."""
     info = Gauge("slackwater_build_info", "1, with the version of this part", ["part", "version"], registry=registry)
-    info.labels(part, version()).set(1)
+    info.labels(part, __version__).set(1)
 
 
 def new_registry(part: str) -> CollectorRegistry:

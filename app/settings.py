@@ -102,6 +102,12 @@ class Settings(BaseSettings):
     oidc_audience: str = Field(
         "", description="audience of access tokens that operators may show to the admin API; empty: none are accepted"
     )
+    oidc_max_age_minutes: int = Field(
+        0,
+        ge=0,
+        description="how long ago somebody may have authenticated at the identity provider who begins a session of the console; "
+        "0: any time",
+    )
     oidc_rules: str = Field(
         "",
         description="who has which role, like `groups=platform -> operator; groups=acme -> admin:acme`; nobody else has one",
@@ -131,6 +137,12 @@ class Settings(BaseSettings):
     audit_keys: str = Field(
         "",
         description="public keys of earlier secret keys whose audit checkpoints are still believed, in hex, with commas",
+    )
+
+    report_accounts: str = Field(
+        "*",
+        pattern=r"^(\*|[A-Za-z0-9_-]{1,64}(\s*,\s*[A-Za-z0-9_-]{1,64})*)$",
+        description="accounts whose rows the database role sw_report reads, with commas, *: all; `slackwater migrate` applies it",
     )
 
     # Object store

@@ -2,13 +2,14 @@
 
 import logging
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, cast
 
 import structlog
 
-from app import trace_context
+from app import log_filter, trace_context
 from app.settings import Settings
 
 FILE_BYTES = 10 << 20  # size of a part's log at which it replaces the previous log
@@ -35,23 +36,22 @@ def configure(settings: Settings, part: str, stream: TextIO | None = None) -> No
         else structlog.dev.ConsoleRenderer(
             colors=out.isatty(),
             pad_event_to=38,
-            exception_formatter=structlog.dev.plain_traceback,  # the default shows local variables: keys, prompts
         )
     )
-    errors: list[structlog.typing.Processor] = [structlog.processors.format_exc_info] if json else []
     structlog.configure(
-        processors=[*shared, *errors, renderer],
+        processors=[*shared, _filtered, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *errors, renderer],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _filtered, renderer],
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+    _filter_uncaught()
     # Each part logs once that the database is unavailable; the pool would log every connection and attempt.
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
@@ -111,6 +111,31 @@ def _traced(logger: object, method: str, event: structlog.typing.EventDict) -> s
     if trace_id is not None:
         event.setdefault("trace_id", trace_id)
     return event
+
+
+def _filtered(logger: object, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """A processor after which a line has nothing that a log may not hold. It comes last before the line is written."""
+    error = event.pop("exc_info", None)
+    if error:
+        found = error if isinstance(error, BaseException) else error[1] if isinstance(error, tuple) else sys.exception()
+        if found is not None:
+            event["exception"] = log_filter.traceback_of(found)
+    return {name: log_filter.passed(value, name) for name, value in event.items()}
+
+
+def _filter_uncaught() -> None:
+    """What nobody catches is written to stderr, which `slackwater up` keeps in a log file. Hooks that others have set stay."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = lambda kind, error, place: _write(error)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = lambda given: _write(given.exc_value)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = lambda given: _write(given.exc_value)
+
+
+def _write(error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, SystemExit) and sys.stderr is not None:
+        _Unfailing(sys.stderr).write(log_filter.traceback_of(error) + "\n")
 
 
 def _naming(part: str, *, in_front: bool) -> structlog.typing.Processor:

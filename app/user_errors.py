@@ -39,6 +39,7 @@ _USER_ERRORS = (
         "`slackwater doctor` checks everything that an engine needs.",
     ),
     ("app.optional_packages.NotInstalled", "{}", ""),  # the error has its own remedy
+    ("app.db.migrate.MigrationBlocked", "{}", ""),  # it has its own remedy
     ("psycopg.errors.UndefinedTable", "The database has no schema yet.", "Run `slackwater migrate`."),
     (
         "psycopg.OperationalError",
@@ -62,6 +63,9 @@ class Failure(Exception):
 
 def guarded(main: Callable[[], int | None]) -> NoReturn:
     """Run a program and exit with its code. A Failure is shown, and the exit code is 1."""
+    from app import quick_start  # its import has an effect, which is for programs alone
+
+    quick_start.finish()
     try:
         with explained():
             sys.exit(main())

@@ -10,14 +10,13 @@ import random
 import sys
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from time import monotonic
 
 import orjson
 
 from app.db.pool import Database
+from app.queue import bodies
 from app.queue import service as queue
-from app.queue.bodies import BatchSeal, StoredBodies
 from app.queue.types import Item, Lease, Result
 from app.sealing.keyring import Keyring
 from app.settings import Settings
@@ -55,16 +54,6 @@ async def finish(database: Database, lease: Lease) -> bool:
         return await queue.finish(conn, lease) is not None
 
 
-async def unsealed(
-    database: Database, keyring: Keyring, lease: Lease, items: list[Item]
-) -> tuple[list[Item], BatchSeal | None]:
-    """The items with their bodies opened, and their batch's seal, as in workers/gpu/claimer.py."""
-    if not any(item.sealed for item in items):
-        return items, None
-    seal = await StoredBodies(database, keyring, lease.batch_id).seal()
-    return [replace(item, body=seal.open_payload(item.seq, item.body)) for item in items], seal
-
-
 async def run_one(
     database: Database, keyring: Keyring, pool_id: int, worker_id: int, rows: int, spent: Counter[str]
 ) -> int | None:
@@ -76,12 +65,12 @@ async def run_one(
             return None
         claimed = monotonic()
         items = await queue.load(conn, lease)
-    items, seal = await unsealed(database, keyring, lease, items)
+    items, seal = await bodies.opened(keyring, lease.batch_id, items)
     loaded = monotonic()
     results = [answer(item) for item in items]
     made = monotonic()
     if seal is not None:
-        results = [replace(r, body=seal.result(r.seq, lease.run, r.body)) for r in results]
+        results = [r._replace(body=seal.result(r.seq, lease.run, r.body)) for r in results]
     for first in range(0, len(results), rows):
         async with database.durable() as conn:
             if not await queue.flush(conn, lease, results[first : first + rows]):

@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from app import quick_start
 from app.db import embedded, migrate
 from app.db.pool import Database
 from app.metering import families
@@ -19,6 +20,11 @@ from testing import clusters
 pytest_plugins = ["tests.timing", "tests.sharing", "tests.servers", "tests.api.fixtures", "tests.queue.plans"]
 
 _numbers = itertools.count()
+
+
+def pytest_collection_finish() -> None:
+    """All tests are imported, which are more than a million objects."""
+    quick_start.finish()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,5 +1,6 @@
 """The documentation against the code: tests that it names, links, settings."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ VARIABLE = re.compile(r"SLACKWATER_([A-Z][A-Z_]*[A-Z])")
 # The database's password, which docker-compose.yml reads from .env, and the variables of an engine's door.
 NOT_SETTINGS = {"password", *(name.removeprefix("SLACKWATER_").lower() for name in DOOR_VARIABLES)}
 MARKER = "<!-- settings -->\n"
+SLOW = "pytest.mark.slow"
 
 
 def named_tests(text: str) -> Iterator[tuple[str, str]]:
@@ -93,6 +95,26 @@ def test_every_promise_names_a_test() -> None:
     assert numbered
     for promise in numbered:
         assert any(name for _, name in named_tests(promise)), promise.partition("\n")[0]
+
+
+def only_slow(path: str, name: str) -> bool:
+    """Whether only `make slow` runs this test, by the marks of its file and its own."""
+    for node in ast.parse((ROOT / path).read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark" and SLOW in ast.unparse(node):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            return any(ast.unparse(mark) == SLOW for mark in node.decorator_list)
+    return False
+
+
+def test_every_promise_says_which_of_its_tests_only_make_slow_runs() -> None:
+    text = (ROOT / "GUARANTEES.md").read_text()
+    named = set(named_tests(text))
+    for path, name in named:
+        if not name and any(path == other and test for other, test in named):
+            continue  # a heading of the tests that follow
+        marked = f"`{name or path}` (`make slow`)" in text
+        assert marked == only_slow(path, name), f"{path} {name}"
 
 
 if __name__ == "__main__":

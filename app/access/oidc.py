@@ -1,7 +1,8 @@
 """Sign-in with an OpenID Connect provider: the code flow with PKCE (S256), state and nonce; and tokens shown to the admin API.
 
 What belongs to one sign-in is sealed in a cookie of the browser that began it, so no other browser can end it. Signatures are
-checked with the provider's public keys only, which are fetched again for a key that is not known, at most every 30 seconds.
+checked with the provider's public keys only. They are fetched again every hour, so that a key that the provider has withdrawn
+is not believed for longer; and for a key that is not known, at most every 30 seconds.
 """
 
 import base64
@@ -35,7 +36,13 @@ _MOST_BYTES = 1 << 20
 
 
 class OidcError(Exception):
-    """Somebody could not be signed in. The message may be shown to them, and contains no secret."""
+    """Somebody could not be signed in. The message may be shown to them, and contains no secret. `subject`: who, if the provider
+    knows them.
+    """
+
+    def __init__(self, message: str, subject: str | None = None) -> None:
+        super().__init__(message)
+        self.subject = subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,8 @@ class Provider:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
+        if self.settings.oidc_max_age_minutes:
+            asked["max_age"] = str(self.settings.oidc_max_age_minutes * 60)
         place = str((await self._about())["authorization_endpoint"])
         sealed = crypto.seal(self.key, orjson.dumps(asdict(attempt)), _CONTEXT)
         return f"{place}{'&' if '?' in place else '?'}{urlencode(asked)}", base64.urlsafe_b64encode(sealed).decode()
@@ -93,7 +102,7 @@ class Provider:
     async def end(self, cookie: str, answer: Mapping[str, str], redirect_uri: str) -> Person:
         """Who has signed in, from what the browser brought back. Raises OidcError."""
         attempt = self._attempt(cookie)
-        if not secrets.compare_digest(answer.get("state", ""), attempt.state):
+        if not secrets.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
             raise OidcError("This sign-in was not begun in this browser; begin again.")
         if answer.get("iss", self.settings.oidc_issuer) != self.settings.oidc_issuer:
             raise OidcError("The answer comes from another identity provider; begin again.")
@@ -110,10 +119,11 @@ class Provider:
             given["client_secret"] = secret
         token = await self._call("POST", str((await self._about())["token_endpoint"]), data=given)
         claims = await self._claims(str(token.get("id_token", "")), self.settings.oidc_client_id)
-        if not secrets.compare_digest(str(claims.get("nonce", "")), attempt.nonce):
+        if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), attempt.nonce.encode()):
             raise OidcError("The identity provider's answer belongs to another sign-in; begin again.")
         if claims.get("azp", self.settings.oidc_client_id) != self.settings.oidc_client_id:
             raise OidcError("The identity provider's answer is for another client.")
+        self._check_age(claims)
         return self._person(claims)
 
     async def bearer(self, token: str) -> Person:
@@ -121,6 +131,19 @@ class Provider:
         if not self.on or not self.settings.oidc_audience:
             raise OidcError("Tokens of an identity provider are not accepted here.")
         return self._person(await self._claims(token, self.settings.oidc_audience))
+
+    def _check_age(self, claims: Mapping[str, Any]) -> None:
+        """Raise OidcError for somebody who authenticated too long ago, or nobody says when (OpenID Connect Core, 3.1.3.7)."""
+        most = self.settings.oidc_max_age_minutes * 60
+        if not most:
+            return
+        at = claims.get("auth_time")
+        if isinstance(at, bool) or not isinstance(at, int | float):
+            raise OidcError("The identity provider does not say when you authenticated (auth_time). Ask the operator.")
+        if clock.now().timestamp() - at > most + _LEEWAY_SECONDS:
+            raise OidcError(
+                "You authenticated at the identity provider too long ago: sign in there again, then begin again."
+            )
 
     def _attempt(self, cookie: str) -> Attempt:
         try:
@@ -134,10 +157,11 @@ class Provider:
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         rule = oidc_rules.decide(oidc_rules.parse(self.settings.oidc_rules), claims)
-        if rule is None:
-            raise OidcError("You are known, but no rule gives you a role here. Ask the operator.")
         named = claims.get("preferred_username") or claims.get("email") or claims["sub"]
-        return Person(f"{named} ({claims['sub']})" if named != claims["sub"] else str(named), rule)
+        subject = f"{named} ({claims['sub']})" if named != claims["sub"] else str(named)
+        if rule is None:
+            raise OidcError("You are known, but no rule gives you a role here. Ask the operator.", subject)
+        return Person(subject, rule)
 
     async def _claims(self, token: str, audience: str) -> dict[str, Any]:
         """The claims of a token that the provider signed for this audience, and that is valid now. Raises OidcError."""
@@ -158,14 +182,14 @@ class Provider:
 
     async def _decoded(self, token: str) -> jwt.Token:
         try:
-            return jwt.decode(token, await self._key_set(0), algorithms=ALGORITHMS)
+            return jwt.decode(token, await self._key_set(_METADATA_SECONDS), algorithms=ALGORITHMS)
         except (JoseError, ValueError):  # the provider may have a new key
             return jwt.decode(token, await self._key_set(_KEYS_SECONDS), algorithms=ALGORITHMS)
 
     async def _key_set(self, oldest: float) -> KeySet:
-        """The provider's keys; fetched again if they are older than `oldest` seconds. 0: whatever their age."""
+        """The provider's keys; fetched again if they are older than `oldest` seconds."""
         now = clock.monotonic()
-        if self._keys is None or (oldest and now - self._keys[0] > oldest):
+        if self._keys is None or now - self._keys[0] > oldest:
             found = await self._call("GET", str((await self._about())["jwks_uri"]))
             self._keys = now, KeySet.import_key_set(found)  # type: ignore[arg-type]
         return self._keys[1]

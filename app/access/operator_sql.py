@@ -4,7 +4,8 @@ _LIVE = "revoked_at is null and expires_at > now()"
 
 ADD = """
 insert into operator_token (token_id, name, role, secret_hash, master_key, created_by, expires_at)
-values (%(token_id)s, %(name)s, %(role)s, %(secret_hash)s, %(master_key)s, %(created_by)s, now() + %(lifetime)s)"""
+values (%(token_id)s, %(name)s, %(role)s, %(secret_hash)s, %(master_key)s, %(created_by)s, now() + %(lifetime)s)
+returning expires_at"""
 
 FIND = f"""
 select name, role, secret_hash, last_used_at is null or last_used_at < now() - interval '1 minute'
@@ -18,7 +19,8 @@ LISTING = """
 select token_id, name, role, created_by, created_at, expires_at, last_used_at, revoked_at
 from operator_token order by created_at desc, token_id"""
 
-REVOKE = f"update operator_token set revoked_at = now() where token_id = %(token_id)s and {_LIVE} returning token_id"
+REVOKE = f"""
+update operator_token set revoked_at = now() where token_id = %(token_id)s and {_LIVE} returning name, role, expires_at"""
 
 ANY_LIVE = f"select from operator_token where {_LIVE} limit 1"
 

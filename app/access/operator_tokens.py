@@ -9,9 +9,12 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from app import crypto
+from app import clock, crypto
 from app.access import operator_sql as sql
 from app.access.roles import Role
+from app.audit import log
+from app.audit.acts import Act
+from app.audit.record import Record
 from app.db.pool import Connection
 from app.errors import BadInput
 
@@ -57,7 +60,9 @@ async def create(
         raise BadInput(f"role: must be one of {', '.join(ROLES)}, not {role}")
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     values = {"token_id": token_id, "name": name, "role": str(role), "lifetime": lifetime, "created_by": created_by}
-    await conn.execute(sql.ADD, values | _hashed(pepper, secret))
+    async with conn.transaction():
+        [(until,)] = await (await conn.execute(sql.ADD, values | _hashed(pepper, secret))).fetchall()
+        await log.record(conn, Record(Act.OPERATOR_CREATE, token_id, after=_terms(name, role, until)))
     return token_id, f"{PREFIX}{token_id}_{secret}"
 
 
@@ -82,7 +87,17 @@ async def listing(conn: Connection) -> list[TokenInfo]:
 
 async def revoke(conn: Connection, token_id: str) -> bool:
     """Revoke a token at once. False: there is no such live token."""
-    return await (await conn.execute(sql.REVOKE, {"token_id": token_id})).fetchone() is not None
+    async with conn.transaction():
+        row = await (await conn.execute(sql.REVOKE, {"token_id": token_id})).fetchone()
+        if row is None:
+            return False
+        before, after = _terms(*row) | {"state": "live"}, {"state": "revoked"}
+        await log.record(conn, Record(Act.OPERATOR_REVOKE, token_id, before=before, after=after))
+    return True
+
+
+def _terms(name: str, role: str, expires_at: datetime) -> dict[str, object]:
+    return {"name": name, "role": str(role), "expires_at": clock.iso(expires_at)}
 
 
 async def any_live(conn: Connection) -> bool:

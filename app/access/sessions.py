@@ -6,13 +6,14 @@ A session ends half an hour after its last use, twelve hours after its begin, or
 
 import hashlib
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from app import clock
 from app.access import sql
 from app.access.roles import Grant, Role, Viewer
-from app.audit import log
-from app.audit.actor import Actor
+from app.audit import actor, log
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Connection
 
@@ -38,7 +39,11 @@ class SessionInfo:
 async def invite(conn: Connection, grant: Grant) -> str:
     """The token of a new one-time link."""
     token = secrets.token_urlsafe(32)
-    await conn.execute(sql.ADD_LINK, {**_values(grant), "hash": _hashed(token), "lifetime": LINK_LIFETIME})
+    async with conn.transaction():
+        values = {**_values(grant), "hash": _hashed(token), "lifetime": LINK_LIFETIME}
+        [(account, until)] = await (await conn.execute(sql.ADD_LINK, values)).fetchall()
+        after = {"role": str(grant.role), "until": clock.iso(until)}
+        await log.record(conn, Record(Act.SESSION_INVITE, grant.subject, account, after=after))
     return token
 
 
@@ -55,21 +60,25 @@ async def begin(conn: Connection, token: str) -> str | None:
     row = await (await conn.execute(sql.USE_LINK, values)).fetchone()
     if row is None:
         return None
-    await conn.execute(sql.FORGET_SESSIONS)
-    by = Actor(row[1], row[2], row[0])
-    await log.record(conn, Record("session.start", f"session {row[0]}", actor=by))
+    await _started(conn, row[0], Grant(row[1], Role(row[2]), row[3]), row[4], "link")
     return session
 
 
-async def open_session(conn: Connection, grant: Grant, account: str | None) -> str:
+async def open_session(conn: Connection, grant: Grant) -> str:
     """The token of a new session of somebody whom an identity provider has signed in. Call in a transaction."""
     session = secrets.token_urlsafe(32)
     values = {**_values(grant), "session": _hashed(session), "lifetime": LIFETIME}
-    [(session_id,)] = await (await conn.execute(sql.OPEN_SESSION, values)).fetchall()
-    await conn.execute(sql.FORGET_SESSIONS)
-    by = Actor(grant.subject, str(grant.role), session_id)
-    await log.record(conn, Record("session.start", f"session {session_id}", account, after={"by": "oidc"}, actor=by))
+    [(session_id, account)] = await (await conn.execute(sql.OPEN_SESSION, values)).fetchall()
+    await _started(conn, session_id, grant, account, "oidc")
     return session
+
+
+async def _started(conn: Connection, session_id: int, grant: Grant, account: str | None, means: str) -> None:
+    """Record a new session as begun by whom it belongs to, and forget those that are long over."""
+    await conn.execute(sql.FORGET_SESSIONS)
+    by = replace(actor.current(), who=grant.subject, role=str(grant.role), session_id=session_id)
+    after = {"by": means}
+    await log.record(conn, Record(Act.SESSION_START, f"session {session_id}", account, after=after, actor=by))
 
 
 async def find(conn: Connection, token: str) -> tuple[Viewer, bool] | None:
@@ -95,8 +104,24 @@ async def listing(conn: Connection, tenant_id: int | None = None) -> list[Sessio
 
 async def revoke(conn: Connection, session_id: int, tenant_id: int | None = None) -> bool:
     """End a session at once. False: there is no such live session (of this account)."""
+    return await _end(conn, session_id, tenant_id, Act.SESSION_REVOKE)
+
+
+async def end(conn: Connection, session_id: int) -> bool:
+    """The same, by whom it belongs to."""
+    return await _end(conn, session_id, None, Act.SESSION_END)
+
+
+async def _end(conn: Connection, session_id: int, tenant_id: int | None, act: Act) -> bool:
     values = {"session_id": session_id, "tenant_id": tenant_id}
-    return await (await conn.execute(sql.REVOKE_SESSION, values)).fetchone() is not None
+    async with conn.transaction():
+        row = await (await conn.execute(sql.REVOKE_SESSION, values)).fetchone()
+        if row is None:
+            return False
+        subject, role, account = row
+        before = {"subject": subject, "role": role, "state": "live"}
+        await log.record(conn, Record(act, f"session {session_id}", account, before=before, after={"state": "ended"}))
+    return True
 
 
 def _values(grant: Grant) -> dict[str, object]:

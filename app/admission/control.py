@@ -9,6 +9,7 @@ from app.admission import observation
 from app.admission.admission import Admission
 from app.admission.redaction import Redaction, redaction_of
 from app.admission.samples import RequestSamples
+from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
 from app.engines.catalogue import Catalogue
 from app.errors import PolicyDenied
@@ -119,17 +120,17 @@ class AdmissionControl:
         """Count and note a tool call that an answer of this account had. `request_id`: of its batch."""
         observation.WITHHELD.labels(denial.rule_id).inc()
         names = () if request_id is None else (str(request_id),)
-        self.audit.add("policy.withheld", denial.rule_id, account, denial.message, names)
+        self.audit.add(Act.POLICY_WITHHELD, denial.rule_id, account, denial.message, names)
 
     def _decided(self, account: str, decision: Decision) -> None:
         """Count the decision on a synchronous request, and note the rules that changed it."""
         observation.count(decision)
         for rule in decision.rules:
             if decision.denial is None:
-                self.audit.add("policy.applied", rule, account)
+                self.audit.add(Act.POLICY_APPLIED, rule, account)
 
     def _refused(self, account: str, denial: Denial) -> None:
-        self.audit.add("policy.denied", denial.rule_id, account, denial.message)
+        self.audit.add(Act.POLICY_DENIED, denial.rule_id, account, denial.message)
 
     def _for(self, who: Requester) -> Policy:
         """The policy in force, narrowed to a requester."""

@@ -61,7 +61,7 @@ def lifetime_of(expires: str, now: datetime) -> timedelta:
             raise BadInput(
                 f"expires: {expires!r} is neither a length of time like 90d nor a day", param="expires"
             ) from None
-        seconds = (datetime.combine(last, time(), UTC) + timedelta(days=1) - now).total_seconds()
+        seconds = (datetime.combine(last, time(), UTC) - now).total_seconds() + 86_400
     if not 0 < seconds <= LONGEST_DAYS * 86_400:
         raise BadInput(f"expires: {expires!r} must be in the future, within {LONGEST_DAYS} days", param="expires")
     return timedelta(seconds=seconds)

@@ -9,6 +9,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 
 from app.admission import quota_sql as sql
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record, changed
 from app.db.pool import Connection
 from app.errors import QuotaExceeded
@@ -105,7 +106,7 @@ async def change(conn: Connection, account_id: str, quota: Quota) -> None:
     tenant_id = await tenants.find_tenant(conn, account_id)
     before, after = changed(asdict(await limits(conn, tenant_id)), asdict(quota))
     if after:
-        await log.record(conn, Record("quota.set", account_id, account_id, before=before, after=after))
+        await log.record(conn, Record(Act.QUOTA_SET, account_id, account_id, before=before, after=after))
     if quota == NO_QUOTA:
         await conn.execute(sql.REMOVE, {"tenant_id": tenant_id})
     else:

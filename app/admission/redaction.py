@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.detection.detectors import DetectorsDown
 from app.errors import RedactionDown, SensitiveFound
-from app.policy.detectors import DetectorsDown
 from app.policy.placeholders import TooManyValues
 from app.policy.redaction import Redacted, Redactor, SensitiveData
 from app.policy.rules import Rule

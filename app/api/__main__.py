@@ -8,6 +8,7 @@ from typing import Any
 
 import uvicorn
 
+import app.quick_start  # noqa: F401
 from app import private_targets, processes, telemetry
 from app import settings as configuration
 from app.access import oidc

@@ -9,9 +9,10 @@ from typing import Any
 import structlog
 from fastapi import Depends, FastAPI
 
+from app import __version__
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
-from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator
+from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator, scale
 from app.api.admin import router as admin_router
 from app.api.deps import Parts, caller
 from app.api.listeners import Listeners
@@ -56,7 +57,6 @@ from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
 from app.policy.in_force import PolicyInForce
 from app.settings import Settings
-from app.version import version
 from app.webhooks.egress import Egress
 
 _log = structlog.get_logger("api")
@@ -131,7 +131,7 @@ def create_app(settings: Settings, *, store_checked: bool = True) -> FastAPI:
 
     app = FastAPI(
         title="Slackwater",
-        version=version(),
+        version=__version__,
         lifespan=lambda app: running(app, settings, store_checked=store_checked),
         redirect_slashes=False,
         docs_url=None,
@@ -165,6 +165,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(health.router)
     app.include_router(index_page.router)
     app.include_router(metrics.router)
+    app.include_router(scale.router)
     app.include_router(door_keys.router)
     app.include_router(operator.router)
     app.include_router(admin_router)

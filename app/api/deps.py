@@ -13,7 +13,9 @@ from app.api.queue_gauges import QueueGauges
 from app.api.store_check import StoreCheck
 from app.audit import actor
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.batches.installation_status import Installation
+from app.batches.scale import ScaleSignal
 from app.batches.why_chain import Polls
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Model
@@ -26,6 +28,8 @@ from app.settings import Settings
 from app.tenants.key_cache import KeyCache
 from app.tenants.service import Tenant
 from app.webhooks.egress import EgressClient
+
+_NO_KEY = "the API key is unknown, expired or revoked"
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,11 @@ class Parts:
         """The state of the installation."""
         return Installation(self.database)
 
+    @cached_property
+    def scale(self) -> ScaleSignal:
+        """The demand for engines of each model."""
+        return ScaleSignal(self.database)
+
     def model(self, name: str) -> Model:
         """The model of this name or alias. Raises ModelUnknown."""
         model = self.catalogue.resolve(name)
@@ -99,13 +108,15 @@ async def key_holder(request: Request, parts: Annotated[Parts, Depends(parts)]) 
     parts.store.require()
     tenant = await parts.keys.tenant(token.strip())
     if tenant is None:
-        raise AuthenticationError("Authentication error: the API key is unknown, expired or revoked")
+        actor.enter(actor.stranger(request.state.request_id))
+        parts.admission.audit.add(Act.ACCESS_REFUSED, "API key", None, _NO_KEY)
+        raise AuthenticationError(f"Authentication error: {_NO_KEY}")
     actor.enter(Actor(f"key {tenant.key_id}", "key", correlation=request.state.request_id))
     try:
         permissions.check(tenant, request)
     except AuthenticationError as error:
         parts.admission.audit.add(
-            "access.refused", request.scope["route"].path_format, tenant.account_id, error.message
+            Act.ACCESS_REFUSED, request.scope["route"].path_format, tenant.account_id, error.message
         )
         raise
     return tenant
@@ -116,7 +127,9 @@ async def caller(
 ) -> Tenant:
     """The tenant of the bearer key, which must be the account of the path."""
     if tenant.account_id != account_id:
-        parts.admission.audit.add("access.refused", "another account", tenant.account_id, "the key is of this account")
+        parts.admission.audit.add(
+            Act.ACCESS_REFUSED, "another account", tenant.account_id, "the key is of this account"
+        )
         raise AuthenticationError("Authentication error: the API key belongs to another account", status=403)
     return tenant
 

@@ -8,8 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from app.api.deps import PartsDep
-from app.db.migrate import current_revision, newest_revision
-from app.errors import SlackwaterError
+from app.db import schema
 
 router = APIRouter()
 
@@ -24,15 +23,10 @@ async def health() -> dict[str, str]:
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(parts: PartsDep) -> dict[str, str]:
-    """The process answers, its database can be reached and has the schema of this code, and its object store is shared."""
+    """The process answers, its database can be reached and has a schema for this code, and its object store is shared."""
     parts.store.require()
     async with parts.database.relaxed() as conn:
-        revision = await current_revision(conn)
-    if revision != newest_revision():
-        message = (
-            f"The database is at revision {revision}, this code needs {newest_revision()}: run `slackwater migrate`"
-        )
-        raise SlackwaterError(message, status=503)
+        await schema.require(conn)
     return {"status": "ready"}
 
 

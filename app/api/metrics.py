@@ -106,7 +106,7 @@ class Gauges(Collector):
 @router.get("/metrics")
 async def metrics(request: Request, parts: PartsDep) -> Response:
     """Prometheus text; without the database only that of the process. A token in the settings is required as bearer."""
-    _check_token(request, parts.settings.metrics_token.get_secret_value())
+    check_token(request, parts.settings.metrics_token.get_secret_value())
     gauges = await parts.gauges.read()
     registry = CollectorRegistry()
     registry.register(Gauges(gauges))
@@ -114,9 +114,10 @@ async def metrics(request: Request, parts: PartsDep) -> Response:
     return Response(generate_latest(REGISTRY) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _check_token(request: Request, token: str) -> None:
+def check_token(request: Request, token: str) -> None:
+    """Raise AuthenticationError unless the request has the token of the settings; an empty one admits everybody."""
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
     if token and not hmac.compare_digest(given.encode(), token.encode()):
         raise AuthenticationError(
-            "/metrics requires a token: send the API's SLACKWATER_METRICS_TOKEN as `Authorization: Bearer <token>`"
+            f"{request.url.path} requires a token: send the API's SLACKWATER_METRICS_TOKEN as `Authorization: Bearer <token>`"
         )

@@ -31,7 +31,7 @@ _ENDPOINTS = {
     "responses": (schemas.RESPONSES, schemas.OBJECT),
 }
 _SUMMARIES = {**operations.SUMMARIES, **admin.SUMMARIES}
-_OPEN = ("/ready", "/status")  # they take no key
+_OPEN = ("/ready", "/status", "/scale/{model}")  # they take no key
 _FORMS = {("post", "files"): schemas.FILE_UPLOAD, ("post", "uploads/{upload_id}/parts"): schemas.UPLOAD_PART}
 _BODIES = {
     ("post", "batches"): schemas.FILE_BATCH,

@@ -49,6 +49,7 @@ SUMMARIES: Mapping[str, str] = {
     "get ai/batches/{request_id}/items/{seq}": "Get an item of a batch",
     "get ai/incidents": "List what happened in the installation",
     "get ai/engines/{name}/history": "Get what an engine did",
+    "get ai/queue": "Get what waits of the account's batches, and when it will be done",
     "get ai/fairness": "Get what the account is due of the engines, and what it got",
     "get ai/find": "Search what an id, a name or a tag belongs to",
     "get ai/keys": "List the API keys of the account",
@@ -107,12 +108,14 @@ SUMMARIES: Mapping[str, str] = {
     "post events/ack": "Acknowledge fetched events",
     "get /operator/batches": "List the batches of all accounts",
     "get /operator/incidents": "List what happened, of all accounts",
+    "get /operator/queue": "Get what waits of all batches, and when it will be done",
     "get /operator/fairness": "Get what each account is due of the engines, and what it got",
     "get /operator/find": "Search what an id, a name or a tag belongs to, in all accounts",
     "get /health": "Check that the process answers",
     "get /ready": "Check that the process can take submits",
     "get /version": "Get the version",
     "get /metrics": "Read metrics",
+    "get /scale/{model}": "Get how many engines of a model are needed",
 }
 
 EXAMPLES: Mapping[str, Any] = {

@@ -16,10 +16,10 @@ from app.api.parameter_limits import Texts
 from app.api.workers_ai import batch_views
 from app.api.workers_ai.history import IncidentQuery, incidents_page
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
-from app.api.workers_ai.standing import FindQuery, finding_view, standing_view
+from app.api.workers_ai.standing import FindQuery, finding_view, queue_view, standing_view
 from app.audit import actor
 from app.audit.actor import Actor
-from app.batches import all_accounts, fair_shares, lookups
+from app.batches import all_accounts, fair_shares, lookups, queue_outlook
 
 
 async def _operator(request: Request, parts: PartsDep) -> None:
@@ -63,6 +63,14 @@ async def batches(parts: PartsDep, query: Annotated[AccountsQuery, Query()]) -> 
 async def timeline(parts: PartsDep, query: Annotated[IncidentQuery, Query()]) -> Response:
     """What died, closed, stopped, started and changed, of all accounts, with hosts, newest first."""
     return await incidents_page(parts, query, None)
+
+
+@router.get("/queue")
+async def queue(parts: PartsDep) -> Response:
+    """What waits and runs of all batches, by model: tokens, how urgent they are, and when they will be done."""
+    async with parts.database.relaxed() as conn:
+        found = await queue_outlook.read(conn, parts.catalogue, None)
+    return success(queue_view(found))
 
 
 @router.get("/fairness")

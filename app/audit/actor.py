@@ -20,7 +20,13 @@ class Actor:
 
 
 SYSTEM = Actor("slackwater", "system")
+UNKNOWN = "unknown caller"
 _current: ContextVar[Actor] = ContextVar("actor", default=SYSTEM)
+
+
+def stranger(correlation: str | None) -> Actor:
+    """Somebody of whom nothing is known yet."""
+    return Actor(UNKNOWN, "none", correlation=correlation)
 
 
 def current() -> Actor:

@@ -38,6 +38,12 @@ async def verify(conn: Connection, bucket: Store, keys: Sequence[bytes], account
     return verifier
 
 
+async def hides_rows(conn: Connection) -> bool:
+    """Whether row-level security is in force for the role of this connection."""
+    [(active,)] = await (await conn.execute(sql.HIDES_ROWS)).fetchall()
+    return bool(active)
+
+
 @asynccontextmanager
 async def snapshot(conn: Connection) -> AsyncIterator[None]:
     """A transaction that sees one state of the database, and writes nothing."""

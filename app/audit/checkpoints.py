@@ -42,12 +42,15 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain and its latest checkpoint. `broken`: what does not fit, in words."""
+    """A chain and its latest checkpoint. `unsigned_since`: when the first row after it was written; None: there is none.
+    `broken`: what does not fit, in words.
+    """
 
     account: str
     head: Head
     signed_at: datetime | None
     signed_seq: int
+    unsigned_since: datetime | None
     broken: str | None
 
 
@@ -87,7 +90,7 @@ async def chains(conn: Connection, seen: Mapping[str, Head]) -> list[Chain]:
     found = await (await conn.execute(sql.HASHES, wanted)).fetchall()
     present = {account: Head(seq, digest) for account, seq, digest in found}
     known = {row[0] for row in rows}
-    gone = [Chain(account, Head(0, b""), None, 0, _LOST) for account in seen if account not in known]
+    gone = [Chain(account, Head(0, b""), None, 0, None, _LOST) for account in seen if account not in known]
     return gone + [_chain(row, seen.get(row[0]), present.get(row[0])) for row in rows]
 
 
@@ -95,13 +98,13 @@ _LOST = "rows that were sealed are missing at its end, or were changed"
 
 
 def _chain(row: Sequence[Any], seen: Head | None, present: Head | None) -> Chain:
-    account, seq, digest, at, signed_seq, body, stored = row
+    account, seq, digest, at, signed_seq, body, stored, since = row
     broken = None
     if seen is not None and seen != present:
         broken = _LOST
     if body is not None and (stored is None or stored.hex() != _hash_of(body)):
         broken = f"row {signed_seq}, which was signed at {moment(at)}, is missing or was changed"
-    return Chain(account, Head(seq, digest), at, signed_seq or 0, broken)
+    return Chain(account, Head(seq, digest), at, signed_seq or 0, since, broken)
 
 
 def _hash_of(body: str) -> str:
@@ -116,6 +119,14 @@ def due(chain: Chain, now: datetime, interval: timedelta) -> bool:
     if chain.head.seq == 0 or (chain.head.seq == chain.signed_seq and chain.broken is None):
         return False
     return chain.signed_at is None or now - chain.signed_at >= interval
+
+
+def overdue(chain: Chain, now: datetime, interval: timedelta) -> float:
+    """For how many seconds a checkpoint of the chain has been due."""
+    if chain.unsigned_since is None:
+        return 0.0
+    since = chain.unsigned_since if chain.signed_at is None else max(chain.unsigned_since, chain.signed_at + interval)
+    return max(0.0, (now - since).total_seconds())
 
 
 async def store(bucket: Store, checkpoint: Checkpoint) -> None:

@@ -16,6 +16,7 @@ from psycopg_pool import PoolTimeout
 from app import clock
 from app.audit import actor, log
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.audit.record import DONE, Record
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
@@ -30,7 +31,7 @@ _log = structlog.get_logger("audit")
 class Kind:
     """What one row stands for, within a second."""
 
-    act: str
+    act: Act
     target: str
     account: str | None
     who: str
@@ -53,7 +54,7 @@ class GroupedLog:
         self._lost = 0
 
     def add(
-        self, act: str, target: str, account: str | None, outcome: str = DONE, correlation: Sequence[str] = ()
+        self, act: Act, target: str, account: str | None, outcome: str = DONE, correlation: Sequence[str] = ()
     ) -> None:
         """Note something that whoever acts now did, or was refused. `correlation`: ids beside that of their request."""
         by = actor.current()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.audit.actor import Actor, current
+from app.audit.acts import Act
 
 DONE = "done"
 MOST_TEXT = 500  # characters of an outcome or a reason
@@ -22,7 +23,7 @@ class Record:
     further requests that this record stands for.
     """
 
-    act: str
+    act: Act
     target: str
     account: str | None = None
     before: Mapping[str, Any] | None = None

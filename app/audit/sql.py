@@ -54,17 +54,20 @@ def _accounts(table: str) -> str:
     from {table}s s where s.account is not null)"""
 
 
-# The head of every chain, its latest checkpoint, and the hash that the chain has where that checkpoint was signed.
+# The head of every chain, its latest checkpoint, the hash that the chain has where that checkpoint was signed, and when the first
+# row after it was written.
 CHAINS = f"""
 with recursive {_accounts("audit_seal")}, {_accounts("audit_checkpoint")},
 accounts as (select account from audit_seals where account is not null
              union select account from audit_checkpoints where account is not null)
-select a.account, coalesce(h.seq, 0), coalesce(h.hash, ''::bytea), c.at, c.seq, c.body, k.hash
+select a.account, coalesce(h.seq, 0), coalesce(h.hash, ''::bytea), c.at, c.seq, c.body, k.hash, r.at
 from accounts a
 left join lateral (select seq, hash from audit_seal s where s.account = a.account order by seq desc limit 1) h on true
 left join lateral (
   select at, seq, body from audit_checkpoint c where c.account = a.account order by seq desc, at desc limit 1) c on true
-left join audit_seal k on k.account = a.account and k.seq = c.seq"""
+left join audit_seal k on k.account = a.account and k.seq = c.seq
+left join audit_seal f on f.account = a.account and f.seq = coalesce(c.seq, 0) + 1
+left join audit r on r.audit_id = f.audit_id"""
 
 HASHES = """
 select s.account, s.seq, s.hash from unnest(%(account)s::text[], %(seq)s::bigint[]) w(account, seq)
@@ -96,6 +99,8 @@ SEALED = """
 select s.account, s.seq, s.hash, a.audit_id, a.body, a.at, a.account, a.act, a.target
 from audit_seal s left join audit a using (audit_id)
 where %(account)s::text is null or s.account = %(account)s order by s.account, s.seq"""
+
+HIDES_ROWS = "select row_security_active('audit')"
 
 CHECKPOINTS = """
 select account, seq, at, cut, body, signature from audit_checkpoint

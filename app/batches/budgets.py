@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record, changed
 from app.batches import budget_events, funding
 from app.db.pool import Connection
@@ -44,7 +45,7 @@ async def put(
     old, new = changed(_terms(before), _terms(budget))
     if new:
         account = await tenants.account_id_of(conn, tenant_id)
-        record = Record("budget.set", name, account, before=None if before is None else old, after=new)
+        record = Record(Act.BUDGET_SET, name, account, before=None if before is None else old, after=new)
         await log.record(conn, record)
     return budget
 
@@ -64,4 +65,4 @@ async def remove(conn: Connection, tenant_id: int, name: str) -> None:
     before = await budgets.of_name(conn, tenant_id, name)
     await budgets.remove(conn, tenant_id, name)
     account = await tenants.account_id_of(conn, tenant_id)
-    await log.record(conn, Record("budget.remove", name, account, before=_terms(before)))
+    await log.record(conn, Record(Act.BUDGET_REMOVE, name, account, before=_terms(before)))

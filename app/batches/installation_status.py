@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app import clock
+from app import __version__, clock
 from app.batches import why_text
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
@@ -21,7 +21,6 @@ from app.quantities import duration
 from app.queue import overview as queue_overview
 from app.queue.overview import Overview
 from app.states import EngineIntake, EngineState
-from app.version import version
 
 FRESH_SECONDS = 1.0
 PATIENCE_SECONDS = 2.0
@@ -83,7 +82,7 @@ def describe(engines: Sequence[EngineInfo], overview: Overview | None) -> dict[s
     }
     return {
         "status": _overall(engines, overview, bool(problems)),
-        "version": version(),
+        "version": __version__,
         "at": clock.iso(clock.now()),
         "parts": {
             "api": "ok",

@@ -8,6 +8,7 @@ rotation begins, or fails and is sent again (`batch_keys.check_current`).
 from dataclasses import dataclass
 
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Connection, Database
 from app.errors import Conflict
@@ -41,7 +42,7 @@ async def rotate(database: Database, settings: Settings, account: str) -> Rotati
             raise Conflict(f"Nothing of the account {account} is encrypted, so it has no key to rotate")
         kek, retired = row
         if begun:
-            record = Record("account.rotate_kek", account, account, before={"key": retired}, after={"key": kek})
+            record = Record(Act.ACCOUNT_ROTATE_KEK, account, account, before={"key": retired}, after={"key": kek})
             await log.record(conn, record)
     count = 0
     async with database.durable() as conn:
@@ -51,7 +52,7 @@ async def rotate(database: Database, settings: Settings, account: str) -> Rotati
     await keyring.provider.destroy(retired)
     async with database.transaction() as conn:
         if (await conn.execute(sql.END_ROTATION, {"tenant_id": tenant_id, "retired": retired})).rowcount:
-            await log.record(conn, Record("account.kek_destroyed", account, account, before={"key": retired}))
+            await log.record(conn, Record(Act.ACCOUNT_KEK_DESTROYED, account, account, before={"key": retired}))
     return Rotation(kek, retired, count)
 
 

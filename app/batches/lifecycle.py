@@ -1,14 +1,14 @@
 """The life of a batch after its submit: pause, resume, cancel, retry, and its end.
 
-Each verb is one durable transaction, which writes the state and the event (`final_events`). No other code makes a batch final.
-app.states has the transitions. Which batches expire is decided in app.queue.expiry.
+Each verb is one durable transaction, which writes the state, its audit row and the event (`final_events`). No other code makes a
+batch final. app.states has the transitions. Which batches expire is decided in app.queue.expiry.
 
 A cancel runs `change_state`: app.queue.batch_state changes the rows of the batch and its chunks. A worker with items of the batch
 aborts them after its next heartbeat (workers.gpu.puller.on_heartbeat). `settle` ends the batch when its last chunk is gone.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
@@ -19,6 +19,9 @@ import structlog
 
 from app import trace_context
 from app.admission import quota_events, quotas
+from app.audit import log as audit
+from app.audit.acts import Act
+from app.audit.record import Record
 from app.batches import batch_spans, batch_usage, budget_lanes, final_events, funding
 from app.batches.budget_lanes import Lanes, LanesChanged
 from app.db.pool import Connection, Database
@@ -38,7 +41,14 @@ from app.webhooks import emitter
 
 log = structlog.get_logger()
 Verb = Literal["pause", "resume", "cancel"]
+Terms = Mapping[str, object]
 
+_ACTS = {
+    "pause": Act.BATCH_PAUSE,
+    "resume": Act.BATCH_RESUME,
+    "cancel": Act.BATCH_CANCEL,
+    "retry": Act.BATCH_RETRY,
+}
 _REACHED = {
     "pause": (BatchState.PAUSED,),
     "resume": (BatchState.OPEN,),
@@ -49,12 +59,14 @@ _REACHED = {
 async def change_state(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[settling.Settled]:
     """Pause, resume or cancel. A repeated verb has no effect. Returns the batch if it is final now. Raises NotFound, Conflict."""
     async with database.transaction() as conn:
-        batch_id = await batch_state.transition(conn, verb, tenant.tenant_id, request_id)
-        if batch_id is None:
+        moved = await batch_state.transition(conn, verb, tenant.tenant_id, request_id)
+        if moved is None:
             standing = await _standing(conn, tenant, request_id)
             if standing.state not in _REACHED[verb]:
                 raise Conflict(f"The batch is {standing.state}: {_only(verb)}")
             return []
+        batch_id, before = moved
+        await _record(conn, tenant, request_id, verb, {"state": str(before)}, {"state": str(BATCH.target(verb))})
         if verb == "cancel":
             await files.note_cancel(conn, tenant.tenant_id, request_id)
         ended = await settling.finalise(conn, [batch_id]) if verb == "cancel" else []
@@ -66,6 +78,10 @@ async def change_state(database: Database, tenant: Tenant, request_id: UUID, ver
         )
     batch_spans.ended(ended)
     return ended
+
+
+async def _record(conn: Connection, tenant: Tenant, request_id: UUID, verb: str, before: Terms, after: Terms) -> None:
+    await audit.record(conn, Record(_ACTS[verb], str(request_id), tenant.account_id, before=before, after=after))
 
 
 async def retry(
@@ -110,6 +126,7 @@ async def _begin_run(
             raise Conflict("Every item was answered; nothing to retry" if answered else _only_final(standing.state))
         await files.assign_output_files(conn, tenant.tenant_id, request_id)
         count = await _requeue(conn, settings, catalogue, tenant, batch)
+        await _record(conn, tenant, request_id, "retry", {"run": batch.run - 1}, {"run": batch.run, "items": count})
         await quotas.check_queued(conn, tenant, limits)
         await emitter.emit(
             conn,

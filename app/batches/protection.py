@@ -59,12 +59,14 @@ class Protection:
         return _ratio(self.beside.gap_p95, self.usual.gap_p95 if self.usual else None)
 
 
-async def read(conn: Connection, since: datetime, points: int, model: str | None = None) -> Protection:
-    """The protection since then, in at most so many stretches, of one model or of all."""
-    now = clock.now()
-    stretch = max(60.0, (now - since).total_seconds() / points)
-    recent = await latency.read(conn, since, stretch, model)
-    usual = await latency.read(conn, max(since, now - timedelta(days=1)), 60, model, days=DAYS)
+async def read(
+    conn: Connection, since: datetime, points: int, model: str | None = None, until: datetime | None = None
+) -> Protection:
+    """The protection since then, until then or now, in at most so many stretches, of one model or of all."""
+    end = until or clock.now()
+    stretch = max(60.0, (end - since).total_seconds() / points)
+    recent = await latency.read(conn, since, stretch, model, until=end)
+    usual = await latency.read(conn, max(since, end - timedelta(days=1)), 60, model, days=DAYS, until=end)
     return summary(recent, usual)
 
 

@@ -1,4 +1,6 @@
-"""Delete what a final batch contains, at the wish of its owner. What stays: its counts, its usage, its hash, its events."""
+"""Delete what a final batch contains, at the wish of its owner: the batch, or the last of its output files. What stays: its
+counts, its usage, its hash, its events.
+"""
 
 from contextlib import suppress
 from datetime import datetime
@@ -6,13 +8,18 @@ from uuid import UUID
 
 from app import clock
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.errors import Conflict, NotFound, StorageError
 from app.events import BatchData, Counts, EventKind
+from app.files import service as files
+from app.files.service import File
 from app.queue import shredding
 from app.queue.removal import EndedBatch
+from app.queue.shredding import FoundBatch
 from app.settings import Settings
+from app.states import BATCH
 from app.storage.store import Store
 from app.tenants.service import Tenant
 from app.webhooks import emitter
@@ -30,28 +37,56 @@ async def shred(database: Database, settings: Settings, tenant: Tenant, request_
             raise NotFound("No batch with this request_id in this account")
         if found.shredded_at is not None:
             return found.shredded_at
-        if not found.over:
-            still = f"is {found.state}" if found.finalized_at is None else "has ended, but is still being counted"
-            raise Conflict(f"The batch {still}: cancel it or wait for its end, then delete it")
-        moment = await shredding.mark(conn, found.batch_id)
-        await log.record(conn, Record("batch.shred", str(request_id), tenant.account_id))
-        await emitter.emit(
-            conn,
-            tenant_id=tenant.tenant_id,
-            kind=EventKind.BATCH_SHREDDED,
-            model=found.model,
-            batch_id=found.batch_id,
-            run=found.run,
-            data=BatchData(
-                request_id=str(request_id),
-                account_id=tenant.account_id,
-                traceparent=found.traceparent,
-                counts=Counts.of(found.total, found.ok, found.failed),
-            ),
-        )
+        moment = await _mark(conn, tenant, found)
+    await _clean(database, settings, found)
+    return moment
+
+
+async def delete_output(database: Database, settings: Settings, tenant: Tenant, file: File) -> None:
+    """Delete an output or error file. Once a batch that has ended has none left that can be read, this deletes its contents, too.
+
+    Raises Conflict for the last file of a batch that is still being counted.
+    """
+    assert file.request_id is not None
+    async with database.transaction() as conn:
+        found = await shredding.find(
+            conn, tenant.tenant_id, file.request_id
+        )  # locked: of two deletions, one comes second
+        others = await files.hide_output(conn, tenant, file)
+        if found is None or others or found.shredded_at is not None or found.state not in BATCH.final():
+            return
+        await _mark(conn, tenant, found)
+    await _clean(database, settings, found)
+
+
+async def _mark(conn: Connection, tenant: Tenant, found: FoundBatch) -> datetime:
+    """Destroy the key of a batch and hide its contents, with its event and audit row. Raises Conflict."""
+    if not found.over:
+        still = f"is {found.state}" if found.finalized_at is None else "has ended, but is still being counted"
+        raise Conflict(f"The batch {still}: cancel it or wait for its end, then delete it")
+    moment = await shredding.mark(conn, found.batch_id)
+    before = {"state": str(found.state), "items": found.total}
+    await log.record(conn, Record(Act.BATCH_SHRED, str(found.request_id), tenant.account_id, before=before))
+    await emitter.emit(
+        conn,
+        tenant_id=tenant.tenant_id,
+        kind=EventKind.BATCH_SHREDDED,
+        model=found.model,
+        batch_id=found.batch_id,
+        run=found.run,
+        data=BatchData(
+            request_id=str(found.request_id),
+            account_id=tenant.account_id,
+            traceparent=found.traceparent,
+            counts=Counts.of(found.total, found.ok, found.failed),
+        ),
+    )
+    return moment
+
+
+async def _clean(database: Database, settings: Settings, found: FoundBatch) -> None:
     with suppress(StorageError):  # the steward removes what is left
         await shredding.clean(database, Store.of(settings), EndedBatch(found.batch_id, found.total))
-    return moment
 
 
 def gone(at: datetime) -> NotFound:

@@ -115,7 +115,10 @@ async def find(
     status = await reads.status(database, tenant_id, request_id)
     assert status is not None
     store, keyring = Store.of(settings), Keyring.of(settings)
-    read = reads.results(database, status.batch_id, status.run, store=store, keyring=keyring, page=2, items=True)
+    vaults = restoring is not None
+    read = reads.results(
+        database, status.batch_id, status.run, store=store, keyring=keyring, page=2, items=True, vaults=vaults
+    )
     async for page in read:
         [result] = page
         if result.item_stored and result.item is not None:

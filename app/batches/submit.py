@@ -35,6 +35,8 @@ from app.queue.bodies import BatchSeal
 from app.queue.chunking import NewChunk
 from app.queue.types import Kind
 from app.sealing import batch_keys
+from app.sealing.batch_keys import NewKey
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -168,6 +170,7 @@ async def commit(
         pools = [await ensure_pool(conn, model.served) for model in models]
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
     batch = _new_batch(order, intake, pools[0], chunks.line_ids, tells_items=tells_items)
+    key = await _data_key(database, settings, order, intake)
 
     async def store() -> UUID:
         async with quota_events.told(database, order.tenant), database.transaction() as conn:
@@ -175,8 +178,8 @@ async def commit(
             if request_id != batch.request_id:
                 order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
                 return request_id
-            if intake.sealing is not None:
-                await batch_keys.add(conn, batch.batch_id, intake.sealing.key)
+            if key is not None:
+                await batch_keys.add(conn, batch.batch_id, key)
             if register is not None:
                 await register(conn, batch, intake.sealing.seal if intake.sealing else None)
             await chunks.lanes.check(conn)
@@ -195,6 +198,16 @@ async def commit(
     if request_id == batch.request_id:
         batch_spans.submitted(order.labels.origin, batch, order.tenant.account_id, order.admission.outcome.rules)
     return request_id
+
+
+async def _data_key(database: Database, settings: Settings, order: Order, intake: Spool) -> NewKey | None:
+    """The key that seals the batch, or its vaults alone. None: nothing of it is sealed with one. Raises KeysUnavailable."""
+    if intake.sealing is not None:
+        return intake.sealing.key
+    if intake.vault_key is None:
+        return None
+    ring, tenant_id = Keyring.of(settings), order.tenant.tenant_id
+    return await batch_keys.wrap_for_vaults(database, ring, tenant_id, intake.batch_id, intake.vault_key)
 
 
 def _endpoint(order: Order) -> str:

@@ -11,11 +11,11 @@ import psycopg
 import structlog
 from psycopg.types.json import Jsonb
 
+from app import __version__
 from app.changes import sql
 from app.changes.kinds import ChangeKind
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
-from app.version import version
 
 KEPT_DAYS = 35
 KEPT_ROWS = 100_000
@@ -54,7 +54,7 @@ async def started(database: Database, part: str) -> None:
     """Note that this process begins to run a part, and whether its version differs from the last one. Never raises: a part
     starts without the database, too.
     """
-    values = {"part": part, "version": version(), "host": socket.gethostname(), "pid": os.getpid()}
+    values = {"part": part, "version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
     try:
         async with database.relaxed() as conn:
             await conn.execute(sql.START, values)

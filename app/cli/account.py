@@ -181,7 +181,7 @@ def set_quota(
 
     if not changes:
         return on_database(settings, verb)
-    return on_database_recorded(settings, None, verb, reason)
+    return on_database_recorded(settings, verb, reason)
 
 
 @app.command("rotate-kek")
@@ -195,7 +195,7 @@ def rotate_kek(account: Name, reason: Reason = None, as_json: Json = False) -> N
         async with Database.of(settings(), "rotate-kek") as database:
             return await key_rotation.rotate(database, settings(), account)
 
-    on_database_recorded(settings(), None, lambda conn: tenants.find_tenant(conn, account), reason)
+    on_database_recorded(settings(), lambda conn: tenants.find_tenant(conn, account), reason)
     with explained(), acting(reason):
         done = asyncio.run(verb())
     if as_json:
@@ -207,7 +207,7 @@ def rotate_kek(account: Name, reason: Reason = None, as_json: Json = False) -> N
 
 def create_account(settings: Settings, name: str, reason: str | None = None) -> None:
     """Create an account. Raises Failure if it exists or its name does not fit into a URL."""
-    on_database_recorded(settings, None, lambda conn: tenants.create_tenant(conn, name), reason)
+    on_database_recorded(settings, lambda conn: tenants.create_tenant(conn, name), reason)
 
 
 def has_account(settings: Settings, name: str) -> bool:
@@ -227,12 +227,12 @@ def contents(settings: Settings, name: str) -> str:
 
 def close_account(settings: Settings, name: str, reason: str | None = None) -> None:
     """Start to delete an account. Raises Failure."""
-    on_database_recorded(settings, None, lambda conn: accounts.close(conn, name), reason)
+    on_database_recorded(settings, lambda conn: accounts.close(conn, name), reason)
 
 
 def set_retention(settings: Settings, account: str, days: int | None, reason: str | None = None) -> str:
     """Keep an account's batches for at least `days`. Returns a phrase that says how long they are kept now."""
-    on_database_recorded(settings, None, lambda conn: tenants.set_retention(conn, account, days), reason)
+    on_database_recorded(settings, lambda conn: tenants.set_retention(conn, account, days), reason)
     if not settings.retention_days:
         return "for ever (SLACKWATER_RETENTION_DAYS is 0)"
     return f"{max(days or 0, settings.retention_days)} days from their end"
@@ -241,7 +241,7 @@ def set_retention(settings: Settings, account: str, days: int | None, reason: st
 def set_webhook_hosts(settings: Settings, account: str, hosts: Sequence[str], reason: str | None = None) -> None:
     """Restrict an account's webhooks to these hosts. An empty list removes the restriction."""
     known = host_lists.parse(",".join(hosts)) or None
-    on_database_recorded(settings, None, lambda conn: tenants.set_webhook_hosts(conn, account, known), reason)
+    on_database_recorded(settings, lambda conn: tenants.set_webhook_hosts(conn, account, known), reason)
 
 
 def set_share(
@@ -254,7 +254,7 @@ def set_share(
 
     if weight is None and max_tokens is None:
         return on_database(settings, verb)
-    return on_database_recorded(settings, None, verb, reason)
+    return on_database_recorded(settings, verb, reason)
 
 
 def _confirm(account: str, text: str, as_json: bool = False) -> None:

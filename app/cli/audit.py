@@ -52,6 +52,7 @@ def verify(account: _Account = None, as_json: Json = False) -> None:
     keys = checkpoints.known_keys(current)
 
     async def verb(conn: Connection) -> Verifier:
+        await _check_sees(conn, account)
         return await check.verify(conn, _store(), keys, account)
 
     found = _with_store(lambda: on_database(current, verb))
@@ -79,6 +80,7 @@ def export(
     keys = checkpoints.known_keys(current)
 
     async def verb(conn: Connection) -> Exported:
+        await _check_sees(conn, account)
         try:
             return await exporting.export(conn, _store(), keys, folder, account)
         except OSError as error:
@@ -90,6 +92,15 @@ def export(
         return
     text = f"{many(made.rows, 'row')} and {many(made.checkpoints, 'checkpoint')} are in {folder}."
     tables.sentence(console, f"{text} `python {folder / 'verify.py'} --key KEY` checks them.", "green")
+
+
+async def _check_sees(conn: Connection, account: str | None) -> None:
+    """Raise Failure where all chains are wanted, and the database may hide some of them."""
+    if account is None and await check.hides_rows(conn):
+        raise Failure(
+            "Row-level security may hide chains from this database role, and hidden rows would count as missing.",
+            "Name one account with --account, or use the owner of the database.",
+        )
 
 
 @app.command("key")

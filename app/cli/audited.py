@@ -3,15 +3,12 @@
 Once operators have tokens or sign in with OIDC, that is the usual way, and a change made here is break-glass: it needs a reason.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
 
 import typer
 
 from app.access import operator_tokens
-from app.audit import log
-from app.audit.record import Record
 from app.cli.database import on_database
 from app.db.pool import Connection
 from app.settings import Settings
@@ -24,41 +21,19 @@ Reason = Annotated[
 _LONGEST = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What is done to which object. `account`: whose it is; None: the installation's. `detail`: what it is afterwards."""
-
-    action: str
-    target: str
-    account: str | None = None
-    detail: Mapping[str, Any] | None = None
-
-
 def on_database_recorded(
-    settings: Settings,
-    change: Change | Callable[[Answer], Change] | None,
-    verb: Callable[[Connection], Awaitable[Answer]],
-    reason: str | None = None,
+    settings: Settings, verb: Callable[[Connection], Awaitable[Answer]], reason: str | None = None
 ) -> Answer:
-    """Call `verb` in a transaction that also records the change. Returns its result. Raises Failure.
-
-    `change` may depend on the result, for example on a new id. None: what `verb` calls records its own changes.
+    """Call `verb` in a transaction. Returns its result. What it calls records itself, as done by the user of the command line and
+    for this reason. Raises Failure.
     """
 
     async def call(conn: Connection) -> Answer:
         async with conn.transaction():
             await _check(conn, settings, reason)
-            answer = await verb(conn)
-            if change is not None:
-                await _record(conn, change(answer) if callable(change) else change)
-            return answer
+            return await verb(conn)
 
     return on_database(settings, call, reason)
-
-
-async def _record(conn: Connection, change: Change) -> None:
-    entry = Record(change.action, change.target, change.account, after=change.detail)
-    await log.record(conn, entry)
 
 
 async def _check(conn: Connection, settings: Settings, reason: str | None) -> None:

@@ -53,7 +53,7 @@ def set_budget(
         tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
         return await verbs.put(conn, models, tenant_id, name, given, where="--")
 
-    budget = on_database_recorded(settings(), None, put, reason)
+    budget = on_database_recorded(settings(), put, reason)
     if as_json:
         tables.document(console, budget_terms.view(budget))
         return
@@ -85,7 +85,7 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
     async def delete(conn: Connection) -> None:
         await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
 
-    on_database_recorded(settings(), None, delete, reason)
+    on_database_recorded(settings(), delete, reason)
     if as_json:
         tables.document(console, {"name": name})
     else:

@@ -10,7 +10,7 @@ from app.access import origin, sessions
 from app.access.roles import Grant, Role
 from app.access.sessions import SessionInfo
 from app.cli import tables
-from app.cli.audited import Change, Reason, on_database_recorded
+from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database, user
 from app.cli.options import Json, console, settings
 from app.cli.parts import become
@@ -51,8 +51,7 @@ def login(
         return await sessions.invite(conn, Grant(name or user(), chosen, tenant_id))
 
     current = settings()
-    change = Change("session.invite", name or user(), account, {"role": str(chosen)})
-    token = on_database_recorded(current, change, invite, reason)
+    token = on_database_recorded(current, invite, reason)
     console.print(f"{origin.of(current)}/console/login?token={token}", soft_wrap=True, highlight=False, markup=False)
 
 
@@ -76,7 +75,7 @@ def revoke(
         if not await sessions.revoke(conn, session):
             raise Failure(f"There is no live session {session}.", "`slackwater console sessions` lists them.")
 
-    on_database_recorded(settings(), Change("session.revoke", f"session {session}"), end, reason)
+    on_database_recorded(settings(), end, reason)
     console.print(f"Session {session} has ended.")
 
 

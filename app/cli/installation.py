@@ -57,11 +57,15 @@ def migrate(
         bool,
         typer.Option("--roles", help="also create one database role for each part, with the least rights it needs"),
     ] = False,
+    contract: Annotated[
+        bool,
+        typer.Option("--contract", help="close the database to older versions, once every part has this one"),
+    ] = False,
 ) -> None:
     """Migrate the database to the newest schema and create today's partitions."""
     from app.cli import schema
 
-    schema.migrate(settings(), console, roles=roles)
+    schema.migrate(settings(), console, roles=roles, contract=contract)
 
 
 def _engine_url(attach: str | None) -> str | None:

@@ -173,14 +173,14 @@ def create_key(
     async def verb(conn: Connection) -> ApiKey:
         return await tenants.create_key(conn, pepper, account, name, lifetime, limits, pins, scope, user())
 
-    return str(on_database_recorded(settings, None, verb, reason))
+    return str(on_database_recorded(settings, verb, reason))
 
 
 def rotate_key(settings: Settings, key_id: str, overlap: timedelta, reason: str | None = None) -> tuple[str, datetime]:
     """Give a key a new secret. Returns the key, and until when the old secret works. Raises Failure if it is no live key."""
     _live(settings, key_id)
     pepper, until = secret_key(settings), clock.now() + overlap
-    made = on_database_recorded(settings, None, lambda conn: tenants.rotate_key(conn, pepper, key_id, overlap), reason)
+    made = on_database_recorded(settings, lambda conn: tenants.rotate_key(conn, pepper, key_id, overlap), reason)
     return str(made), until
 
 
@@ -231,7 +231,7 @@ def list_keys(settings: Settings) -> list[KeyInfo]:
 def revoke_key(settings: Settings, key_id: str, reason: str | None = None) -> None:
     """Revoke a key at once. `key_id` may also be the whole key. Raises Failure if it is no live key."""
     found = _live(settings, _key_id(key_id))
-    on_database_recorded(settings, None, lambda conn: tenants.revoke_key(conn, found.key_id), reason)
+    on_database_recorded(settings, lambda conn: tenants.revoke_key(conn, found.key_id), reason)
 
 
 def _key_id(key: str) -> str:

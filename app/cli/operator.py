@@ -10,7 +10,7 @@ from app.access.operator_tokens import TokenInfo
 from app.access.roles import Role
 from app.admission import key_terms
 from app.cli import tables
-from app.cli.audited import Change, Reason, on_database_recorded
+from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database, user
 from app.cli.options import Json, console, errors, settings
 from app.crypto import secret_key
@@ -42,10 +42,7 @@ def create(
     async def verb(conn: Connection) -> tuple[str, str]:
         return await operator_tokens.create(conn, pepper, name, chosen, lifetime, user())
 
-    def change(made: tuple[str, str]) -> Change:
-        return Change("operator.create", made[0], None, {"name": name, "role": role, "expires": expires})
-
-    token_id, token = on_database_recorded(current, change, verb, reason)
+    token_id, token = on_database_recorded(current, verb, reason)
     if as_json:
         tables.document(console, {"id": token_id, "token": token})
         return
@@ -72,7 +69,7 @@ def revoke(token: Annotated[str, typer.Argument(help="token id, or the whole tok
         if not await operator_tokens.revoke(conn, token_id):
             raise Failure(f"There is no live token {token_id}.", "`slackwater operator list` shows them.")
 
-    on_database_recorded(settings(), Change("operator.revoke", token_id), verb, reason)
+    on_database_recorded(settings(), verb, reason)
     console.print("revoked")
 
 

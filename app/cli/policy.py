@@ -163,7 +163,7 @@ def _changed(
         return await verb(conn, await with_adopted(conn, catalogue.load(current.models_file)))
 
     try:
-        return on_database_recorded(current, None, call, reason)
+        return on_database_recorded(current, call, reason)
     except PolicyError as error:
         raise Failure(f"{name}: {error}", _REMEDY) from None
 

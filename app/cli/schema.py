@@ -4,7 +4,7 @@ import asyncio
 
 from rich.console import Console
 
-from app.db import embedded
+from app.db import embedded, schema
 from app.db import migrate as migrations
 from app.db import roles as database_roles
 from app.db.pool import Database
@@ -12,8 +12,9 @@ from app.queue import partitions
 from app.settings import Settings
 
 
-def migrate(settings: Settings, console: Console, *, roles: bool = False) -> None:
+def migrate(settings: Settings, console: Console, *, roles: bool = False, contract: bool = False) -> None:
     """Run the missing migrations, create today's partitions, and print the database's revision. `roles`: create those, too.
+    `contract`: close the database to older versions.
 
     Where there are roles, their rights are renewed, since there may be new tables.
     """
@@ -28,8 +29,10 @@ def migrate(settings: Settings, console: Console, *, roles: bool = False) -> Non
 
     asyncio.run(create_partitions())
     if roles or database_roles.are_used(url):
-        names = database_roles.apply(url)
+        names = database_roles.apply(url, settings.report_accounts)
         console.print(f"The roles {', '.join(names)} have their rights; set their passwords as docs/access.md shows.")
+    if contract and schema.contract(url):
+        console.print(f"Versions below revision {schema.own_revision()} can no longer use the database.")
     console.print(f"The database is at revision {migrations.revisions(url)[0]}.")
     if not settings.database_url:
         embedded.stop(settings)

@@ -7,7 +7,7 @@ import typer
 from app import crypto
 from app.access import operator_tokens
 from app.cli import tables
-from app.cli.audited import Change, Reason, on_database_recorded
+from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
 from app.db.pool import Connection
@@ -61,7 +61,7 @@ def reseal(reason: Reason = None, as_json: Json = False) -> None:
         after = await _look(conn, key)
         return Dependent(after.keys, after.tokens, Sealed(before.other + before.current, 0, before.unreadable))
 
-    found = on_database_recorded(settings(), Change("secret_key.reseal", crypto.key_id(key)), verb, reason)
+    found = on_database_recorded(settings(), verb, reason)
     if as_json:
         tables.document(console, _document(key, found))
         return

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from rich.console import Console
 
-from app import private_targets, telemetry
+from app import __version__, private_targets, telemetry
 from app.access import origin
 from app.api_url import base_url
 from app.cli import privacy, ready_message
@@ -23,7 +23,6 @@ from app.engines import model_weights as weights
 from app.sentences import ended
 from app.settings import Settings, masked
 from app.user_errors import Failure
-from app.version import version
 
 _POLL_SECONDS = 0.5
 _ATTACH_SECONDS = 5.0  # after this time an attached engine that is not ready is reported
@@ -44,7 +43,7 @@ def up(settings: Settings, console: Console) -> None:
     screen = Screen(settings.data_dir, Console(stderr=True, highlight=False), settings.engine_name)
     with file.open("a") as output:
         telemetry.configure(settings, "up", output)
-        log.info("up.started", version=version(), data_dir=str(settings.data_dir), port=settings.port)
+        log.info("up.started", version=__version__, data_dir=str(settings.data_dir), port=settings.port)
         settings = _with_console(settings)
         privacy.warn(settings)
         asyncio.run(_up(settings, console, screen))

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from app.version import version
+from app import __version__
 
 
 def text() -> str:
     """The version of Slackwater and of the Python that runs it."""
-    return f"slackwater {version()} (Python {platform.python_version()})"
+    return f"slackwater {__version__} (Python {platform.python_version()})"
 
 
 def _show(requested: bool) -> None:

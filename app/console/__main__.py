@@ -5,6 +5,7 @@ import sys
 
 import uvicorn
 
+import app.quick_start  # noqa: F401
 from app import processes, telemetry
 from app import settings as configuration
 from app.access import oidc, origin

@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 from app.access.roles import Viewer
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
+from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
 from app.console import stream
 from app.console.guard import Guard
@@ -119,7 +120,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         return PlainTextResponse(f"{message}\n", status)
     if status == 403:
         viewer: Viewer = request.scope["viewer"]
-        request.app.state.parts.admission.audit.add("access.refused", request.url.path, viewer.account, message)
+        request.app.state.parts.admission.audit.add(Act.ACCESS_REFUSED, request.url.path, viewer.account, message)
     return await whole(request, "error", {"status": status, "message": message}, status=status)
 
 

@@ -17,6 +17,7 @@ from app.access import sessions
 from app.access.roles import Viewer
 from app.audit import actor
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.console import csp
 from app.console.parts import Parts
 from app.db.transient_errors import TRANSIENT
@@ -53,23 +54,19 @@ class Guard:
                 message["headers"] = [*message["headers"], *added, *private]
             await send(message)
 
-        refusal = await _refusal(scope)
-        with actor.acting(_actor(scope)):
+        correlation = uuid4().hex
+        with actor.acting(actor.stranger(correlation)):
+            refusal = await _refusal(scope)
+            if (viewer := scope.get("viewer")) is not None:
+                actor.enter(Actor(viewer.subject, str(viewer.role), viewer.session_id, correlation))
             await (refusal or self._app)(scope, receive, sending)
-
-
-def _actor(scope: Scope) -> Actor:
-    """Who acts in a request, for the audit log."""
-    viewer = scope.get("viewer")
-    if viewer is None:
-        return actor.current()
-    return Actor(viewer.subject, str(viewer.role), viewer.session_id, uuid4().hex)
 
 
 async def _refusal(scope: Scope) -> Response | None:
     """The answer to a request that may not pass; None: it may, and `viewer` is in its scope."""
     request, parts = Request(scope), scope["app"].state.parts
     if request.method not in SAFE and not _from_our_page(request, parts):
+        parts.admission.audit.add(Act.ACCESS_REFUSED, "page of another site", None, _FOREIGN.strip())
         return PlainTextResponse(_FOREIGN, 403)
     if request.url.path.startswith(OPEN):
         return None

@@ -68,6 +68,8 @@ SHORTCUTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("Enter",), "Open the row"),
     (("[", "]"), "Newer page, older page"),
     (("p",), "Pause or resume the batch"),
+    (("←", "→"), "Read a plot that has the focus"),
+    (("+", "−"), "See less of its time, or more"),
     (("Esc",), "Close"),
 )
 

@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from app import clock
 from app.access.roles import Viewer
-from app.console import nav
+from app.console import compression, nav
 from app.console.parts import Parts, parts_of, viewer_of
 
 Params = Mapping[str, str]
@@ -97,7 +97,7 @@ async def whole(
     }
     now = context.get("now", clock.now())
     defaults = {"now": now, "acts": viewer.role.acts, "reveals": viewer.role.reveals}
-    return HTMLResponse(parts.templates.render(template, defaults | context | frame), status)
+    return compression.html(request, parts.templates.render(template, defaults | context | frame), status)
 
 
 def theme(request: Request) -> str:

@@ -10,6 +10,9 @@ import orjson
 
 from app import clock, crypto
 from app.api_url import base_url
+from app.audit import log
+from app.audit.acts import Act
+from app.audit.record import Record
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
@@ -56,11 +59,12 @@ class Ask:
 
 
 async def both(settings: Settings, database: Database, ask: Ask) -> tuple[Outcome, Outcome]:
-    """Ask at once and through the queue. Neither raises: an error is part of the outcome."""
+    """Ask at once and through the queue. Neither raises: an error is part of the outcome. It is recorded with its key."""
     async with database.transaction() as conn:
         key = await tenants.create_key(
             conn, crypto.secret_key(settings), ask.account, "playground of the console", KEY_LIFETIME
         )
+        await log.record(conn, Record(Act.PLAYGROUND_RUN, ask.model, ask.account, after={"key": key.key_id}))
     try:
         headers = {"authorization": f"Bearer {key}"}
         url = f"{settings.url.rstrip('/') or base_url(settings)}/client/v4/accounts/{ask.account}/ai"

@@ -204,21 +204,6 @@ async def events(conn: Connection, batch_id: int) -> list[EventRow]:
     return [EventRow(*row) for row in await (await conn.execute(sql.EVENTS, values)).fetchall()]
 
 
-class PoolRow(NamedTuple):
-    """The engines of one model: chunks that wait, tokens in flight, and its pace in tokens per second (None: not measured)."""
-
-    pool_id: int
-    model: str
-    ready_chunks: int
-    inflight_tokens: int
-    pace: float | None
-
-
-async def pools(conn: Connection) -> list[PoolRow]:
-    """Every pool by model."""
-    return [PoolRow(*row) for row in await (await conn.execute(sql.POOLS)).fetchall()]
-
-
 @dataclass(frozen=True, slots=True)
 class EngineRow:
     """An engine as its worker last reported it. `held_seconds`: since state and reason are what they are."""

@@ -97,12 +97,14 @@ async def engine(conn: Connection, name: str) -> tuple[EngineRow, EngineDetail] 
 
 
 async def tides(
-    conn: Connection, engine_ids: Sequence[int], since: datetime, stretch: float
+    conn: Connection, engine_ids: Sequence[int], since: datetime, stretch: float, until: datetime | None = None
 ) -> Mapping[int, list[Tide]]:
-    """What each of these engines did since then, in stretches of so many seconds, the oldest first. A statement for each."""
+    """What each of these engines did since then and until then, in stretches of so many seconds, the oldest first. A statement
+    for each.
+    """
     found: dict[int, list[Tide]] = {}
     for engine_id in engine_ids:
-        values = {"engine_id": engine_id, "since": since, "stretch": stretch}
+        values = {"engine_id": engine_id, "since": since, "until": until, "stretch": stretch}
         found[engine_id] = [Tide(*row) for row in await (await conn.execute(sql.TIDE, values)).fetchall()]
     return found
 

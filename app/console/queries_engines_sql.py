@@ -30,7 +30,7 @@ _SUMMED = ", ".join(
 # has the reason for that.
 TIDE = f"""
 select max(at), coalesce(max(reason) filter (where closed_seconds > 0), max(reason)), {_SUMMED}
-from engine_sample where engine_id = %(engine_id)s and at >= %(since)s
+from engine_sample where engine_id = %(engine_id)s and at >= %(since)s and at <= coalesce(%(until)s::timestamptz, 'infinity')
 group by floor(extract(epoch from at) / %(stretch)s) order by 1"""
 
 DAY = """

@@ -100,13 +100,6 @@ from (select * from event where batch_id = %(batch_id)s order by event_id desc l
 left join delivery d on d.event_id = v.event_id left join endpoint e on e.endpoint_id = d.endpoint_id
 order by v.event_id desc, e.name"""
 
-# How many open batches there are to look at, and the tokens that wait and run, by pool: few rows, from counters.
-POOLS = """
-select p.pool_id, p.model, coalesce(sum(s.ready), 0)::int, coalesce(sum(s.inflight_tokens), 0)::bigint,
-       (select tokens_per_second from pace r where r.pool_id = p.pool_id and tokens_per_second is not null
-        order by at desc limit 1)
-from pool p left join sched s on s.pool_id = p.pool_id group by 1, 2 order by 2"""
-
 ENGINES = f"""
 select e.engine_id, e.name, coalesce(p.model, ''), e.protection, e.state, e.reason, e.signal, e.value, e.threshold,
        extract(epoch from now() - e.reason_since)::float8, e.slots, e.allowance, e.batch_in_flight, e.sync_in_flight,

@@ -15,11 +15,11 @@ import structlog
 from psycopg import Error as DatabaseError
 from psycopg_pool import PoolTimeout
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from app import clock
 from app.access.roles import Viewer
-from app.console import guard
+from app.console import compression, guard
 from app.console.page import Page, Params
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import times
@@ -43,7 +43,8 @@ async def poll(request: Request) -> Response:
     """All live parts once, for a browser that no event reaches."""
     page = _page(request)
     found = await fragments(parts_of(request), page, viewer_of(request), page.given(request))
-    return HTMLResponse("\n".join(envelope(page, region, html) for region, html in found.items()) + banner(""))
+    shown = "\n".join(envelope(page, region, html) for region, html in found.items()) + banner("")
+    return compression.html(request, shown)
 
 
 def _page(request: Request) -> Page:

@@ -23,6 +23,8 @@ from app.db.keepalive import noticed
 from app.settings import Settings
 
 _HBA = "local all all peer map=slackwater\n"
+# The server's log quotes neither rows (`terse` leaves DETAIL and CONTEXT out) nor statements.
+_QUIET = "-c log_error_verbosity=terse -c log_min_error_statement=panic"
 
 log = structlog.get_logger()
 
@@ -54,7 +56,7 @@ def start(settings: Settings) -> str:
             _execute(wheel, found, "initdb", "--auth=peer", "--encoding=utf8", "-U", "postgres")
         if not _runs(wheel, found):
             _admit(found, owner)
-            options = f'-h "" -k {shlex.quote(str(found.socket))} -c unix_socket_permissions=0700'
+            options = f'-h "" -k {shlex.quote(str(found.socket))} -c unix_socket_permissions=0700 {_QUIET}'
             _execute(wheel, found, "pg_ctl", "-w", "-o", options, "-l", str(found.cluster / "log"), "start")
     return _socket_url(found)
 

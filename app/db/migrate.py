@@ -1,54 +1,115 @@
 """Migrate a database to the newest schema, and compare its schema with the code."""
 
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-from alembic import command
+import psycopg
+import structlog
+from alembic import command, op
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from psycopg import AsyncConnection
 from sqlalchemy import Connection, NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_fixed, wait_random_exponential
+from tenacity import retry_if_result as until
 
 import migrations
+from app.db import schema
 from app.db.metadata import metadata
+from app.errors import SchemaMismatch
 
-_LOCK = 0x51AC_4A7E  # advisory lock: concurrent starters migrate one after the other
+LOCK_TIMEOUT = (
+    "2s"  # whoever comes after a migration that waits for a lock waits behind it, so it does not wait for longer
+)
+PATIENCE_SECONDS = 300.0
+_MIGRATES = 0x51AC_4A7E  # advisory lock: concurrent starters migrate one after the other
+_LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+_LONGEST = """
+select format('%s (pid %s, for %s s)', coalesce(nullif(application_name, ''), usename), pid,
+              extract(epoch from now() - xact_start)::int)
+from pg_stat_activity
+where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()
+order by xact_start limit 3"""
+
+log = structlog.get_logger("migrate")
 
 
-def upgrade(url: str, revision: str = "head") -> None:
-    """Run every missing migration. Safe to call from several processes at once."""
+class MigrationBlocked(Exception):
+    """Other transactions held a lock that a migration needs for all of its patience. What it had done until then is kept."""
+
+    remedy = "End those transactions (`select pg_terminate_backend(PID)`), and run `slackwater migrate` again."
+
+
+def upgrade(url: str, revision: str = "head", *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Run every missing migration. Safe to call from several processes at once, and again after it was killed.
+
+    A migration that does not get a lock within LOCK_TIMEOUT lets others pass and is tried again. A newer schema is left as it is.
+    Raises MigrationBlocked; SchemaMismatch if this code is too old for the database.
+    """
+    attempts = Retrying(
+        retry=retry_if_exception(_is_locked),
+        wait=wait_random_exponential(0.2, max=5),
+        stop=stop_after_delay(patience_seconds),
+        before_sleep=_report,
+        reraise=True,
+    )
+    try:
+        attempts(_upgrade, url, revision)
+    except (DBAPIError, *_LOCKED) as error:
+        if not _is_locked(error):
+            raise
+        with _connect(url) as connection:
+            longest = ", ".join(connection.execute(text(_LONGEST)).scalars()) or "none now"
+        reason = f"The database cannot be migrated: a lock was not free within {patience_seconds:.0f} s. Transactions: {longest}."
+        raise MigrationBlocked(reason) from error
+
+
+def _upgrade(url: str, revision: str) -> None:
     with _connect(url) as connection:
-        connection.execute(text("select pg_advisory_lock(:key)"), {"key": _LOCK})
+        # Whoever waits inside of PostgreSQL holds a snapshot, for which an index that is built concurrently waits in turn.
+        Retrying(retry=until(lambda got: not got), wait=wait_fixed(0.2))(_lock, connection)
+        connection.execute(text("select set_config('lock_timeout', :limit, false)"), {"limit": LOCK_TIMEOUT})
         connection.commit()
+        if _is_newer(connection):
+            return
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         connection.commit()
 
 
+def _lock(connection: Connection) -> bool:
+    got = connection.execute(text("select pg_try_advisory_lock(:key)"), {"key": _MIGRATES}).scalar_one()
+    connection.commit()
+    return bool(got)
+
+
+def _is_newer(connection: Connection) -> bool:
+    """Whether the database was migrated by newer code. Raises SchemaMismatch if it is closed to this code."""
+    current, own = MigrationContext.configure(connection).get_current_revision(), schema.own_revision()
+    newer = current is not None and current > own
+    floor = connection.execute(text("select revision from schema_floor")).scalar() if newer else None
+    connection.commit()
+    if newer and (problem := schema.Schema(current, floor).problem(own)):
+        raise SchemaMismatch(problem)
+    return newer
+
+
+def _is_locked(error: BaseException) -> bool:
+    return isinstance(error.orig if isinstance(error, DBAPIError) else error, _LOCKED)
+
+
+def _report(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    log.warning("migration.waits", attempt=state.attempt_number, error=str(error).strip().split("\n")[0])
+
+
 def revisions(url: str) -> tuple[str | None, str | None]:
     """The revision of the database, and the newest revision in the code."""
     with _connect(url) as connection:
         current = MigrationContext.configure(connection).get_current_revision()
-    return current, newest_revision()
-
-
-@cache
-def newest_revision() -> str | None:
-    """The newest revision in the code."""
-    return ScriptDirectory.from_config(_config()).get_current_head()
-
-
-async def current_revision(conn: AsyncConnection[Any]) -> str | None:
-    """The revision of the database. None: it has no schema."""
-    table = await (await conn.execute("select to_regclass('alembic_version')::text")).fetchone()
-    if table is None or table[0] is None:
-        return None
-    row = await (await conn.execute("select version_num from alembic_version")).fetchone()
-    return str(row[0]) if row else None
+    return current, ScriptDirectory.from_config(_config()).get_current_head()
 
 
 def drift(url: str) -> list[object]:
@@ -61,7 +122,13 @@ def drift(url: str) -> list[object]:
 
 
 def run_script(connection: Connection, sql: str) -> None:
-    """Run a script of several statements unchanged. It has no parameters, so `%` has no special meaning."""
+    """Run a script of several statements in a migration, unchanged: it has no parameters, so `%` has no special meaning.
+
+    With `alembic upgrade --sql`, print it.
+    """
+    if op.get_context().as_sql:
+        op.get_context().impl.static_output(sql)
+        return
     driver = connection.connection.driver_connection
     assert driver is not None
     driver.execute(sql)

@@ -28,6 +28,7 @@ class RoleGrants:
 
 BROKER = "sw_broker"  # owns the queues of the broker in the database, which steward and notifier share
 STEWARD = "sw_steward"  # owns the two tables whose days it creates and drops
+REPORT = "sw_report"  # may be bound to some accounts
 DAILY = ("item_payload", "item_result")
 
 _QUEUE = {
@@ -45,6 +46,7 @@ _QUEUE = {
     **dict.fromkeys(("attempt", "decision", "engine_sample", "engine_minute", "pace", "ledger_check"), "rawd"),
 }
 _RECORDS = {"audit": "ra", "audit_pending": "ra", "audit_seal": "r", "audit_checkpoint": "r"}
+_READS_RECORDS = dict.fromkeys(("audit", "audit_seal", "audit_checkpoint"), "r")
 _SEALS = {"audit": "rad", "audit_pending": "rawd", "audit_seal": "rad", "audit_checkpoint": "rad"}
 _SERVES_CALLERS = {**_QUEUE, "tenant": "rawd", "api_key": "raw", "key_usage": "raw", "endpoint": "raw", "policy": "ra"}
 
@@ -88,8 +90,22 @@ GRANTS: Mapping[str, RoleGrants] = {
             "object_store": "raw",
         },
     ),
-    "sw_report": RoleGrants(
-        "reports: usage, budgets and the audit log, read only",
-        dict.fromkeys(("usage", "usage_day", "line", "budget", "lane", "tenant", "ledger_check", "audit"), "r"),
+    REPORT: RoleGrants(
+        "reports: usage, budgets and the audit log with its seals, read only",
+        {
+            **dict.fromkeys(("usage", "usage_day", "line", "budget", "lane", "tenant", "ledger_check"), "r"),
+            **_READS_RECORDS,
+        },
     ),
+}
+
+# What is of an account in the tables that reports read. `{accounts}` stands for an array of the names of accounts. No seal or
+# checkpoint of the installation's own chain is of any account.
+_BY_TENANT = "tenant_id in (select t.tenant_id from tenant t)"  # of the accounts that the role sees there
+_BY_LINE = "line_id in (select l.line_id from line l)"
+ROWS_OF_ACCOUNTS: Mapping[str, str] = {
+    "tenant": "account_id = any({accounts})",
+    **dict.fromkeys(("audit", "audit_seal", "audit_checkpoint"), "account = any({accounts})"),
+    **dict.fromkeys(("line", "budget", "lane"), _BY_TENANT),
+    **dict.fromkeys(("usage", "usage_day"), _BY_LINE),
 }

@@ -1,21 +1,29 @@
 """Creates the database's roles, one for each part, and grants each of them what `role_grants` says, and nothing else.
 
+The role of reports can be bound to some accounts, by row-level security. It stands on no table that COPY writes, since PostgreSQL
+refuses that, and off where the role is not bound, so that other roles, such as one that makes backups, notice nothing.
+
 The roles log in without a password until one is set. They belong to the server, the grants to this database. Safe to repeat.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from app.db.role_grants import BROKER, DAILY, GRANTS, PRIVILEGES, STEWARD, RoleGrants
+from app.db.role_grants import BROKER, DAILY, GRANTS, PRIVILEGES, REPORT, ROWS_OF_ACCOUNTS, STEWARD, RoleGrants
 
+EVERY_ACCOUNT = "*"
 _COLUMN_RIGHTS = "raw"  # deleting has no columns
 
 
-def apply(url: str) -> list[str]:
-    """Create the roles and set their grants, in one transaction. Returns their names. Raises psycopg's errors."""
+def apply(url: str, report_accounts: str = EVERY_ACCOUNT) -> list[str]:
+    """Create the roles and set their grants, in one transaction. Returns their names. Raises psycopg's errors.
+
+    `report_accounts`: the accounts whose rows the role of reports reads, with commas; `EVERY_ACCOUNT`: all.
+    """
     with psycopg.connect(url) as conn:
         for role in (*GRANTS, BROKER):
             _create(conn, role)
@@ -23,7 +31,49 @@ def apply(url: str) -> list[str]:
         for role, grants in GRANTS.items():
             for statement in _statements(conn, role, grants):
                 conn.execute(statement)
+        bound = None if report_accounts == EVERY_ACCOUNT else [name.strip() for name in report_accounts.split(",")]
+        for table in ROWS_OF_ACCOUNTS:
+            _bind(conn, table, bound)
     return [*GRANTS, BROKER]
+
+
+def _bind(conn: psycopg.Connection[TupleRow], table: str, accounts: Sequence[str] | None) -> None:
+    """Bind the role of reports to the rows of these accounts; None: to none. Nothing is locked that is so already."""
+    wanted = {} if accounts is None else _policies(table, accounts)
+    there = {
+        str(name) for (name,) in conn.execute("select polname from pg_policy where polrelid = %s::regclass", (table,))
+    }
+    if there == wanted.keys():
+        return
+    of = sql.Identifier(table)
+    for name in there - wanted.keys():
+        conn.execute(sql.SQL("drop policy {} on {}").format(sql.Identifier(name), of))
+    for name in wanted.keys() - there:
+        conn.execute(sql.SQL("create policy {} on {} {}").format(sql.Identifier(name), of, wanted[name]))
+    verb = sql.SQL("enable" if wanted else "disable")
+    conn.execute(sql.SQL("alter table {} {} row level security").format(of, verb))
+
+
+def _policies(table: str, accounts: Sequence[str]) -> dict[str, sql.Composable]:
+    """The policies of a table, by names that tell whether they are still right.
+
+    A policy that is `true` costs a part nothing. Whether a role is none of reports is asked once for each statement.
+    """
+    parts = sql.SQL(", ").join(sql.Identifier(role) for role in GRANTS if role != REPORT)
+    report, names = sql.Identifier(REPORT), sql.Literal(list(accounts)) + sql.SQL("::text[]")
+    rows = sql.SQL(ROWS_OF_ACCOUNTS[table]).format(accounts=names)
+    none_of_reports = sql.SQL("(select not pg_has_role({}, 'member'))").format(sql.Literal(REPORT))
+    every = sql.SQL("using ({0}) with check ({0})")
+    found = {
+        "parts": sql.SQL("to {} ").format(parts) + every.format(sql.SQL("true")),
+        "others": sql.SQL("to public ") + every.format(none_of_reports),
+        "reports": sql.SQL("for select to {} using ({})").format(report, rows),
+    }
+    return {f"{name}_{_digest(policy)}": policy for name, policy in found.items()}
+
+
+def _digest(policy: sql.Composable) -> str:
+    return hashlib.sha256(policy.as_string(None).encode()).hexdigest()[:12]
 
 
 def are_used(url: str) -> bool:
@@ -67,7 +117,7 @@ def _statements(conn: psycopg.Connection[TupleRow], role: str, grants: RoleGrant
     name = sql.Identifier(role)
     yield sql.SQL("revoke all on all tables in schema public from {}").format(name)
     yield sql.SQL("grant usage on schema public to {}").format(name)
-    yield sql.SQL("grant select on alembic_version to {}").format(name)
+    yield sql.SQL("grant select on alembic_version, schema_floor to {}").format(name)
     yield sql.SQL("grant usage on all sequences in schema public to {}").format(name)
     if grants.sees_sessions:
         yield sql.SQL("grant pg_read_all_stats to {}").format(name)

@@ -21,6 +21,15 @@ INVALID = 5006
 TIMED_OUT = 3007
 FAILED = 5001
 
+# What an error means, without the words of whoever reported it, which may quote a request.
+_MEANINGS = {
+    TIMED_OUT: "no answer in time",
+    3040: "no capacity",
+    FAILED: "the engine failed",
+    INVALID: "the request is invalid",
+    5007: "there is no such model",
+}
+
 WITHOUT_USAGE = "engine answered 200 without usage"
 
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
@@ -71,11 +80,20 @@ class ErrorClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """May succeed later. `busy`: the engine has no room, which is not the item's fault. `code`: the final error."""
+    """May succeed later. `busy`: the engine has no room, which is not the item's fault. `code`: the final error.
+
+    `reason`: for logs. `words`: what the engine wrote, which may quote the request, so only the caller may see it.
+    """
 
     reason: str
     code: int = FAILED
     busy: bool = False
+    words: str = ""
+
+    @property
+    def message(self) -> str:
+        """The error as its caller reads it."""
+        return _with_words(self.reason, self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +111,30 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class EngineDown:
-    """The engine cannot serve any request. `suspect`: it had accepted the item, which may have crashed it."""
+    """The engine cannot serve any request. `suspect`: it had accepted the item, which may have crashed it. `reason`, `words`: as
+    those of Retry.
+    """
 
     reason: str
     suspect: bool
+    words: str = ""
+
+    @property
+    def message(self) -> str:
+        """The error as its caller reads it."""
+        return _with_words(self.reason, self.words)
+
+
+def _with_words(reason: str, words: str) -> str:
+    return f"{reason}: {words}" if words else reason
 
 
 Outcome = Done | Retry | Reject | EngineDown
+
+
+def meaning(code: int) -> str:
+    """What the code of an item's error means, for those who may not read requests."""
+    return _MEANINGS.get(code, "failed")
 
 
 def error_class(outcome: Reject | Retry) -> ErrorClass:
@@ -113,17 +148,17 @@ def from_response(status: int, body: bytes) -> Outcome:
     """The meaning of a complete HTTP answer."""
     if status == 200:
         return _success(body)
-    reason = message(body) or f"HTTP {status}"
+    words, reason = message(body), f"engine answered {status}"
     if status in _MISCONFIGURED or 300 <= status < 400:
-        return EngineDown(f"engine answered {status}: {reason}", suspect=False)
+        return EngineDown(reason, suspect=False, words=words)
     if any(mark in body for mark in _CORE_DIED):
-        return EngineDown(reason, suspect=True)
+        return EngineDown(f"{reason}: its core died", suspect=True, words=words)
     if status in _TRY_LATER or status >= 500:
         code = TIMED_OUT if status in (408, 504) else FAILED
-        return Retry(f"engine answered {status}: {reason}", code, busy=status in _BUSY)
+        return Retry(reason, code, busy=status in _BUSY, words=words)
     if 400 <= status < 500:
-        return Reject(INVALID, reason, _param(body))
-    return Retry(f"engine answered {status}: {reason}")
+        return Reject(INVALID, words or f"HTTP {status}", _param(body))
+    return Retry(reason, words=words)
 
 
 def from_stream_error(error: Mapping[str, Any]) -> Outcome:

@@ -8,6 +8,7 @@ from typing import Literal
 from psycopg.types.json import Jsonb
 
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Connection
 from app.engines import sql
@@ -232,8 +233,9 @@ async def list_engines(conn: Connection) -> list[Engine]:
 async def change_intake(conn: Connection, name: str, verb: Literal["drain", "drain now", "undrain"]) -> bool:
     """Drain or undrain an engine. Repeating it changes nothing. Returns False if no engine has this name."""
     async with conn.transaction():
-        if await (await conn.execute(sql.change_intake(verb), {"name": name})).fetchone() is not None:
-            await log.record(conn, Record(f"engine.{verb.replace(' ', '_')}", name))
+        if (row := await (await conn.execute(sql.change_intake(verb), {"name": name})).fetchone()) is not None:
+            act, (before, after) = Act(f"engine.{verb.replace(' ', '_')}"), row
+            await log.record(conn, Record(act, name, before={"intake": before}, after={"intake": after}))
             return True
     return await (await conn.execute(sql.EXISTS, {"name": name})).fetchone() is not None
 

@@ -123,10 +123,11 @@ def change_intake(verb: str) -> str:
     kind = ChangeKind.ENGINE_UNDRAINED if verb == "undrain" else ChangeKind.ENGINE_DRAINED
     rows = f"select now(), '{kind}', %(name)s, jsonb_build_object('engine', %(name)s::text) from changed"
     return f"""
-with changed as (update engine set intake = '{INTAKE.target(verb)}', intake_since = now()
-  where name = %(name)s and {INTAKE.guard(verb)} returning engine_id),
+with old as materialized (select engine_id, intake from engine where name = %(name)s and {INTAKE.guard(verb)} for no key update),
+changed as (update engine e set intake = '{INTAKE.target(verb)}', intake_since = now()
+  from old where e.engine_id = old.engine_id returning old.intake as before, e.intake as after),
 noted as ({changes.also(rows)})
-select engine_id from changed"""
+select before, after from changed"""
 
 
 EXISTS = "select from engine where name = %(name)s"

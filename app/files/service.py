@@ -13,6 +13,9 @@ import psycopg
 from psycopg.types.json import Jsonb
 from psycopg_pool import PoolTimeout
 
+from app.audit import log
+from app.audit.acts import Act
+from app.audit.record import Record
 from app.db.pool import Connection, Database
 from app.errors import BadInput, NotFound, StorageError
 from app.files import ids, sealed_files, sql
@@ -20,6 +23,7 @@ from app.files.sealed_files import FileSeal
 from app.sealing import batch_keys
 from app.storage import object_names
 from app.storage.store import Store
+from app.tenants.service import Tenant
 
 MOST_LISTED = 10_000
 _SLICE, _REFUSED_DAYS = 100, 30
@@ -180,13 +184,32 @@ async def save_size(database: Database, tenant_id: int, file: File, run: int, si
         await conn.execute(sql.SAVE_SIZE.encode(), values)
 
 
-async def delete(database: Database, store: Store, tenant_id: int, file: File) -> None:
-    """Delete a file. Batches made from an upload continue. Deleting an output file keeps the batch's results."""
-    values = {"tenant_id": tenant_id, "file_id": file.file_id}
+async def delete(database: Database, store: Store, tenant: Tenant, file: File) -> None:
+    """Delete an uploaded file. Batches made from it continue."""
+    async with database.transaction() as conn:
+        await conn.execute(sql.END_UPLOAD, {"tenant_id": tenant.tenant_id, "file_id": file.file_id})
+        await _record_deletion(conn, tenant, file)
+    await _remove(database, store, tenant.tenant_id, file.file_id)
+
+
+async def hide_output(conn: Connection, tenant: Tenant, file: File) -> bool:
+    """Hide an output or error file. Returns whether its batch has another one that can be read."""
+    values = {"tenant_id": tenant.tenant_id, "file_id": file.file_id, "request_id": file.request_id}
+    await conn.execute(sql.HIDE_OUTPUT, values)
+    await _record_deletion(conn, tenant, file)
+    return await (await conn.execute(sql.OUTPUTS_LEFT.encode(), values)).fetchone() is not None
+
+
+async def _record_deletion(conn: Connection, tenant: Tenant, file: File) -> None:
+    before = {"purpose": file.purpose, "bytes": file.bytes, "lines": file.lines}
+    await log.record(conn, Record(Act.FILE_DELETE, ids.format_id(file.file_id), tenant.account_id, before=before))
+
+
+async def discard(database: Database, store: Store, tenant_id: int, file: File) -> None:
+    """Delete an upload that its owner never saw."""
     async with database.durable() as conn:
-        await conn.execute(sql.END_UPLOAD if file.request_id is None else sql.DELETE_OUTPUT, values)
-    if file.request_id is None:
-        await _remove(database, store, tenant_id, file.file_id)
+        await conn.execute(sql.END_UPLOAD, {"tenant_id": tenant_id, "file_id": file.file_id})
+    await _remove(database, store, tenant_id, file.file_id)
 
 
 async def _remove(database: Database, store: Store, tenant_id: int, file_id: UUID) -> None:

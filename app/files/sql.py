@@ -64,11 +64,12 @@ order by created_at {order}, file_id {order} limit %(limit)s
 
 END_UPLOAD = "update file set expires_at = now() where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
 DELETE_UPLOAD = "delete from file where tenant_id = %(tenant_id)s and file_id = %(file_id)s returning file_id"
-DELETE_OUTPUT = """
+HIDE_OUTPUT = """
 update file_batch set output_deleted_at = case when output_file_id = %(file_id)s then now() else output_deleted_at end,
                       error_deleted_at = case when error_file_id = %(file_id)s then now() else error_deleted_at end
 where tenant_id = %(tenant_id)s and %(file_id)s in (output_file_id, error_file_id)
 """
+OUTPUTS_LEFT = f"select from ({_readable('false', 'b.request_id = %(request_id)s')}) r limit 1"
 # Only for a final batch and its present run. Sizes of an earlier run are cleared.
 SAVE_SIZE = f"""
 update file_batch f set counted_run = b.run,

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from app.engines.context_window import TOO_LONG, is_too_long
-from app.engines.outcome import TIMED_OUT, EngineDown, Outcome, Reject, Retry
+from app.engines.outcome import TIMED_OUT, Done, EngineDown, Outcome, Reject, Retry
 from app.engines.service import Engine
 from app.errors import BadInput, ExecutionFailed, NoCapacity, SlackwaterError, TimedOut
 from app.gateway.announcer import Announcer
@@ -61,13 +61,14 @@ class EngineAttempt:
                 return self._counted(
                     "unreachable", NoCapacity("The engine cannot be reached now, please try again.", status=503)
                 )
-            case EngineDown(reason=reason):
+            case EngineDown(reason=reason, message=message):
                 log.warning("engine.lost", engine=self.engine.name, error=reason)
-                return self._counted("lost", ExecutionFailed(f"Model execution failed: {reason}"))
-            case _:
-                reason = getattr(outcome, "reason", "")
+                return self._counted("lost", ExecutionFailed(f"Model execution failed: {message}"))
+            case Retry(reason=reason, message=message):
                 log.warning("engine.failed", engine=self.engine.name, error=reason)
-                return self._counted("broken", ExecutionFailed(f"Model execution failed: {reason}"))
+                return self._counted("broken", ExecutionFailed(f"Model execution failed: {message}"))
+            case Done():
+                raise TypeError("an answer is no failure")
 
     def lost(self, error: Exception) -> SlackwaterError:
         """The caller's error for an answer that broke off."""

@@ -138,12 +138,14 @@ async def fold(conn: Connection) -> None:
     await conn.execute(sql.DROP, {"days": MINUTES_KEPT_DAYS})
 
 
-async def history(conn: Connection, engine_id: int, since: datetime, points: int) -> list[StoredSample]:
-    """What an engine has done since then, in at most so many stretches of one length, the oldest first."""
+async def history(
+    conn: Connection, engine_id: int, since: datetime, points: int, until: datetime | None = None
+) -> list[StoredSample]:
+    """What an engine has done since then, and until then, in at most so many stretches of one length, the oldest first."""
     now = clock.now()
     long = now - since > timedelta(hours=KEPT_HOURS)
-    stretch = max(60.0 if long else SAMPLE_SECONDS, (now - since).total_seconds() / points)
-    values = {"engine_id": engine_id, "since": since, "stretch": stretch}
+    stretch = max(60.0 if long else SAMPLE_SECONDS, ((until or now) - since).total_seconds() / points)
+    values = {"engine_id": engine_id, "since": since, "until": until, "stretch": stretch}
     rows = await (await conn.execute(sql.MINUTES, values)).fetchall() if long else []
     rows += await (await conn.execute(sql.SAMPLES, values)).fetchall()
     return [StoredSample(at, EngineSample(*sample)) for at, *sample in rows]

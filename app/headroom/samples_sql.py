@@ -32,7 +32,7 @@ def history(table: str) -> str:
     """An engine's samples since then, in at most `points` stretches of one length, the oldest first. `table`: which samples."""
     return f"""
 select max(at), {_FOLDED} from {table}
-where engine_id = %(engine_id)s and at >= %(since)s
+where engine_id = %(engine_id)s and at >= %(since)s and at <= coalesce(%(until)s::timestamptz, 'infinity')
 group by date_bin(make_interval(secs => %(stretch)s), at, 'epoch') order by 1"""
 
 

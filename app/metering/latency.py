@@ -98,13 +98,20 @@ class Latency:
 
 
 async def read(
-    conn: Connection, since: datetime, stretch: float, model: str | None = None, *, days: int = 0
+    conn: Connection,
+    since: datetime,
+    stretch: float,
+    model: str | None = None,
+    *,
+    days: int = 0,
+    until: datetime | None = None,
 ) -> list[Latency]:
     """The latencies since then, in stretches of so many seconds, of one model or of all; first by time, then alone first.
 
-    `days`: also those of the same hours so many days before. Then `since` is at most a day ago.
+    `days`: also those of the same hours so many days before. Then `since` is at most a day before `until`, which is now if it is
+    None.
     """
-    values = {"since": since, "until": clock.now(), "stretch": stretch, "model": model, "days": days}
+    values = {"since": since, "until": until or clock.now(), "stretch": stretch, "model": model, "days": days}
     found: dict[tuple[datetime, bool], Latency] = {}
     for start, beside, requests, first_token, gap in await (await conn.execute(sql.READ, values)).fetchall():
         each = found.setdefault((start, beside), Latency(start, beside))

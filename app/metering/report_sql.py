@@ -1,8 +1,8 @@
 """The SQL of the reports on the ledger, and of its comparison with the queue."""
 
+from app.metering.line_columns import PRICE, SKETCHES
 from app.metering.lines import UNQUEUED
 from app.metering.sql import ALL
-from app.metering.tables import PRICE, SKETCHES
 from app.usage_counts import COUNTS
 
 # By name, the SQL of each part of a line by which usage is reported.

@@ -3,8 +3,8 @@
 Lock order: line, usage. Usage of batches is written by the leading steward alone.
 """
 
+from app.metering.line_columns import PARTS, PRICE, SKETCHES
 from app.metering.slope import TURNS
-from app.metering.tables import PARTS, PRICE, SKETCHES
 from app.usage_counts import COUNTS
 
 _COLUMNS = (*PARTS, *PRICE)

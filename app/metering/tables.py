@@ -21,12 +21,10 @@ from sqlalchemy import (
 )
 
 from app.db.metadata import metadata
+from app.metering.line_columns import PARTS, PRICE, SKETCHES
 from app.usage_counts import COUNTS
 
 ZERO = text("0")
-PARTS = ("tenant_id", "key_id", "workflow", "task", "critical", "variant", "family", "model", "kind", "endpoint")
-PRICE = ("price_in", "price_cached", "price_out", "currency")
-SKETCHES = ("first_token", "duration")
 _COMMENTS = {
     "prompt": "tokens, cached ones included",
     "cached": "of these, from the prefix cache",

@@ -9,6 +9,7 @@ Change = Callable[[str, bool], str]  # a text, and whether it is JSON of its own
 _SCHEMAS = frozenset(("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_grammar"))
 _TOOLS = frozenset(("tools", "functions"))
 _SCHEMAS_OF_TOOLS = frozenset(("parameters", "input_schema"))
+_FORMAT = frozenset(("format",))
 _ARGUMENTS = "arguments"
 _DATA_URL = re.compile(r"data:[\w.+/-]*(?:;[\w.+=-]+)*;base64,[A-Za-z0-9+/=_-]*\s*", re.I)
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*\s*")
@@ -22,9 +23,10 @@ def changed(item: Any, change: Change) -> Any:
     for key, value in item.items():
         if key in _SCHEMAS:
             continue
-        if key == "text" and isinstance(value, dict):  # of the Responses API: the format of the answer
-            continue
-        other = _tools(value, change) if key in _TOOLS else _changed(value, change, key)
+        if key == "text" and isinstance(value, dict):  # of the Responses API: it has the format of the answer
+            other = _changed(value, change, without=_FORMAT)
+        else:
+            other = _tools(value, change) if key in _TOOLS else _changed(value, change, key)
         if other is not value:
             found = {**item} if found is None else found
             found[key] = other

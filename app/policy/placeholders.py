@@ -10,13 +10,15 @@ from collections.abc import Mapping
 
 import orjson
 
-from app.policy.detectors import LITERAL
+from app.detection.detectors import LITERAL
 
 LONGEST = 20  # characters of a placeholder: a kind of 12, a number of 5, `[`, `_` and `]`
 MOST_VALUES = 99_999  # of one kind in an item
 SHAPE = re.compile(r"\[[A-Z][A-Z0-9_]{0,11}_[0-9]{1,5}\]")
 _BEGUN = re.compile(r"\[(?:[A-Z][A-Z0-9_]{0,17})?\Z")  # the end of a text, which may go on as a placeholder
 _JSON_BEGINS = re.compile(r"\s*(?:\{|\[\s*[\"\[{\]0-9tfn-])")
+
+_UNDECIDED = re.compile(r"\s*(?:\[\s*)?")  # a beginning that may go on as JSON or not, and has no placeholder
 
 
 class TooManyValues(ValueError):
@@ -85,7 +87,7 @@ class StreamRestorer:
     def __init__(self, values: Mapping[str, str], *, in_json: bool | None = None) -> None:
         self._values = values
         self._in_json = in_json
-        self._held = ""
+        self._held = self._begin = ""
 
     def feed(self, piece: str) -> str:
         """The restored text up to where a placeholder may have begun."""
@@ -101,8 +103,10 @@ class StreamRestorer:
         return self._restored(text)
 
     def _restored(self, text: str) -> str:
-        if self._in_json is None and text.strip():
-            self._in_json = bool(_JSON_BEGINS.match(text))
+        if self._in_json is None:
+            self._begin += text
+            if not _UNDECIDED.fullmatch(self._begin):
+                self._in_json = bool(_JSON_BEGINS.match(self._begin))
         return restored_text(text, self._values, in_json=bool(self._in_json))
 
 

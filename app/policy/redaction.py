@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
+from app.detection.detectors import Detectors, Hit, detectors_of, joined
 from app.policy import leaves
-from app.policy.detectors import Detectors, Hit, detectors_of
 from app.policy.placeholders import SHAPE, Placeholders, is_json, restored_text
 from app.policy.rules import Sensitive
 
@@ -59,8 +59,7 @@ class Redactor:
 
     def scrubbed(self, text: str) -> str:
         """The text with the kinds in place of the values, for errors and logs."""
-        data = text.encode("utf-8", "replace")
-        return _joined(data, self._detectors.find(data), lambda hit, _: f"[{hit.kind.upper()}]")
+        return self._detectors.scrubbed(text)
 
 
 class _Pass:
@@ -105,7 +104,7 @@ class _Pass:
     def _plain(self, text: str) -> str:
         data = text.encode()
         hits = self._detectors.find(data)
-        return _joined(data, hits, self._replaced) if hits else text
+        return joined(data, hits, self._replaced) if hits else text
 
     def _replaced(self, hit: Hit, value: str) -> str:
         mode = self._modes[hit.kind]
@@ -139,12 +138,3 @@ def restored_body(body: bytes, values: Mapping[str, str], *, of_answer: bool) ->
     if not any(name.encode() in body for name in values):
         return body
     return orjson.dumps(restored(orjson.loads(body), values, of_answer=of_answer))
-
-
-def _joined(data: bytes, hits: list[Hit], replace: Any) -> str:
-    pieces: list[str] = []
-    end = 0
-    for hit in hits:
-        pieces += data[end : hit.start].decode(), replace(hit, data[hit.start : hit.end].decode())
-        end = hit.end
-    return "".join((*pieces, data[end:].decode()))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from app.policy.detectors import BUILT_IN_KINDS
+from app.detection.detectors import BUILT_IN_KINDS
 
 Priority = Literal["high", "normal", "low"]
 Compare = Callable[[float, float], bool]

@@ -7,8 +7,8 @@ sensitive = { default = "tokenize", card = "refuse", ssn = "off", patterns = { p
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from app.policy import detectors
-from app.policy.detectors import BUILT_IN_KINDS, LITERAL, NAME, DetectorsDown, PatternError
+from app.detection import detectors
+from app.detection.detectors import BUILT_IN_KINDS, LITERAL, NAME, DetectorsDown, PatternError
 from app.policy.rules import Mode, Sensitive
 
 _FIELD, _DEFAULT, _PATTERNS = "sensitive", "default", "patterns"

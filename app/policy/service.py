@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue
@@ -43,7 +44,7 @@ async def apply(
     row = await (await conn.execute(sql.ADD, {"hash": digest, "text": text, "by": by, "restores": restores})).fetchone()
     assert row is not None
     made = PolicyVersion(*row)
-    act = "policy.apply" if restores is None else "policy.rollback"
+    act = Act.POLICY_APPLY if restores is None else Act.POLICY_ROLLBACK
     entry = Record(act, f"policy {made.policy_id}", before=_named(found), after=_named(made))
     await log.record(conn, entry)
     return made, True

@@ -47,14 +47,16 @@ class Reopened:
     model_lines: list[int] | None
 
 
-async def transition(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> int | None:
-    """`pause`, `resume` or `cancel` a batch and its queued chunks. Returns its id; None: unknown, or its state forbids it."""
+async def transition(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> tuple[int, BatchState] | None:
+    """`pause`, `resume` or `cancel` a batch and its queued chunks. Returns its id and its state before; None: it is unknown, or
+    its state forbids it.
+    """
     parameters = {"tenant_id": tenant_id, "request_id": request_id}
     row = await (await conn.execute(queries.transition(verb), parameters)).fetchone()
     if row is None:
         return None
     await chunk_sweeps.sweep(conn, row[0])
-    return int(row[0])
+    return int(row[0]), BatchState(row[1])
 
 
 async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int | None) -> Reopened | None:

@@ -8,10 +8,12 @@ from app.states import BATCH, BatchState
 
 
 def transition(verb: str) -> str:
-    """The UPDATE that moves one batch of a tenant by `verb`: pause, resume or cancel."""
+    """The UPDATE that moves one batch of a tenant by `verb`: pause, resume or cancel. It returns the state before, too."""
     return f"""
-update batch set state = '{BATCH.target(verb)}'
-where tenant_id = %(tenant_id)s and request_id = %(request_id)s and {BATCH.guard(verb)} returning batch_id"""
+with old as materialized (select batch_id, state from batch
+  where tenant_id = %(tenant_id)s and request_id = %(request_id)s and {BATCH.guard(verb)} for no key update)
+update batch b set state = '{BATCH.target(verb)}' from old where b.batch_id = old.batch_id
+returning b.batch_id, old.state"""
 
 
 # The new run gets as much time as the one before. Its items count anew, so their failures are kept apart.

@@ -1,4 +1,5 @@
-"""The one place where the bodies of a batch are sealed and opened: payloads, results, and the events of its responses.
+"""The one place where the bodies of a batch are sealed and opened: payloads, results, and the events of its responses; and
+where the vaults of its items, which are sealed under the secret key already, are sealed under its data key, too.
 
 A sealed body opens only at its place: batch, item, run and column. Rows in the clear and sealed ones may lie side by side.
 """
@@ -10,13 +11,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from app.db.pool import Connection, Database
 from app.errors import KeysUnavailable
+from app.queue.types import Item
 from app.sealing import batch_keys, sealed_form
 from app.sealing.batch_keys import NewKey
-from app.sealing.keyring import Keyring
+from app.sealing.keyring import Keyring, WrappedKey
 from app.sealing.sealed_form import Unreadable, is_sealed
 
 _PLACE = struct.Struct("!qihc")  # batch, seq, run, column
-_PAYLOAD, _RESULT, _EVENTS = b"p", b"r", b"e"
+_PAYLOAD, _RESULT, _EVENTS, _VAULT = b"p", b"r", b"e", b"v"
+_SEALED_VAULT = b"\x02"  # the first byte of a vault under a data key; one under the secret key alone begins with 0x01
 
 
 def is_incomplete(answer: bytes) -> bool:
@@ -58,6 +61,15 @@ class BatchSeal:
         """A row of events."""
         return self._opened(body, self._place(0, 0, _EVENTS))
 
+    def vault(self, seq: int, vault: bytes) -> bytes:
+        """An item's vault, sealed."""
+        sealed = sealed_form.seal(self._cipher, self._nonces.next(), vault, self._place(seq, 0, _VAULT))
+        return _SEALED_VAULT + sealed
+
+    def open_vault(self, seq: int, vault: bytes) -> bytes:
+        """An item's vault, as it was sealed under the secret key."""
+        return self._opened(vault.removeprefix(_SEALED_VAULT), self._place(seq, 0, _VAULT))
+
     def _place(self, seq: int, run: int, column: bytes) -> bytes:
         return _PLACE.pack(self._batch_id, seq, run, column)
 
@@ -74,6 +86,26 @@ async def new_seal(database: Database, keyring: Keyring, tenant_id: int, batch_i
     """The seal of a new batch, and its key, which its submit stores. Raises KeysUnavailable."""
     key = await batch_keys.make(database, keyring, tenant_id, batch_keys.context(batch_id))
     return BatchSeal(batch_id, key.cipher), key
+
+
+def new_vault_seal(batch_id: int) -> tuple[BatchSeal, bytes]:
+    """A seal for the vaults of a new batch whose bodies are not sealed, and its data key in the clear. No I/O: the key is wrapped
+    when the batch is stored, if it has a vault.
+    """
+    key = sealed_form.new_key()
+    return BatchSeal(batch_id, AESGCM(key)), key
+
+
+async def opened(keyring: Keyring, batch_id: int, items: list[Item]) -> tuple[list[Item], BatchSeal | None]:
+    """Loaded items with their bodies opened, but for those in the object store, and the seal of their batch if it has one.
+
+    Raises KeysUnavailable.
+    """
+    if not items or items[0].kek is None or items[0].wrapped_key is None:
+        return items, None
+    wrapped = WrappedKey(items[0].kek, items[0].wrapped_key)
+    seal = BatchSeal(batch_id, await keyring.open(wrapped, batch_keys.context(batch_id)))
+    return [i if i.stored else i._replace(body=seal.open_payload(i.seq, i.body)) for i in items], seal
 
 
 class StoredBodies:
@@ -94,6 +126,10 @@ class StoredBodies:
     async def events(self, body: bytes) -> bytes:
         """A row of events."""
         return (await self.seal()).open_events(body) if is_sealed(body) else body
+
+    async def vault(self, seq: int, vault: bytes) -> bytes:
+        """An item's vault, as it was sealed under the secret key."""
+        return (await self.seal()).open_vault(seq, vault) if vault[:1] == _SEALED_VAULT else vault
 
     async def seal(self) -> BatchSeal:
         """The seal of a sealed batch. Raises KeysUnavailable."""

@@ -1,11 +1,13 @@
 """Why items of a batch failed."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 
 from app.db.pool import Connection
+from app.engines.outcome import meaning
 from app.errors import BadInput
 from app.queue import errors_sql
 from app.queue import failure_sql as queries
@@ -21,6 +23,14 @@ class Failures:
     code: int
     message: str
     count: int
+
+
+def by_code(found: Sequence[Failures]) -> list[Failures]:
+    """The same without messages that may quote a prompt: the count of each code, the most frequent first."""
+    counts = Counter[int]()
+    for each in found:
+        counts[each.code] += each.count
+    return [Failures(code, meaning(code), count) for code, count in counts.most_common()]
 
 
 async def grouped(conn: Connection, keyring: Keyring, batch_id: int, run: int, *, most: int = 10) -> list[Failures]:
@@ -50,6 +60,10 @@ class FailureClass:
     seq: int | None
     code: int | None
     message: str | None
+
+    def without_words(self) -> "FailureClass":
+        """The same without a message that may quote a prompt."""
+        return self if self.code is None else replace(self, message=meaning(self.code))
 
 
 async def by_class(conn: Connection, keyring: Keyring, batch_id: int, run: int) -> list[FailureClass]:

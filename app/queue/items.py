@@ -6,6 +6,7 @@ from datetime import datetime
 import orjson
 
 from app.db.pool import Connection
+from app.engines.outcome import meaning
 from app.queue import items_sql as sql
 from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
@@ -36,6 +37,10 @@ class ItemFacts:
     ran_ms: int | None = None
     code: int | None = None
     message: str | None = None
+
+    def without_words(self) -> "ItemFacts":
+        """The same without a message that may quote the prompt."""
+        return self if self.code is None else replace(self, message=meaning(self.code))
 
 
 async def page(

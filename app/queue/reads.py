@@ -175,12 +175,13 @@ async def results(
     after: int = 0,
     page: int = 200,
     items: bool = False,
+    vaults: bool = False,
 ) -> AsyncIterator[list[ItemResult]]:
     """Pages of results in input order: answers of any run, errors of this one. Bodies in the object store are fetched with
     `store`, sealed ones opened with `keyring`. Raises KeysUnavailable.
 
-    `items`: include the requests. The next page is read while the caller uses the present one. No connection is held between
-    pages, so that a slow reader blocks nothing.
+    `items`: include the requests. `vaults`: open what a data key has sealed of the vaults. The next page is read while the caller
+    uses the present one. No connection is held between pages, so that a slow reader blocks nothing.
     """
     query = read_sql.RESULTS_AND_ITEMS if items else read_sql.RESULTS
     bodies = StoredBodies(database, keyring, batch_id) if keyring is not None else None
@@ -195,7 +196,7 @@ async def results(
         following = asyncio.create_task(fetch(current[-1].seq + 1)) if len(current) == page else None
         try:
             async for part in _with_bodies(current, store):
-                yield part if bodies is None else [await _opened(item, bodies) for item in part]
+                yield part if bodies is None else [await _opened(item, bodies, vaults=vaults) for item in part]
             current = await following if following is not None else []
         finally:
             if following is not None:
@@ -224,11 +225,13 @@ async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
     return item
 
 
-async def _opened(item: ItemResult, bodies: StoredBodies) -> ItemResult:
+async def _opened(item: ItemResult, bodies: StoredBodies, *, vaults: bool) -> ItemResult:
     if item.body is not None and item.run is not None and is_sealed(item.body):
         item = item._replace(body=await bodies.result(item.seq, item.run, item.body))
     if item.item is not None and is_sealed(item.item):
         item = item._replace(item=await bodies.payload(item.seq, item.item))
+    if vaults and item.vault is not None:
+        item = item._replace(vault=await bodies.vault(item.seq, item.vault))
     return item
 
 

@@ -6,6 +6,7 @@ A verb whose fence does not match returns None or False: the lease is lost, whic
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from app.db.pool import Connection
 from app.queue import fair_order_sql, forecast_sql, worker_sql
@@ -73,21 +74,24 @@ async def flush(conn: Connection, lease: Lease, results: Sequence[Result], *, en
     if not results:
         return True
     fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
-    columns = {name: [_stored(result, name) for result in results] for name in worker_sql.RESULT_COLUMNS}
-    parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, "engine_id": engine_id, **columns}
+    parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, "engine_id": engine_id, **_columns(results)}
     row = await (await conn.execute(worker_sql.FLUSH, parameters)).fetchone()
     return row is not None and row[0] == 1
 
 
-def _stored(result: Result, column: str) -> object:
-    """A column of a result. Times are whole milliseconds, at most the largest number that the column takes: 24 days."""
-    match column:
-        case "ok":
-            return int(result.ok)
-        case "queued_ms" | "first_token_ms" | "ran_ms":
-            value = result.duration_ms if column == "ran_ms" else getattr(result, column)
-            return None if value is None else max(0, min(MOST_MS, round(value)))
-    return getattr(result, column)
+def _columns(results: Sequence[Result]) -> dict[str, list[Any]]:
+    """The columns of `worker_sql.RESULT_COLUMNS`."""
+    columns = {name: list(column) for name, column in zip(Result._fields, zip(*results, strict=True), strict=True)}
+    columns["ok"] = list(map(int, columns["ok"]))
+    columns["ran_ms"] = columns.pop("duration_ms")
+    for name in ("queued_ms", "first_token_ms", "ran_ms"):
+        columns[name] = [None if ms is None else _whole_ms(ms) for ms in columns[name]]
+    return columns
+
+
+def _whole_ms(ms: float) -> int:
+    """At most the largest number that the column takes: 24 days."""
+    return max(0, min(MOST_MS, round(ms)))
 
 
 async def finish(

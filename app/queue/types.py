@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from uuid import UUID
+from typing import NamedTuple
 
 from app.states import BatchState
 
@@ -63,13 +63,13 @@ class HeldLease:
     batch: BatchState
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One inference request without a durable result. `body`: the caller's JSON, verbatim; if `stored`, the key of its object.
 
     `notify`: its result writes an event. `kind`: of its batch. `open_ended`: an answer without a limit may use the rest of the
     context. `waited_seconds`: since the begin of its run, when it was loaded. `request_id`: of its batch.
-    `sealed`: its batch is; then `body`, unless `stored`, is the sealed form until the worker opens it.
+    `kek`, `wrapped_key`: the data key of its batch, if that is sealed; then `body`, unless `stored`, is the sealed form until
+    the worker opens it.
     """
 
     seq: int
@@ -82,12 +82,12 @@ class Item:
     kind: str = Kind.BATCH
     open_ended: bool = False
     waited_seconds: float | None = None
-    request_id: UUID | None = None
-    sealed: bool = False
+    request_id: str | None = None
+    kek: str | None = None
+    wrapped_key: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """The outcome of one item. `body`: the engine's answer if `ok`, else `{"code", "message"}`; if `stored`, its object's key.
 
     Times are from when the item was first sent under its lease. `queued_ms`: from the begin of its run until then. None: not

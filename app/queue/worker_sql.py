@@ -33,9 +33,9 @@ delete from worker w where worker_id = %(worker_id)s
 # by one: a chunk of grouped items spans most of its batch, and a range scan would read all of it.
 LOAD = f"""
 select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items,
-       b.kind, b.open_ended, extract(epoch from clock_timestamp() - b.opened_at)::float8, b.request_id,
-       k.batch_id is not null
-from batch b left join batch_key k on k.batch_id = b.batch_id
+       b.kind, b.open_ended, extract(epoch from clock_timestamp() - b.opened_at)::float8, b.request_id::text,
+       k.kek, k.wrapped
+from batch b left join batch_key k on k.batch_id = b.batch_id and not k.only_vaults
 cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
   with ordinality x (seq, place)
 cross join lateral (select * from item_payload where batch_id = %(batch_id)s and seq = x.seq limit 1) p

@@ -14,11 +14,12 @@ from app.sealing.keyring import Keyring, WrappedKey
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A data key of an account that is not stored yet."""
+    """A data key of an account that is not stored yet. `only_vaults`: the bodies of its batch stay in the clear."""
 
     tenant_id: int
     cipher: AESGCM
     wrapped: WrappedKey
+    only_vaults: bool = False
 
 
 def new_name() -> str:
@@ -33,6 +34,17 @@ def context(batch_id: int) -> bytes:
 
 async def make(database: Database, keyring: Keyring, tenant_id: int, of: bytes) -> NewKey:
     """A data key under the account's key. Raises KeysUnavailable."""
+    return NewKey(tenant_id, *await keyring.make(await _kek(database, tenant_id), of))
+
+
+async def wrap_for_vaults(database: Database, keyring: Keyring, tenant_id: int, batch_id: int, key: bytes) -> NewKey:
+    """A data key that has sealed the vaults of a new batch, under the account's key. Raises KeysUnavailable."""
+    wrapped = await keyring.wrap(await _kek(database, tenant_id), key, context(batch_id))
+    return NewKey(tenant_id, AESGCM(key), wrapped, only_vaults=True)
+
+
+async def _kek(database: Database, tenant_id: int) -> str:
+    """The name of the account's key. A new account gets one."""
     async with database.durable() as conn:
         values = {"tenant_id": tenant_id, "kek": new_name()}
         row = await (await conn.execute(sql.KEK, values)).fetchone()
@@ -40,7 +52,7 @@ async def make(database: Database, keyring: Keyring, tenant_id: int, of: bytes) 
             await conn.execute(sql.ADD_KEK, values)
             row = await (await conn.execute(sql.KEK, values)).fetchone()
     assert row is not None
-    return NewKey(tenant_id, *await keyring.make(row[0], of))
+    return str(row[0])
 
 
 async def check_current(conn: Connection, key: NewKey) -> None:
@@ -54,7 +66,7 @@ async def add(conn: Connection, batch_id: int, key: NewKey) -> None:
     """Store the key of a new batch. Call in the transaction of its submit. Raises KeysUnavailable."""
     await check_current(conn, key)
     values = {"batch_id": batch_id, "kek": key.wrapped.kek, "wrapped": key.wrapped.wrapped}
-    await conn.execute(sql.ADD_BATCH_KEY, values)
+    await conn.execute(sql.ADD_BATCH_KEY, values | {"only_vaults": key.only_vaults})
 
 
 async def read(conn: Connection, batch_id: int) -> WrappedKey | None:

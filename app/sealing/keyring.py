@@ -44,8 +44,12 @@ class Keyring:
     async def make(self, kek: str, context: bytes) -> tuple[AESGCM, WrappedKey]:
         """A new data key, and its wrapped form for this context."""
         key = sealed_form.new_key()
-        wrapped = WrappedKey(kek, await self.provider.wrap(kek, key, context))
+        wrapped = await self.wrap(kek, key, context)
         return self._kept((wrapped, context), AESGCM(key)), wrapped
+
+    async def wrap(self, kek: str, key: bytes, context: bytes) -> WrappedKey:
+        """The wrapped form of a data key for this context."""
+        return WrappedKey(kek, await self.provider.wrap(kek, key, context))
 
     async def open(self, wrapped: WrappedKey, context: bytes) -> AESGCM:
         """The data key that was wrapped for this context."""
@@ -74,6 +78,11 @@ _RINGS: dict[tuple[str, str], Keyring] = {}  # by the provider's URL and token
 def forget_cached() -> None:
     """Forget every key of this process, as a restart would."""
     _RINGS.clear()
+
+
+def has_keys(settings: Settings) -> bool:
+    """Whether the installation has keys beside the secret key: it encrypts, or names a key provider."""
+    return settings.encrypt != "off" or bool(settings.key_provider)
 
 
 def wanted(settings: Settings, rule: str | None) -> bool:

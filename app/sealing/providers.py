@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-import aiohttp
 import orjson
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from app import key_files
 from app.errors import KeysUnavailable
 from app.settings import Settings
 
@@ -93,7 +93,7 @@ class KeyFolder:
         path = self._path(kek)
         try:
             if may_create and not path.exists():
-                self._create(path)
+                key_files.create(path, secrets.token_hex(32))
             key = bytes.fromhex(path.read_text())
         except FileNotFoundError as error:
             raise KeysUnavailable(f"The key {kek} is not in the folder of keys", gone=True) from error
@@ -103,21 +103,6 @@ class KeyFolder:
             raise KeysUnavailable(f"The file of the key {kek} is damaged")
         return key
 
-    def _create(self, path: Path) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass  # another process was faster; its key is used
-        finally:
-            draft.unlink()
-        self._sync()
-
     def _destroy(self, kek: str) -> None:
         path = self._path(kek)
         try:
@@ -126,7 +111,7 @@ class KeyFolder:
                 file.flush()
                 os.fsync(file.fileno())
             path.unlink()
-            self._sync()
+            key_files.sync(self._folder)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -136,13 +121,6 @@ class KeyFolder:
         if not _NAME.fullmatch(kek):
             raise KeysUnavailable(f"{kek!r} is not a name of a key")
         return self._folder / f"{kek}.key"
-
-    def _sync(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class VaultTransit:
@@ -180,6 +158,8 @@ class VaultTransit:
         await self._call("DELETE", f"keys/{kek}", None)
 
     async def _call(self, method: str, path: str, given: dict[str, Any] | None) -> dict[str, Any]:
+        import aiohttp
+
         url, timeout = f"{self._base}/{path}", aiohttp.ClientTimeout(total=_SECONDS)
         try:
             async with (

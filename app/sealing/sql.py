@@ -6,7 +6,8 @@ KEK = "select kek from account_kek where tenant_id = %(tenant_id)s"
 # A rotation waits for the transactions that have seen the old key as the current one, and rewraps what they wrote.
 IS_CURRENT = "select from account_kek where tenant_id = %(tenant_id)s and kek = %(kek)s for share"
 
-ADD_BATCH_KEY = "insert into batch_key (batch_id, kek, wrapped) values (%(batch_id)s, %(kek)s, %(wrapped)s)"
+ADD_BATCH_KEY = """
+insert into batch_key (batch_id, kek, wrapped, only_vaults) values (%(batch_id)s, %(kek)s, %(wrapped)s, %(only_vaults)s)"""
 BATCH_KEY = "select kek, wrapped from batch_key where batch_id = %(batch_id)s"
 FORGET_BATCH_KEY = "delete from batch_key where batch_id = %(batch_id)s"
 NOTE_FAILURE = """

@@ -3,7 +3,7 @@
 The name is random, so that two installations can use one provider.
 """
 
-from sqlalchemy import BigInteger, Column, DateTime, ForeignKey, Index, Integer, LargeBinary, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, DateTime, ForeignKey, Index, Integer, LargeBinary, Table, Text
 
 from app.db.metadata import metadata
 
@@ -25,6 +25,13 @@ batch_key = Table(
     ),
     Column("kek", Text, nullable=False, comment="name of the key at the key provider"),
     Column("wrapped", LargeBinary, nullable=False, comment="the data key of its bodies, wrapped"),
+    Column(
+        "only_vaults",
+        Boolean,
+        nullable=False,
+        server_default="false",
+        comment="it seals only the values behind placeholders; the bodies are in the clear",
+    ),
     Column("failed_at", DateTime(timezone=True), comment="when a worker could not unwrap it"),
     Column("failure", Text, comment="why it could not"),
 )

@@ -50,6 +50,11 @@ class KeyScope:
         """Whether a request has to be looked at to know if the key may send it."""
         return self.models is not None or self.endpoints is not None
 
+    @property
+    def reads_bodies(self) -> bool:
+        """Whether the key may read prompts and answers, and messages that may quote one."""
+        return self.role.includes(KeyRole.SUBMITTER)
+
     def may_ask(self, model: str) -> bool:
         """Whether a request of the key may name this model."""
         return self.models is None or model in self.models

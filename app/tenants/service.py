@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from app import clock, crypto
 from app.audit import log
+from app.audit.acts import Act
 from app.audit.record import Record, changed
 from app.db.pool import Connection
 from app.errors import AccountUnknown, BadInput, Conflict, NotFound
@@ -84,7 +85,7 @@ async def _create(conn: Connection, account_id: str) -> int | None:
         row = await (await conn.execute(sql.CREATE_TENANT, {"account_id": account_id})).fetchone()
         if row is None:
             return None
-        await log.record(conn, Record("account.create", account_id, account_id))
+        await log.record(conn, Record(Act.ACCOUNT_CREATE, account_id, account_id))
         return int(row[0])
 
 
@@ -119,8 +120,9 @@ async def close(conn: Connection, tenant_id: int) -> None:
     revoked = await conn.execute(sql.REVOKE_KEYS, {"tenant_id": tenant_id})
     if closed.rowcount:
         account_id = await account_id_of(conn, tenant_id)
+        before = {"state": str(TenantState.ACTIVE)}
         after = {"state": str(TenantState.CLOSING), "keys_revoked": revoked.rowcount}
-        await log.record(conn, Record("account.delete", account_id, account_id, after=after))
+        await log.record(conn, Record(Act.ACCOUNT_DELETE, account_id, account_id, before=before, after=after))
 
 
 async def closing(conn: Connection) -> list[Tenant]:
@@ -136,7 +138,7 @@ async def every(conn: Connection) -> list[Tenant]:
 async def remove(conn: Connection, tenant_id: int) -> None:
     """Delete a closed tenant and its keys. Call inside a transaction. Raises ForeignKeyViolation while other rows refer to it."""
     account_id = await account_id_of(conn, tenant_id)
-    await log.record(conn, Record("account.removed", account_id, account_id))
+    await log.record(conn, Record(Act.ACCOUNT_REMOVED, account_id, account_id))
     for statement in sql.REMOVE_TENANT:
         await conn.execute(statement, {"tenant_id": tenant_id})
 
@@ -150,7 +152,7 @@ async def set_share(
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "weight": weight, "max_inflight_tokens": max_inflight_tokens}
-    async with _terms_change(conn, "account.share", account_id, tenant_id):
+    async with _terms_change(conn, Act.ACCOUNT_SHARE, account_id, tenant_id):
         row = await (await conn.execute(sql.SET_SHARE, values)).fetchone()
     assert row is not None
     return float(row[0]), int(row[1])
@@ -159,7 +161,7 @@ async def set_share(
 async def set_retention(conn: Connection, account_id: str, days: int | None) -> None:
     """Keep this account's batches for at least so many days. None: as the settings say. Raises AccountUnknown."""
     tenant_id = await find_tenant(conn, account_id)
-    async with _terms_change(conn, "account.retention", account_id, tenant_id):
+    async with _terms_change(conn, Act.ACCOUNT_RETENTION, account_id, tenant_id):
         await conn.execute(sql.SET_RETENTION, {"tenant_id": tenant_id, "days": days})
 
 
@@ -170,12 +172,12 @@ async def set_webhook_hosts(conn: Connection, account_id: str, hosts: Sequence[s
     """
     tenant_id = await find_tenant(conn, account_id)
     values = {"tenant_id": tenant_id, "hosts": None if hosts is None else list(hosts)}
-    async with _terms_change(conn, "account.webhook_hosts", account_id, tenant_id):
+    async with _terms_change(conn, Act.ACCOUNT_WEBHOOK_HOSTS, account_id, tenant_id):
         await conn.execute(sql.SET_WEBHOOK_HOSTS, values)
 
 
 @asynccontextmanager
-async def _terms_change(conn: Connection, act: str, account_id: str, tenant_id: int) -> AsyncIterator[None]:
+async def _terms_change(conn: Connection, act: Act, account_id: str, tenant_id: int) -> AsyncIterator[None]:
     """A transaction that changes the terms of an account, with its record if they differ."""
     async with conn.transaction():
         earlier = await _terms(conn, tenant_id)
@@ -227,7 +229,7 @@ async def create_key(
         terms = {"name": name, "days": lifetime and lifetime.total_seconds() / 86_400, "pins": dict(pins)}
         terms |= {"requests_per_minute": limits.requests, "tokens_per_minute": limits.tokens}
         given = {name: value for name, value in (terms | described(scope)).items() if value}
-        await log.record(conn, Record("key.create", key.key_id, account_id, after=given))
+        await log.record(conn, Record(Act.KEY_CREATE, key.key_id, account_id, after=given))
     return key
 
 
@@ -258,10 +260,14 @@ async def rotate_key(conn: Connection, pepper: bytes, key_id: str, overlap: time
     key = replace(api_key.generate(), key_id=key_id)
     values = {"key_id": key_id, "overlap": overlap, **key_rows.hashed(key, pepper)}
     async with conn.transaction():
-        if await (await conn.execute(sql.ROTATE_KEY, values)).fetchone() is None:
+        row = await (await conn.execute(sql.ROTATE_KEY, values)).fetchone()
+        if row is None:
             raise NotFound(f"There is no live key {key_id}")
-        after = {"old_secret_until": clock.iso(clock.now() + overlap)}
-        await log.record(conn, Record("key.rotate", key_id, await account_of_key(conn, key_id), after=after))
+        before, after = (
+            {"rotation": number, "old_secret_until": clock.iso(until)} for number, until in (row[:2], row[2:])
+        )
+        account = await account_of_key(conn, key_id)
+        await log.record(conn, Record(Act.KEY_ROTATE, key_id, account, before=before, after=after))
     return key
 
 
@@ -315,5 +321,5 @@ async def revoke_key(conn: Connection, key_id: str) -> bool:
         if row is None:
             return False
         before = {"name": row[1], "state": "live"}
-        await log.record(conn, Record("key.revoke", key_id, row[0], before=before, after={"state": "revoked"}))
+        await log.record(conn, Record(Act.KEY_REVOKE, key_id, row[0], before=before, after={"state": "revoked"}))
         return True

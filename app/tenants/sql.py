@@ -67,9 +67,11 @@ update api_key set last_used_at = now(),
 where key_id = %(key_id)s"""
 
 ROTATE_KEY = f"""
+with before as materialized (select k.key_id, k.rotation, k.old_until from api_key k
+  where k.key_id = %(key_id)s and {_LIVE} for no key update)
 update api_key k set secret_hash = %(secret_hash)s, master_key = %(master_key)s, old_secret_hash = secret_hash,
-       old_until = now() + %(overlap)s, rotation = rotation + 1
-where key_id = %(key_id)s and {_LIVE} returning old_until"""
+       old_until = now() + %(overlap)s, rotation = k.rotation + 1
+from before b where k.key_id = b.key_id returning b.rotation, b.old_until, k.rotation, k.old_until"""
 
 # Keys that would stop working without the other master keys.
 COUNT_KEYS_OF_OTHERS = f"""

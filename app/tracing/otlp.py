@@ -2,7 +2,8 @@
 
 The SDK's batch processor sends from a thread of its own. While the collector is slow or gone, at most `MOST_WAITING` spans
 wait; further ones are dropped and counted, so nobody ever waits for a collector. The SDK reads the usual variables itself:
-`OTEL_EXPORTER_OTLP_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_CERTIFICATE` and `OTEL_RESOURCE_ATTRIBUTES`.
+`OTEL_EXPORTER_OTLP_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_CERTIFICATE`, `OTEL_RESOURCE_ATTRIBUTES`, and
+`OTEL_BSP_SCHEDULE_DELAY`, the milliseconds between two exports (5000).
 """
 
 import logging
@@ -18,16 +19,15 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace import SpanContext as SdkContext
 
+from app import __version__
 from app.trace_context import SpanContext
 from app.tracing.span import Kind, Span
-from app.version import version
 
 MOST_WAITING = 8192
 _AT_ONCE = 512
-_PAUSE_MS = 1000
 _CLOSE_SECONDS = 3.0
 _KINDS = {kind: SpanKind[kind.name] for kind in Kind}
-_SCOPE = InstrumentationScope("slackwater", version())
+_SCOPE = InstrumentationScope("slackwater", __version__)
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class Exporter:
         self._resource = Resource.create(
             {
                 "service.name": f"slackwater-{kind}",
-                "service.version": version(),
+                "service.version": __version__,
                 **({"service.instance.id": instance} if instance else {}),
             }
         )
@@ -51,7 +51,6 @@ class Exporter:
         self._processor = BatchSpanProcessor(
             self._counted,
             max_queue_size=MOST_WAITING + _AT_ONCE,  # so that it is never full, and we know what was dropped
-            schedule_delay_millis=_PAUSE_MS,
             max_export_batch_size=_AT_ONCE,
         )
         self._taken = self._dropped = 0

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app import events
+from app import clock, events
+from app.audit.acts import Act
 from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
 from app.events import EventKind
 from app.states import DELIVERY, DeliveryState, EndpointState
-from app.webhooks import endpoints, validation
+from app.webhooks import endpoint_records, endpoints, validation
 from app.webhooks import history_sql as sql
 from app.webhooks.endpoints import Endpoint
 
@@ -89,10 +90,15 @@ async def show(conn: Connection, tenant_id: int, endpoint_id: UUID, delivery_id:
 async def redeliver(conn: Connection, tenant_id: int, endpoint_id: UUID, delivery_id: int) -> None:
     """Make a delivery due now, whatever its outcome was. It gets all ten attempts again. Raises NotFound, Conflict."""
     _must_be_active(await endpoints.get(conn, tenant_id, endpoint_id))
-    values = {"endpoint_id": endpoint_id, "delivery_id": delivery_id}
-    if (await conn.execute(sql.REDELIVER.encode(), values)).rowcount == 0:
-        await show(conn, tenant_id, endpoint_id, delivery_id)
-        raise Conflict("The delivery is being sent at this moment")
+    async with conn.transaction():
+        found, _ = await show(conn, tenant_id, endpoint_id, delivery_id)
+        values = {"endpoint_id": endpoint_id, "delivery_id": delivery_id}
+        if (await conn.execute(sql.REDELIVER.encode(), values)).rowcount == 0:
+            raise Conflict("The delivery is being sent at this moment")
+        before = {"state": str(found.state), "attempts": found.attempts}
+        after = {"state": str(DeliveryState.PENDING), "attempts": 0}
+        target = f"{endpoint_id}/{delivery_id}"
+        await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_REDELIVER, target, before, after)
 
 
 async def replay(
@@ -119,7 +125,13 @@ async def replay(
         validation.check_kinds(kinds, endpoint.format)
     values: dict[str, Any] = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "since": since, "until": until}
     values |= {"kinds": None if kinds is None else [*kinds], "only_failed": only_failed, "limit": MOST_REPLAYED}
-    return (await conn.execute(sql.REPLAY.encode(), values)).rowcount
+    async with conn.transaction():
+        count = (await conn.execute(sql.REPLAY.encode(), values)).rowcount
+        if count:
+            period: dict[str, Any] = {"since": clock.iso(since), "until": clock.iso(until)}
+            after = period | {"only_failed": only_failed, "events": values["kinds"], "replayed": count}
+            await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_REPLAY, endpoint_id, after=after)
+    return count
 
 
 async def send_test(
@@ -132,7 +144,11 @@ async def send_test(
     endpoint = await endpoints.get(conn, tenant_id, endpoint_id)
     if endpoint.state not in (EndpointState.PENDING, EndpointState.ACTIVE):
         raise Conflict(f"The subscription is {endpoint.state}: enable it first, because nothing is sent to it")
-    return await endpoints.send_test(conn, tenant_id, account_id, endpoint_id, kind)
+    async with conn.transaction():
+        delivery_id = await endpoints.send_test(conn, tenant_id, account_id, endpoint_id, kind)
+        after = {"delivery": delivery_id, "event": str(kind)}
+        await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_TEST, endpoint_id, after=after)
+    return delivery_id
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

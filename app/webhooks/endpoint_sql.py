@@ -21,6 +21,7 @@ returning {ENDPOINT_COLUMNS}
 """
 
 GET_ENDPOINT = f"select {ENDPOINT_COLUMNS} from endpoint where {_BY_ID}"
+LOCK_ENDPOINT = f"{GET_ENDPOINT} for no key update"
 
 LOCK_TENANT = "select from tenant where tenant_id = %(tenant_id)s for no key update"
 COUNT_ENDPOINTS = f"select count(*) from endpoint where {_VISIBLE}"

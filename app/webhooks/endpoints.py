@@ -1,29 +1,32 @@
-"""Reads and changes endpoints, which are the subscriptions of a tenant.
+"""Reads and changes endpoints, which are the subscriptions of a tenant. Each change is one transaction, with its audit row.
 
 An id that is unknown and an id of another tenant raise the same `NotFound`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from app import crypto
+from app import clock, crypto
+from app.audit.acts import Act
+from app.audit.record import changed
 from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
 from app.events import NO_REQUEST, EventData, EventKind
 from app.states import EndpointState
-from app.webhooks import emitter, endpoint_state, signing, validation
+from app.webhooks import emitter, endpoint_records, endpoint_state, signing, validation
 from app.webhooks import endpoint_sql as sql
 from app.webhooks.url_check import CheckedUrl
 from app.webhooks.validation import DeliveryLimits
 
 Switch = Literal["pause", "disable", "enable"]
 _BY_OWNER = "by its owner"
+_SWITCHED = {"pause": Act.WEBHOOK_PAUSE, "disable": Act.WEBHOOK_DISABLE, "enable": Act.WEBHOOK_ENABLE}
 ORDERS = {"created_at": "created_at", "name": "name", "enabled": "state = 'disabled'", "source": "coalesce(model, '')"}
 MOST_PAGES, MOST_LISTED = 1_000_000, 100
 
@@ -144,30 +147,40 @@ async def patch(
     limits: Mapping[str, Any] | None = None,
 ) -> Endpoint:
     """Change what is given. `limits`: fields of `DeliveryLimits` by name. Raises `BadInput`, `NotFound`."""
-    endpoint = await get(conn, tenant_id, endpoint_id)
-    if endpoint.url is None and (url is not None or limits):
-        raise BadInput("destination: the events of this subscription are pulled, so it has no url and no limits")
-    if name is not None:
-        validation.check_name(name)
-    if kinds is not None:
-        validation.check_kinds(kinds, endpoint.format)
-        kinds = list(dict.fromkeys(kinds))
-    validation.check_tags(tags or ())
-    validation.check_metadata(metadata or {})
-    now = {name: getattr(endpoint, name) for name in asdict(DeliveryLimits())} | dict(limits or {})
-    validation.check_limits(DeliveryLimits(**now))
-    return await one(
-        conn,
-        sql.UPDATE_ENDPOINT,
-        tenant_id=tenant_id,
-        endpoint_id=endpoint_id,
-        name=name,
-        url=url,
-        kinds=kinds,
-        tags=None if tags is None else list(tags),
-        metadata=None if metadata is None else Jsonb(dict(metadata)),
-        **now,
-    )
+    async with conn.transaction():
+        endpoint = await _locked(conn, tenant_id, endpoint_id)
+        if endpoint.url is None and (url is not None or limits):
+            raise BadInput("destination: the events of this subscription are pulled, so it has no url and no limits")
+        if name is not None:
+            validation.check_name(name)
+        if kinds is not None:
+            validation.check_kinds(kinds, endpoint.format)
+            kinds = list(dict.fromkeys(kinds))
+        validation.check_tags(tags or ())
+        validation.check_metadata(metadata or {})
+        now = {name: getattr(endpoint, name) for name in asdict(DeliveryLimits())} | dict(limits or {})
+        validation.check_limits(DeliveryLimits(**now))
+        patched = await one(
+            conn,
+            sql.UPDATE_ENDPOINT,
+            tenant_id=tenant_id,
+            endpoint_id=endpoint_id,
+            name=name,
+            url=url,
+            kinds=kinds,
+            tags=None if tags is None else list(tags),
+            metadata=None if metadata is None else Jsonb(dict(metadata)),
+            **now,
+        )
+        before, after = changed(endpoint_records.terms(endpoint), endpoint_records.terms(patched))
+        if after:
+            await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_CHANGE, endpoint_id, before, after)
+        return patched
+
+
+async def _locked(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
+    """One endpoint of the tenant, which nobody else changes until the transaction ends. Raises `NotFound`."""
+    return await one(conn, sql.LOCK_ENDPOINT, tenant_id=tenant_id, endpoint_id=endpoint_id)
 
 
 async def switch(conn: Connection, tenant_id: int, account_id: str, endpoint_id: UUID, verb: Switch) -> Endpoint:
@@ -176,13 +189,17 @@ async def switch(conn: Connection, tenant_id: int, account_id: str, endpoint_id:
     While it is paused, its events wait. While it is disabled, it gets none; `deliveries.replay` sends them later. Once enabled,
     it first has to accept a test event.
     """
-    endpoint = await get(conn, tenant_id, endpoint_id)
-    changed = await endpoint_state.change(conn, tenant_id, endpoint_id, verb, _BY_OWNER if verb == "disable" else None)
-    if changed and verb == "enable" and endpoint.url is None:
+    endpoint = await _locked(conn, tenant_id, endpoint_id)
+    if not await endpoint_state.change(conn, tenant_id, endpoint_id, verb, _BY_OWNER if verb == "disable" else None):
+        return endpoint
+    if verb == "enable" and endpoint.url is None:
         await endpoint_state.change(conn, tenant_id, endpoint_id, "verify")
-    elif changed and verb == "enable":
+    elif verb == "enable":
         await send_test(conn, tenant_id, account_id, endpoint_id)
-    return await get(conn, tenant_id, endpoint_id)
+    switched = await get(conn, tenant_id, endpoint_id)
+    states = {"state": str(endpoint.state)}, {"state": str(switched.state)}
+    await endpoint_records.record(conn, tenant_id, _SWITCHED[verb], endpoint_id, *states)
+    return switched
 
 
 async def rotate_secret(
@@ -200,15 +217,23 @@ async def rotate_secret(
     secret = secret or signing.new_secret()
     sealed = crypto.seal(key, secret.encode(), endpoint_id.bytes)
     values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "secret": sealed, "overlap": overlap_seconds}
-    return await one(conn, sql.ROTATE_SECRET, **values), Keys(secret)
+    async with conn.transaction():
+        rotated = await one(conn, sql.ROTATE_SECRET, **values)
+        until = clock.iso(clock.now() + timedelta(seconds=overlap_seconds)) if overlap_seconds else None
+        after = {"old_secret_until": until}
+        await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_ROTATE, endpoint_id, after=after)
+    return rotated, Keys(secret)
 
 
 async def delete(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:
     """Close an endpoint and return it. The steward removes its rows (`endpoint_removal`). Raises `NotFound`."""
-    endpoint = await get(conn, tenant_id, endpoint_id)
-    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id}
-    if (await conn.execute(sql.CLOSE_ENDPOINT.encode(), values)).rowcount == 0:
-        raise _no_endpoint()
+    async with conn.transaction():
+        endpoint = await _locked(conn, tenant_id, endpoint_id)
+        values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id}
+        if (await conn.execute(sql.CLOSE_ENDPOINT.encode(), values)).rowcount == 0:
+            raise _no_endpoint()
+        before = endpoint_records.terms(endpoint)
+        await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_DELETE, endpoint_id, before)
     return endpoint
 
 

@@ -8,11 +8,12 @@ from uuid import uuid4
 from psycopg.types.json import Jsonb
 
 from app import crypto
+from app.audit.acts import Act
 from app.db.pool import Connection
 from app.errors import BadInput
 from app.states import ENDPOINT, EndpointState
+from app.webhooks import endpoint_records, endpoints, signing, validation
 from app.webhooks import endpoint_sql as sql
-from app.webhooks import endpoints, signing, validation
 from app.webhooks.endpoints import Endpoint, EventFilter, Keys
 from app.webhooks.url_check import CheckedUrl
 from app.webhooks.validation import DeliveryLimits
@@ -127,4 +128,8 @@ async def _insert(
     validation.check_kinds(kinds, shape)
     values |= {"name": name, "kinds": list(dict.fromkeys(kinds)), "format": shape, "model": of.model}
     values |= {"tags": list(of.tags), "metadata": Jsonb(dict(of.metadata)), **asdict(limits)}
-    return await endpoints.one(conn, sql.INSERT_ENDPOINT, **values)
+    async with conn.transaction():
+        made = await endpoints.one(conn, sql.INSERT_ENDPOINT, **values)
+        after = endpoint_records.terms(made)
+        await endpoint_records.record(conn, made.tenant_id, Act.WEBHOOK_CREATE, made.endpoint_id, after=after)
+    return made

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 
 from app import crypto
+from app.audit import log
+from app.audit.acts import Act
+from app.audit.record import Record
 from app.db.pool import Connection
 from app.webhooks import endpoint_sql as sql
 
@@ -25,7 +28,12 @@ async def look(conn: Connection, key: bytes) -> Sealed:
 
 async def reseal(conn: Connection, key: bytes) -> Sealed:
     """Seal every readable secret under the master key in use. Returns what there was before. Safe to repeat and to interrupt."""
-    return await _each(conn, key, reseal=True)
+    async with conn.transaction():
+        found = await _each(conn, key, reseal=True)
+        if found.other:
+            after = {"webhooks": found.other}
+            await log.record(conn, Record(Act.SECRET_KEY_RESEAL, crypto.key_id(key), after=after))
+    return found
 
 
 async def _each(conn: Connection, key: bytes, *, reseal: bool) -> Sealed:

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from time import monotonic, time
 
-from app import processes
+from app import __version__, processes
 from app.environment import foreign_environment
 from benchmarks.colocation import outside_results
 from benchmarks.colocation.sync_callers import Call, call_all, number_of
@@ -67,7 +67,7 @@ class Client:
 def client(name: str, tokenizer: Path) -> Client:
     """The client of this name; AIPerf is installed if it is missing. Raises ToolError, ValueError."""
     if name == OURS:
-        return Client(OURS, "benchmarks.colocation", metadata.version("slackwater"), tokenizer)
+        return Client(OURS, "benchmarks.colocation", __version__, tokenizer)
     if name == VLLM:
         return Client(VLLM, "vllm bench serve", _vllm_version(), tokenizer)
     if name == AIPERF:

@@ -1,7 +1,6 @@
 """What 0026 left for a transaction of its own; what a policy restores; when a quota was reached; the last check of the ledger.
 
-The scans of the chunks here let claims and results of other transactions go on (the constraint), or only delay them for as long
-as the scan takes (the indexes).
+The scans of the chunks here, for the constraint and for the indexes, let claims and results of other transactions go on.
 
 Revision ID: 0030
 Revises: 0029
@@ -10,16 +9,20 @@ Revises: 0029
 from alembic import op
 
 from app.db.migrate import run_script
+from migrations.indexes import Index, build
 
 revision = "0030"
 down_revision = "0029"
 branch_labels = None
 depends_on = None
 
+INDEXES = (
+    Index("chunk_unfunded", "chunk", "(lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded'"),
+    Index("chunk_funded", "chunk", "(lane, pool_id) WHERE held is not null"),
+)
+
 SCRIPT = """
 ALTER TABLE chunk VALIDATE CONSTRAINT chunk_state;
-CREATE INDEX IF NOT EXISTS chunk_unfunded ON chunk (lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded';
-CREATE INDEX IF NOT EXISTS chunk_funded ON chunk (lane, pool_id) WHERE held is not null;
 ALTER TABLE policy ADD COLUMN restores INTEGER;
 COMMENT ON COLUMN policy.restores IS 'the version whose text it put in force again; null: none';
 CREATE TABLE quota_reached (
@@ -53,6 +56,7 @@ ALTER TABLE policy DROP COLUMN restores;
 
 def upgrade() -> None:
     """Two tables, a column, two indexes, and a constraint that is checked."""
+    build(*INDEXES)
     run_script(op.get_bind(), SCRIPT)
 
 

@@ -1,7 +1,7 @@
 """History: changes of the installation, what engines did, latencies by minute, what batches waited for and of what items failed.
 
 The new columns are null in old rows, so no row is rewritten. The indexes of failed items read all stored results, which
-takes some seconds for each ten million; meanwhile no result can be stored.
+takes some seconds for each ten million; meanwhile results are stored as ever.
 
 Revision ID: 0032
 Revises: 0031
@@ -10,11 +10,26 @@ Revises: 0031
 from alembic import op
 
 from app.db.migrate import run_script
+from migrations.indexes import Index, build
 
 revision = "0032"
 down_revision = "0031"
 branch_labels = None
 depends_on = None
+
+COLUMNS = """
+ALTER TABLE batch ADD COLUMN IF NOT EXISTS name TEXT, ADD COLUMN IF NOT EXISTS est_tokens BIGINT;
+ALTER TABLE item_result ADD COLUMN IF NOT EXISTS error TEXT, ADD COLUMN IF NOT EXISTS engine_id INTEGER,
+  ADD COLUMN IF NOT EXISTS queued_ms INTEGER, ADD COLUMN IF NOT EXISTS first_token_ms INTEGER,
+  ADD COLUMN IF NOT EXISTS ran_ms INTEGER;
+"""
+
+INDEXES = (
+    Index("batch_listed_all", "batch", "(created_at, request_id) WHERE kind = 'batch'"),
+    Index("batch_name", "batch", "(tenant_id, name text_pattern_ops) WHERE name is not null"),
+    Index("item_result_error", "item_result", "(batch_id, error, seq) WHERE ok = 0"),
+    Index("item_result_failed", "item_result", "(batch_id, seq) WHERE ok = 0"),
+)
 
 SCRIPT = """
 CREATE TABLE change (
@@ -138,15 +153,8 @@ CREATE TABLE batch_error (
 CREATE INDEX batch_error_class ON batch_error (tenant_id, error, batch_id);
 COMMENT ON COLUMN batch_error.error IS 'the class of the error (app.engines.outcome)';
 COMMENT ON COLUMN batch_error.n IS 'items of the run that failed with it, as folded';
-ALTER TABLE batch ADD COLUMN name TEXT, ADD COLUMN est_tokens BIGINT;
 ALTER TABLE batch_delta ADD COLUMN errors TEXT[];
 COMMENT ON COLUMN batch_delta.errors IS 'the classes of the errors of its failed items; null: none failed';
-ALTER TABLE item_result ADD COLUMN error TEXT, ADD COLUMN engine_id INTEGER, ADD COLUMN queued_ms INTEGER,
-  ADD COLUMN first_token_ms INTEGER, ADD COLUMN ran_ms INTEGER;
-CREATE INDEX batch_listed_all ON batch (created_at, request_id) WHERE kind = 'batch';
-CREATE INDEX batch_name ON batch (tenant_id, name text_pattern_ops) WHERE name is not null;
-CREATE INDEX item_result_error ON item_result (batch_id, error, seq) WHERE ok = 0;
-CREATE INDEX item_result_failed ON item_result (batch_id, seq) WHERE ok = 0;
 COMMENT ON COLUMN batch.name IS 'for people: of its metadata, else of its file; null: it has none';
 COMMENT ON COLUMN batch.est_tokens IS 'estimated tokens of all its items; null: queued before this was kept';
 COMMENT ON COLUMN item_result.error IS 'the class of its error (app.engines.outcome); null: ok, or not known';
@@ -176,6 +184,8 @@ DROP TABLE change;
 
 def upgrade() -> None:
     """Six tables, columns, and indexes."""
+    run_script(op.get_bind(), COLUMNS)
+    build(*INDEXES)
     run_script(op.get_bind(), SCRIPT)
 
 

@@ -7,22 +7,24 @@ Revises: 0035
 from alembic import op
 
 from app.db.migrate import run_script
+from migrations.indexes import Index, build
 
 revision = "0036"
 down_revision = "0035"
 branch_labels = None
 depends_on = None
 
-_FILE_KEYS = "".join(
+_FILES = ("file", "upload")
+COLUMNS = "".join(
     f"""
-ALTER TABLE {table} ADD COLUMN kek TEXT, ADD COLUMN wrapped_key BYTEA;
+ALTER TABLE {table} ADD COLUMN IF NOT EXISTS kek TEXT, ADD COLUMN IF NOT EXISTS wrapped_key BYTEA;
 COMMENT ON COLUMN {table}.kek IS 'name of the key at the key provider; null: stored in the clear';
-COMMENT ON COLUMN {table}.wrapped_key IS 'the data key of its objects, wrapped';
-CREATE INDEX {table}_kek ON {table} (kek) WHERE kek is not null;"""
-    for table in ("file", "upload")
+COMMENT ON COLUMN {table}.wrapped_key IS 'the data key of its objects, wrapped';"""
+    for table in _FILES
 )
+INDEXES = [Index(f"{table}_kek", table, "(kek) WHERE kek is not null") for table in _FILES]
 
-SCRIPT = f"""
+SCRIPT = """
 CREATE TABLE account_kek (
   tenant_id INTEGER NOT NULL,
   kek TEXT NOT NULL,
@@ -53,7 +55,6 @@ CREATE TABLE shredding (
 );
 ALTER TABLE batch ADD COLUMN shredded_at TIMESTAMP WITH TIME ZONE;
 COMMENT ON COLUMN batch.shredded_at IS 'when its contents were deleted; null: they were not';
-{_FILE_KEYS}
 """
 
 DOWN = """
@@ -67,7 +68,9 @@ DROP TABLE account_kek;
 
 
 def upgrade() -> None:
-    """Empty tables, columns without a default, and indexes of no row."""
+    """Columns without a default, indexes of no row, and empty tables."""
+    run_script(op.get_bind(), COLUMNS)
+    build(*INDEXES)
     run_script(op.get_bind(), SCRIPT)
 
 

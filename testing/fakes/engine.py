@@ -44,9 +44,17 @@ class FakeEngine(ServerInfo):
     of a stream. At most `slots` requests run at once, and the others wait. Use it as an async context manager.
     """
 
-    def __init__(self, *, latency: float = 0.0, slots: int = 256, model: str = "smollm2-135m-instruct", port: int = 0):
+    def __init__(
+        self,
+        *,
+        latency: float = 0.0,
+        slots: int = 256,
+        model: str = "smollm2-135m-instruct",
+        port: int = 0,
+        host: str = "127.0.0.1",
+    ):
         super().__init__(model)
-        self.latency, self.slots, self.port = latency, slots, port
+        self.latency, self.slots, self.port, self.host = latency, slots, port, host
         self.token_seconds, self.answer_tokens, self.chunk_tokens = 0.0, 4, 1
         self.resumed: Counter[str] = Counter()
         self._answers: dict[int, Answer] = {}  # by the prompt's crc32, for /detokenize
@@ -68,7 +76,7 @@ class FakeEngine(ServerInfo):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=64 << 20)
@@ -87,7 +95,7 @@ class FakeEngine(ServerInfo):
         # handler_cancellation: a closed connection aborts the request, as in vLLM
         self._runner = web.AppRunner(self.app(), handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        site = web.TCPSite(self._runner, self.host, self.port)
         await site.start()
         self.port = site._server.sockets[0].getsockname()[1]
         return self
@@ -263,9 +271,10 @@ async def serve(
     script: str,
     window: int,
     policy: str | None,
+    host: str,
 ) -> None:
     """Run until killed. Prints the URL once it listens."""
-    async with FakeEngine(latency=latency, slots=slots, model=model, port=port) as engine:
+    async with FakeEngine(latency=latency, slots=slots, model=model, port=port, host=host) as engine:
         engine.window, engine.policy = window, policy
         engine.script(*json.loads(script))
         engine.token_seconds = token_seconds
@@ -276,6 +285,7 @@ async def serve(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="A scriptable engine without a model.")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds per request")
     parser.add_argument("--token-seconds", type=float, default=0.0, help="seconds per further token")
     parser.add_argument("--slots", type=int, default=256, help="requests at once")

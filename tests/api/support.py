@@ -37,14 +37,21 @@ NEW_SUBSCRIPTION: dict[str, Any] = {
 }
 
 
-async def run_all(database: Database, fail: set[int] = frozenset(), code: int = 5006) -> None:  # type: ignore[assignment]
-    """Play the GPU worker and the steward until nothing is left."""
+async def run_all(
+    database: Database,
+    fail: set[int] = frozenset(),  # type: ignore[assignment]
+    code: int = 5006,
+    message: str = "no",
+    answer: str = "Paris",
+) -> None:
+    """Play the GPU worker and the steward until nothing is left. The items `fail` fail with this code and message."""
     errors = dict.fromkeys(fail, "invalid")
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
         while lease := await service.claim(conn, pool, worker):
-            good, bad = json.dumps(COMPLETION).encode(), b'{"code":%d,"message":"no"}' % code
+            good = json.dumps(COMPLETION).replace("Paris", answer).encode()
+            bad = json.dumps({"code": code, "message": message}).encode()
             items = await service.load(conn, lease)
             outcome = [
                 Result(i.seq, i.seq not in fail, 1, 3, 1, 5, bad if i.seq in fail else good, error=errors.get(i.seq))

@@ -5,8 +5,8 @@ import re
 import httpx
 import pytest
 
+from app import __version__
 from app.db.pool import Database
-from app.version import version
 from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
@@ -25,7 +25,7 @@ def nobody(client: httpx.AsyncClient) -> httpx.AsyncClient:
 
 async def test_the_root_describes_the_product_to_machines_and_to_people(nobody: httpx.AsyncClient) -> None:
     told = (await nobody.get("/")).json()
-    assert (told["name"], told["version"]) == ("slackwater", version())
+    assert (told["name"], told["version"]) == ("slackwater", __version__)
     page = await nobody.get("/", headers={"accept": "text/html,application/xhtml+xml,*/*"})
     assert page.headers["content-type"].startswith("text/html")
     for target in re.findall(r'href="([^"]+)"', page.text):
@@ -51,8 +51,8 @@ async def test_every_route_that_needs_no_key_is_linked_and_documented_as_such(no
 
 
 async def test_the_version_is_the_packages(nobody: httpx.AsyncClient) -> None:
-    assert (await nobody.get("/version")).json() == {"name": "slackwater", "version": version()}
-    assert (await nobody.get("/openapi.json")).json()["info"]["version"] == version()
+    assert (await nobody.get("/version")).json() == {"name": "slackwater", "version": __version__}
+    assert (await nobody.get("/openapi.json")).json()["info"]["version"] == __version__
 
 
 async def test_the_documentation_shows_every_route_and_loads_nothing(nobody: httpx.AsyncClient) -> None:

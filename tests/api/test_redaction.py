@@ -13,9 +13,9 @@ import pytest
 from app.batches import lifecycle
 from app.crypto import secret_key
 from app.db.pool import Database
+from app.detection import detectors
 from app.engines import catalogue
 from app.engines.service import ensure_pool
-from app.policy import detectors
 from app.policy import service as policies
 from app.queue import service
 from app.queue.types import Result

@@ -90,3 +90,31 @@ async def test_an_account_reads_its_own_audit_rows_and_no_others(client: httpx.A
     [newest, *rest] = await read(client, f"{HISTORY}/audit")
     assert (newest["act"], newest["target"], newest["role"]) == ("budget.set", "month", "key")
     assert {each["account"] for each in rest} <= {"acme"}
+
+
+async def test_a_queue_is_counted_by_model_and_an_account_sees_only_its_own(
+    client: httpx.AsyncClient, database: Database, beside: str
+) -> None:
+    [own] = (await read(client, f"{HISTORY}/queue"))["models"]
+    assert (own["batches"], own["held_tokens"], own["engines_ready"], own["eta"]) == (1, 0, 0, None)
+    assert own["tokens"] > 0
+    whole = (await of_all(client, "/operator/queue"))["models"]
+    assert sum(each["batches"] for each in whole) == 2
+    assert own["model"] in [each["model"] for each in whole]
+    assert (await client.post(f"{HISTORY}/batches/{beside}/pause")).status_code == 200
+    [held] = (await read(client, f"{HISTORY}/queue"))["models"]
+    assert held["held_tokens"] == held["tokens"] == own["tokens"]
+
+
+async def test_a_queue_ends_at_the_measured_pace_of_its_ready_engines(
+    client: httpx.AsyncClient, database: Database, beside: str
+) -> None:
+    async with database.durable() as conn:
+        await conn.execute("insert into pace (pool_id, at, served_tokens, tokens_per_second, spread) "
+                           "select pool_id, now(), 0, 2, 0.1 from pool")  # fmt: skip
+        await conn.execute("insert into worker (lease_until) values (now() + interval '1 hour')")
+        await conn.execute("insert into engine (name, pool_id, worker_id, state) "
+                           "select 'e', pool_id, worker_id, 'ready' from pool, worker")  # fmt: skip
+    [own] = (await read(client, f"{HISTORY}/queue"))["models"]
+    assert (own["engines_ready"], own["tokens_per_second"], own["spread"]) == (1, 2.0, 0.1)
+    assert own["eta_seconds"] == pytest.approx(own["tokens"] / 2, rel=0.05)  # the other's tokens are not known

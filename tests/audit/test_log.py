@@ -1,8 +1,10 @@
 """Claims about the audit log in the database: written with its cause, sealed, signed, checked, exported, cut."""
 
+import asyncio
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from app import clock
 from app.admission import quotas
 from app.audit import actor, check, checkpoints, export, log, sealing
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.audit.checkpoints import Signer
 from app.audit.grouped import GroupedLog
 from app.audit.record import Record
@@ -20,6 +23,7 @@ from app.audit.verifier import Verifier
 from app.batches import accounts, budgets
 from app.db.pool import Database
 from app.engines import catalogue
+from app.errors import StorageError
 from app.policy import service as policy
 from app.settings import Settings
 from app.storage.store import Store
@@ -335,3 +339,61 @@ async def test_the_lag_is_the_age_of_the_oldest_row_without_a_seal(database: Dat
     await sealing.seal(database)
     async with database.relaxed() as conn:
         assert (await log.gauges(conn))[0][2] == 0.0
+
+
+async def away(*_: object) -> None:
+    """An object store that does not answer."""
+    raise StorageError("away")
+
+
+async def test_a_checkpoint_that_cannot_be_stored_is_counted_as_overdue_until_it_is(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with database.transaction() as conn:
+        await log.record_all(conn, [Record(Act.ACCOUNT_CREATE, "t", "acme")], clock.now() - timedelta(seconds=500))
+    await sealing.seal(database)
+    steward = AuditLog(database, settings, Metrics())
+    overdue = steward._metrics.audit_overdue._value
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "store", away)
+        with pytest.raises(StorageError):
+            await steward.sign()
+    assert 499 < overdue.get() < 600
+    await steward.sign()
+    assert overdue.get() == 0
+    await write(database, 1)
+    await sealing.seal(database)
+    await steward.sign()
+    assert overdue.get() == 0, "the next one is due in an hour"
+
+
+async def test_the_time_since_the_last_check_counts_while_a_steward_leads_and_a_failed_check_does_not_end_it(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics, now = Metrics(), [1000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    steward = AuditLog(database, settings, metrics)
+
+    def seconds() -> float:
+        [sample] = [s for metric in metrics.audit_unverified.collect() for s in metric.samples]
+        return sample.value
+
+    assert seconds() == 0
+    leading = asyncio.create_task(steward.keep())
+    await asyncio.sleep(0)
+    now[0] += 90_000
+    assert seconds() == 90_000
+    await write(database, 1)
+    await steward.verify()
+    assert seconds() == 0
+    now[0] += 5
+    with monkeypatch.context() as patched:
+        patched.setattr(check, "stored", away)
+        with pytest.raises(StorageError):
+            await steward.verify()
+    assert seconds() == 5
+    leading.cancel()
+    with suppress(asyncio.CancelledError):
+        await leading
+    assert seconds() == 0

@@ -1,12 +1,15 @@
 """Claims about what the API and the command line record: who, with which request, and never any content."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 from typer.testing import CliRunner
 
+from app.access import operator_tokens
+from app.access.roles import Role
 from app.audit import log, sealing
 from app.audit.log import Entry
 from app.cli import audit as commands
@@ -19,6 +22,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.key_scope import KeyRole, KeyScope
 from tests.api import in_process
+from tests.api.support import NEW_SUBSCRIPTION, SUBSCRIPTIONS
 
 SECRET = "correct horse battery staple"
 MODEL = "@cf/moonshotai/kimi-k2.5"
@@ -117,6 +121,63 @@ async def test_who_knocks_at_an_operators_route_without_a_token_is_recorded(
     found = sorted(await recorded(database, "access.refused"), key=lambda each: each.target)
     assert [each.target for each in found] == ["/admin/v1/accounts", "/operator/batches"]
     assert {(each.who, each.account, *each.correlation) for each in found} == {("unknown caller", None, "request-9")}
+
+
+async def test_an_unknown_or_revoked_api_key_is_recorded_without_its_secret(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        revoked = await tenants.create_key(conn, secret_key(settings), "acme", "revoked")
+        await tenants.revoke_key(conn, revoked.key_id)
+    headers = {"authorization": f"Bearer {revoked}", "x-request-id": "request-10"}
+    assert (await client.get("/v1/models", headers=headers)).status_code == 401
+    [row] = await recorded(database, "access.refused")
+    assert (row.target, row.who, row.account, row.correlation) == ("API key", "unknown caller", None, ["request-10"])
+    assert str(revoked).rpartition("_")[2] not in str(row)
+
+
+async def test_a_rotation_is_recorded_with_what_the_key_was_before(database: Database, settings: Settings) -> None:
+    async with database.transaction() as conn:
+        key = await tenants.create_key(conn, secret_key(settings), "acme", "x")
+        for _ in range(2):
+            await tenants.rotate_key(conn, secret_key(settings), key.key_id, timedelta(hours=1))
+        second, first, *_ = await log.latest(conn)
+    assert first.before == {"rotation": 0, "old_secret_until": None}
+    assert (first.after or {})["rotation"] == 1
+    assert second.before == first.after
+    assert (second.after or {})["rotation"] == 2
+
+
+async def test_an_operators_token_is_recorded_with_its_terms_and_its_end_once(
+    database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        made = operator_tokens.create(conn, secret_key(settings), "ann", Role.OPERATOR, timedelta(days=1), "test")
+        token_id, token = await made
+        assert await operator_tokens.revoke(conn, token_id)
+        assert not await operator_tokens.revoke(conn, token_id)
+        revoke, create, *_ = await log.latest(conn)
+    assert [create.act, revoke.act] == ["operator.create", "operator.revoke"]
+    assert (create.after or {}).items() >= {"name": "ann", "role": "operator"}.items()
+    assert (revoke.before, revoke.after) == ((create.after or {}) | {"state": "live"}, {"state": "revoked"})
+    assert token.rpartition("_")[2] not in str([create, revoke])
+
+
+async def test_the_url_of_a_webhook_is_recorded_by_its_host_and_its_secret_never(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    secret = "token-in-the-path"
+    to = NEW_SUBSCRIPTION["destination"] | {"url": f"http://127.0.0.1:9/{secret}", "secret": "whsec_" + "YWJj" * 8}
+    made = await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION | {"destination": to})
+    assert made.status_code == 200, made.text
+    other = {"destination": {"type": "webhook", "url": f"http://127.0.0.1:9/{secret}/2"}}
+    assert (await client.patch(f"{SUBSCRIPTIONS}/{made.json()['result']['id']}", json=other)).status_code == 200
+    [created], [changed] = await recorded(database, "webhook.create"), await recorded(database, "webhook.change")
+    assert (created.after or {})["url"].startswith("http://127.0.0.1 (sha256 ")
+    assert [*(changed.before or {})] == [*(changed.after or {})] == ["url"]
+    assert changed.before != changed.after
+    assert secret not in str([created, changed])
+    assert "YWJj" not in str([created, changed])
 
 
 @pytest.fixture

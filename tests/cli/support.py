@@ -1,17 +1,20 @@
 """What the tests of the command line share: one run of it, and an HTTP server with the pages of an engine or an API."""
 
+import io
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from typer.testing import CliRunner
 
+from app import processes, quick_start
 from app import settings as configuration
 from app.cli import main, options
 from app.environment import child_environment
@@ -24,11 +27,43 @@ PRIORITY = '{"vllm_config": {"scheduler_config": {"policy": "priority"}}}'
 INFO = "/server_info?config_format=json"
 
 
-def slackwater(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One run of the command line."""
+def own_process(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One run of the command line in a process of its own, for claims about the process."""
     command = [sys.executable, "-m", "app.cli.main", *arguments]
     environment = child_environment(settings, {"COLUMNS": "200"})
     return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def slackwater(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same run in this process, from `main` on: a process of its own takes most of its time for imports."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        _set(patch, child_environment(settings, {"COLUMNS": "200"}))
+        patch.setattr(sys, "argv", ["slackwater", *arguments])
+        patch.setattr(sys, "stdin", io.StringIO())
+        patch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
+        patch.setattr(processes, "keep_private", lambda: None)
+        patch.setattr(quick_start, "finish", lambda: None)
+        with ThreadPoolExecutor(1) as elsewhere:  # a test's own event loop may run in this thread
+            code = elsewhere.submit(_exit_code).result(timeout=60)
+    configuration.load.cache_clear()
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def _set(patch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """Give the command line this environment."""
+    configuration.load.cache_clear()
+    for name, value in environment.items():
+        patch.setenv(name, value)
+    for console in (options.console, options.errors):
+        patch.setattr(console, "_width", None)  # it was fixed when the module was loaded
+
+
+def _exit_code() -> int:
+    try:
+        main.main()
+    except SystemExit as end:
+        return int(end.code or 0)
 
 
 @contextmanager
@@ -77,11 +112,7 @@ TERMINAL = {"TTY_COMPATIBLE": "1"}  # the environment in which rich takes what i
 
 def command_line(installation: Settings, key: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs the command line in this process, with the settings of an installation and a key."""
-    known = child_environment(installation, {"SLACKWATER_API_KEY": key, "COLUMNS": "80"})
-    for name, value in known.items():
-        monkeypatch.setenv(name, value)
-    for console in (options.console, options.errors):
-        monkeypatch.setattr(console, "_width", None)  # it was fixed when the module was loaded
+    _set(monkeypatch, child_environment(installation, {"SLACKWATER_API_KEY": key, "COLUMNS": "80"}))
 
     def call(*arguments: str, env: dict[str, str] | None = None, text: str | None = None) -> Ran:
         configuration.load.cache_clear()

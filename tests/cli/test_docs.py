@@ -10,14 +10,19 @@ from click import Command
 from typer.testing import CliRunner
 
 from app.cli import main
+from app.cli.main import CommandLine
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 ROW = re.compile(r"^\| `slackwater ([a-z -]+)` \| (.+) \| `slackwater (.+)` \|$", re.MULTILINE)
 
 
+LISTED = {late.name: late.summary for late in CommandLine.late}
+IMPORTED = {late.name: late.imported() for late in CommandLine.late}
+
+
 def commands(parent: Command, *path: str) -> Iterator[tuple[str, Command]]:
     """Every command that does something, with its words."""
-    children: dict[str, Command] = getattr(parent, "commands", {})
+    children: dict[str, Command] = IMPORTED if isinstance(parent, CommandLine) else getattr(parent, "commands", {})
     for name, child in children.items():
         if not child.hidden:
             yield from commands(child, *path, name)
@@ -53,3 +58,10 @@ def test_help_explains_every_command_at_80_columns(words: str) -> None:
     assert shown.exit_code == 0
     assert max(map(len, shown.output.splitlines())) <= 80
     assert (COMMANDS[words].help or "").split()[0] in shown.output
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_the_list_of_commands_shows_the_first_paragraph_of_each_commands_own_help(name: str) -> None:
+    first = (IMPORTED[name].help or "").strip().partition("\n\n")[0]
+    assert LISTED[name] == " ".join(first.split())
+    assert IMPORTED[name].name == name

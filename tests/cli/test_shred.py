@@ -61,5 +61,7 @@ def test_the_deletion_is_shown_on_the_raw_files_of_a_database(local: Run) -> Non
     assert stored["clear"] > 0
     assert stored["key"] > 0
     assert [step["sealed"] for step in (stored, deleted, vacuumed, rotated)] == [0] * 4
+    assert [step["value"] for step in (stored, deleted, vacuumed, rotated)] == [0] * 4
     assert vacuumed["clear"] == 0
     assert (deleted["opens"], rotated["opens"]) == (True, False)
+    assert (deleted["value_opens"], rotated["value_opens"]) == (True, False)

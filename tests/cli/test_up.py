@@ -13,7 +13,7 @@ import pytest
 import structlog
 from rich.console import Console
 
-from app import processes
+from app import __version__, processes
 from app import settings as configuration
 from app.api_url import base_url
 from app.cli import demo, doctor, installation, up
@@ -27,7 +27,6 @@ from app.queue import service as queue
 from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
-from app.version import version
 from tests.cli.support import engine_pages, serving
 from workers.gpu import managed_engine
 
@@ -323,4 +322,4 @@ def test_the_log_of_up_says_from_the_first_moment_what_was_started(
         structlog.reset_defaults()
     told = log_file(settings.data_dir, "up").read_text()
     assert "up.started" in told
-    assert version() in told
+    assert __version__ in told

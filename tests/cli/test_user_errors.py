@@ -15,7 +15,7 @@ from app.engines.model_weights import ModelUnavailable
 from app.errors import BadInput
 from app.settings import Settings
 from app.user_errors import Failure, explained, guarded
-from tests.cli.support import slackwater
+from tests.cli.support import own_process
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_settings_of_one_meaning_have_one_spelling() -> None:
     ],
 )
 def test_every_program_says_in_two_lines_that_there_is_no_catalogue(settings: Settings, arguments: tuple[str]) -> None:
-    answer = slackwater(settings.model_copy(update={"models_file": Path("/nope")}), *arguments)
+    answer = own_process(settings.model_copy(update={"models_file": Path("/nope")}), *arguments)
     assert answer.returncode == 1
     assert "/nope" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 
 def test_migrate_says_that_there_is_no_database(settings: Settings) -> None:
-    answer = slackwater(settings.model_copy(update={"database_url": "postgresql://u@127.0.0.1:1/x"}), "migrate")
+    answer = own_process(settings.model_copy(update={"database_url": "postgresql://u@127.0.0.1:1/x"}), "migrate")
     assert answer.returncode == 1
     assert "cannot be reached" in answer.stderr
     assert "Traceback" not in answer.stderr
@@ -134,7 +134,7 @@ def test_every_program_says_which_variable_names_the_directory(settings: Setting
     file = settings.data_dir / "file"
     file.touch()
     changed = settings.model_copy(update={"data_dir": file, "secret_key": SecretStr(""), "port": processes.free_port()})
-    answer = slackwater(changed, *arguments)
+    answer = own_process(changed, *arguments)
     assert answer.returncode != 0
     assert f"The data directory {file} cannot be written" in answer.stderr
     assert "SLACKWATER_DATA_DIR" in answer.stderr

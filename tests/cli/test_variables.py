@@ -9,7 +9,7 @@ from rich.console import Console
 from app.cli import options
 from app.environment import child_environment
 from app.settings import Settings
-from tests.cli.support import slackwater
+from tests.cli.support import own_process
 
 
 def warned(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
@@ -55,9 +55,9 @@ def test_real_settings_and_what_others_read_are_not_warned_of(monkeypatch: pytes
 def test_a_command_says_it_once_and_its_children_do_not(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLACKWATER_PROT", "1")
     broken = settings.model_copy(update={"models_file": settings.data_dir / "nope"})
-    answer = slackwater(broken, "api")  # the command becomes another program, which ends at once
+    answer = own_process(broken, "api")  # the command becomes another program, which ends at once
     assert answer.stderr.count("SLACKWATER_PROT") == 1
     assert answer.stdout == ""
-    listed = slackwater(settings, "key", "list")
+    listed = own_process(settings, "key", "list")
     assert "SLACKWATER_PROT" not in listed.stdout
     assert listed.stderr.count("\n") == 1

@@ -3,13 +3,16 @@
 Without one the tests are skipped, with the reason that says how to get one; with CI=true they fail.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.access import sessions
@@ -17,7 +20,7 @@ from app.access.roles import Grant, Role
 from app.cli.database import on_database
 from app.db.pool import Connection
 from app.tenants import service as tenants
-from tests.system.stack import Stack
+from tests.system.stack import MODEL, Stack
 
 HOW = "`deploy/install-tools.sh`, or name one with SLACKWATER_TEST_BROWSER"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -104,3 +107,31 @@ class Reader:
         said = str(dialog.inner_text())
         dialog.get_by_role("button", name=again or name, exact=True).click()
         return said
+
+
+def script(stack: Stack, *rules: dict[str, Any]) -> None:
+    """What the fake engine does with which prompts."""
+    httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=rules, trust_env=False).raise_for_status()
+
+
+def file_of(folder: Path, prompts: list[str], name: str = "prompts.jsonl") -> Path:
+    """A batch file with a chat for each prompt."""
+    lines = []
+    for n, prompt in enumerate(prompts):
+        body = {"model": MODEL, "messages": [{"role": "user", "content": prompt}], "max_tokens": 8}
+        lines.append({"custom_id": f"item-{n}", "method": "POST", "url": "/v1/chat/completions", "body": body})
+    file = folder / name
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def drop(reader: Reader, file: Path, name: str) -> str:
+    """Drop a file on the page, and queue it. Returns the batch's id."""
+    page = reader.page
+    reader.open("/console/batches/new")
+    page.locator("input[type=file]").set_input_files(file)
+    page.wait_for_url("**/console/batches/new?file=*")
+    page.get_by_label("Name").fill(name)
+    page.get_by_role("button", name="Queue").click()
+    page.wait_for_url("**?did=queued")
+    return str(page.url.split("/batches/")[1].split("?")[0])

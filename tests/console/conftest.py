@@ -1,17 +1,29 @@
-"""The console in this process, with a database of its own, and clients that are signed in."""
+"""The console in this process, with a database of its own, and clients that are signed in; and browsers that look at it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 
+from app import processes
 from app.access import sessions
 from app.access.roles import Grant, Role
-from app.console import app as console
-from app.db.pool import Database
+from app.cli.database import on_database
+from app.console import app as console_app
+from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.tenants import service as tenants
+from testing import operations_data
+from tests.console import browser
+from tests.console.browser import Reader
+from tests.system import stack as installations
+from tests.system.stack import Stack
 
 ORIGIN = "http://127.0.0.1:8701"
 SAME = {"sec-fetch-site": "same-origin"}
@@ -22,8 +34,8 @@ SignIn = Callable[..., Awaitable[httpx.AsyncClient]]
 async def site(settings: Settings) -> AsyncIterator[Starlette]:
     """The application while it runs."""
     listening = settings.model_copy(update={"console_port": 8701})  # it is only a name here: nothing listens
-    app = console.create_app(listening)
-    async with console.running(app, listening):
+    app = console_app.create_app(listening)
+    async with console_app.running(app, listening):
         yield app
 
 
@@ -57,3 +69,53 @@ async def sign_in(site: Starlette, database: Database) -> AsyncIterator[SignIn]:
 def _client(site: Starlette) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app=site, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers=SAME)
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    browser.require()
+    with installations.running(console_port=processes.free_port()) as stack:
+        address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
+        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def chromium(stack: Stack) -> Iterator[Any]:
+    """A browser, launched after the installation, as it keeps an event loop in this thread."""
+    with browser.launched() as found:
+        yield found
+
+
+@pytest.fixture
+def reader(chromium: Any, stack: Stack) -> Iterator[Reader]:
+    """An admin of the account `acme`. Nothing may complain: no error of a script, no report of the policy."""
+    reader = Reader(chromium, stack)
+    reader.sign_in()
+    yield reader
+    assert reader.complaints == []
+    reader.context.close()
+
+
+@pytest.fixture
+def console(settings: Settings) -> Iterator[Any]:
+    """The console in a thread of this process, on an installation with a history."""
+    browser.require()
+    served = settings.model_copy(update={"console_port": processes.free_port()})
+
+    async def fill(conn: Connection) -> None:
+        async with conn.transaction():
+            await operations_data.fill(conn, samples=200)
+
+    on_database(served, fill)
+    config = uvicorn.Config(
+        console_app.create_app(served), port=served.console_port, log_config=None, timeout_graceful_shutdown=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    yield SimpleNamespace(settings=served)
+    server.should_exit = True
+    thread.join(10)

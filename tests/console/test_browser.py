@@ -1,19 +1,11 @@
 """Claims about the console in a real browser: the main path of somebody who submits a batch, on a whole installation."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
-import pytest
-
-from app import processes
 from app.access.roles import Role
-from tests.console import browser
-from tests.console.browser import Reader
-from tests.system import stack as installations
+from tests.console.browser import Reader, drop, file_of, script
 from tests.system.stack import MODEL, Stack
 
 EVIL = (
@@ -21,60 +13,6 @@ EVIL = (
     '<button hx-get="/console/now" hx-trigger="load" hx-target="body">x</button>'
     '<div hx-sse:connect="/console/stream?page=now" hx-on:load="window.hacked = 3">\u202e</div></pre></hx-partial>'
 )
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    browser.require()
-    with installations.running(console_port=processes.free_port()) as stack:
-        address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
-        yield stack
-
-
-@pytest.fixture(scope="module")
-def chromium(stack: Stack) -> Iterator[Any]:
-    """A browser, launched after the installation, as it keeps an event loop in this thread."""
-    with browser.launched() as found:
-        yield found
-
-
-@pytest.fixture
-def reader(chromium: Any, stack: Stack) -> Iterator[Reader]:
-    """An admin of the account `acme`. Nothing may complain: no error of a script, no report of the policy."""
-    reader = Reader(chromium, stack)
-    reader.sign_in()
-    yield reader
-    assert reader.complaints == []
-    reader.context.close()
-
-
-def script(stack: Stack, *rules: dict[str, Any]) -> None:
-    """What the fake engine does with which prompts."""
-    httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=rules, trust_env=False).raise_for_status()
-
-
-def file_of(folder: Path, prompts: list[str], name: str = "prompts.jsonl") -> Path:
-    """A batch file with a chat for each prompt."""
-    lines = []
-    for n, prompt in enumerate(prompts):
-        body = {"model": MODEL, "messages": [{"role": "user", "content": prompt}], "max_tokens": 8}
-        lines.append({"custom_id": f"item-{n}", "method": "POST", "url": "/v1/chat/completions", "body": body})
-    file = folder / name
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return file
-
-
-def drop(reader: Reader, file: Path, name: str) -> str:
-    """Drop a file on the page, and queue it. Returns the batch's id."""
-    page = reader.page
-    reader.open("/console/batches/new")
-    page.locator("input[type=file]").set_input_files(file)
-    page.wait_for_url("**/console/batches/new?file=*")
-    page.get_by_label("Name").fill(name)
-    page.get_by_role("button", name="Queue").click()
-    page.wait_for_url("**?did=queued")
-    return str(page.url.split("/batches/")[1].split("?")[0])
 
 
 def test_a_file_is_dropped_watched_to_its_end_read_and_retried(reader: Reader, stack: Stack, tmp_path: Path) -> None:

@@ -49,7 +49,15 @@ def test_no_module_marks_a_text_as_safe() -> None:
 def test_the_first_page_loads_little() -> None:
     """Sixty kilobytes, gzipped, beside the HTML."""
     files = StaticFiles()
-    first = ("vendor/htmx.js", "vendor/hx-csp.js", "vendor/hx-sse.js", "console.js", "console.css", "icon.svg")
+    first = (
+        "vendor/htmx.js",
+        "vendor/hx-csp.js",
+        "vendor/hx-sse.js",
+        "console.js",
+        "plots.js",
+        "console.css",
+        "icon.svg",
+    )
     assert sum(len(files._files[files.url(name)].packed) for name in first) < 45_000
 
 

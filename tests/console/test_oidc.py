@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
@@ -13,6 +14,8 @@ from starlette.applications import Starlette
 from app.access import oidc, oidc_rules
 from app.access.oidc import OidcError, Provider
 from app.access.roles import Role
+from app.audit import log
+from app.audit.acts import Act
 from app.console import app as console
 from app.crypto import secret_key
 from app.db.pool import Database
@@ -114,6 +117,23 @@ async def test_nobody_enters_whom_no_rule_names(
     assert (await browser.get("/console/now")).status_code == 303
 
 
+async def test_a_refused_sign_in_is_recorded_with_who_it_was_if_the_provider_knows_them(
+    browser: httpx.AsyncClient, provider: FakeIdentityProvider, site: Starlette, database: Database
+) -> None:
+    assert (await signed_in(browser, provider)).status_code == 403
+    assert (await browser.get(f"{BACK}?state=guessed&code=x")).status_code == 403
+    await site.state.parts.admission.audit.store()
+    async with database.relaxed() as conn:
+        found = await log.latest(conn)
+    assert {(each.act, each.target, len(each.correlation)) for each in found} == {
+        (Act.SESSION_REFUSED, "identity provider", 1)
+    }
+    outcomes = {each.who: each.outcome for each in found}
+    assert outcomes.keys() == {"ann (u-1)", "unknown caller"}
+    assert "no rule gives you a role" in outcomes["ann (u-1)"]
+    assert "not begun in this browser" in outcomes["unknown caller"]
+
+
 @pytest.mark.parametrize(
     "claims",
     [
@@ -189,6 +209,23 @@ async def test_the_providers_new_key_is_found(
         await ours.bearer(provider.token(groups=["platform"]))  # its audience is the console
 
 
+async def test_a_key_that_the_provider_has_withdrawn_is_believed_for_an_hour_at_most(
+    settings: Settings, provider: FakeIdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Provider(settings, secret_key(settings), provider.client)
+    token = provider.token(aud="slackwater-admin", groups=["platform"])
+    assert (await ours.bearer(token)).rule.role is Role.OPERATOR
+    provider.key = provider.own = RSAKey.generate_key(2048, auto_kid=True)
+    monkeypatch.setattr(oidc, "_METADATA_SECONDS", -1.0)  # the hour is over
+    with pytest.raises(OidcError):
+        await ours.bearer(token)
+
+
+async def test_a_state_of_any_characters_is_refused(browser: httpx.AsyncClient) -> None:
+    await browser.get(START)
+    assert (await browser.get(BACK, params={"state": "é", "code": "x"})).status_code == 403
+
+
 def test_a_provider_that_could_be_overheard_or_lets_nobody_in_is_refused_at_the_start(settings: Settings) -> None:
     assert oidc.problem(settings) is None
     for change, reason in (
@@ -211,3 +248,30 @@ def test_the_first_rule_that_matches_holds() -> None:
     nested = oidc_rules.decide(rules, {"roles": {"names": ["look"]}})
     assert nested is not None
     assert nested.role is Role.AUDITOR
+
+
+async def test_with_a_maximum_age_only_somebody_enters_who_authenticated_within_it(
+    settings: Settings, provider: FakeIdentityProvider
+) -> None:
+    key = secret_key(settings)
+    limited = Provider(settings.model_copy(update={"oidc_max_age_minutes": 10}), key, provider.client)
+    unlimited = Provider(settings, key, provider.client)
+
+    async def enters(by: Provider, **claims: Any) -> str:
+        provider.claims = {"sub": "u-1", "groups": ["platform"], **claims}
+        url, cookie = await by.begin(BACK)
+        asked = dict(parse_qsl(urlsplit(url).query))
+        assert asked.get("max_age") == ("600" if by is limited else None)
+        answer = dict(parse_qsl(urlsplit(provider.sign_in(url)).query))
+        try:
+            return (await by.end(cookie, answer, BACK)).subject
+        except OidcError as error:
+            return str(error)
+
+    now = int(time.time())
+    assert await enters(limited, auth_time=now - 300) == "u-1"
+    assert "too long ago" in await enters(limited, auth_time=now - 700)
+    for missing in ({}, {"auth_time": None}, {"auth_time": str(now)}, {"auth_time": True}):
+        assert "auth_time" in await enters(limited, **missing)
+    assert await enters(unlimited, auth_time=now - 86_400) == "u-1"
+    assert await enters(unlimited) == "u-1"

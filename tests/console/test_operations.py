@@ -207,7 +207,6 @@ async def test_a_delivery_is_sent_again_and_a_refusal_is_recorded_with_its_reaso
     assert [(action, outcome == "done") for action, _, outcome in done] == [
         ("webhook.redeliver", True),
         ("webhook.pause", True),
-        ("webhook.redeliver", True),
         ("webhook.redeliver", False),
     ]
 

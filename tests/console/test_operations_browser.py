@@ -1,46 +1,14 @@
 """Claims about the pages for those who run an installation, in a real browser: sent again, revoked, drained, found."""
 
 import threading
-import time
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
-import uvicorn
-
-from app import processes
 from app.access.roles import Role
 from app.cli.database import on_database
-from app.console.app import create_app
 from app.db.pool import Connection
-from app.settings import Settings
-from testing import operations_data
 from testing.operations_data import HOOK
 from tests.console import browser
 from tests.console.browser import Reader
-
-
-@pytest.fixture
-def console(settings: Settings) -> Iterator[Any]:
-    """The console in a thread of this process, on an installation with a history."""
-    browser.require()
-    served = settings.model_copy(update={"console_port": processes.free_port()})
-
-    async def fill(conn: Connection) -> None:
-        async with conn.transaction():
-            await operations_data.fill(conn, samples=200)
-
-    on_database(served, fill)
-    config = uvicorn.Config(create_app(served), port=served.console_port, log_config=None, timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.05)
-    yield SimpleNamespace(settings=served)
-    server.should_exit = True
-    thread.join(10)
 
 
 def test_deliveries_are_sent_again_and_keys_revoked_where_one_sees_it(console: Any) -> None:

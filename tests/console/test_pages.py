@@ -226,10 +226,8 @@ async def test_no_other_role_sees_a_body(world: World, sign_in: SignIn, database
     assert await entries(database) == []
 
 
-@pytest.mark.parametrize("role", [Role.OPERATOR, Role.AUDITOR])
-async def test_roles_of_the_installation_see_no_message_that_may_quote_a_prompt(
-    world: World, sign_in: SignIn, role: Role
-) -> None:
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.AUDITOR])
+async def test_no_other_role_sees_a_message_that_may_quote_a_prompt(world: World, sign_in: SignIn, role: Role) -> None:
     client = await sign_in(role)
     for path in ("", "/items/3"):
         page = (await client.get(f"/console/batches/{world.half.request_id}{path}")).text
@@ -311,7 +309,6 @@ async def test_a_retry_begins_a_run_with_what_has_no_answer(world: World, sign_i
     assert (await client.post(f"{path}/retry", data={"run": "1"})).status_code == 303
     outcomes = [(action, outcome == "done") for action, _, outcome, _ in await entries(database)]
     assert outcomes == [
-        ("batch.retry", True),
         ("batch.retry", False),
         ("batch.cancel", True),
         ("batch.retry", True),
@@ -460,6 +457,8 @@ async def _listen(site: Starlette, query: str, cookie: str):  # type: ignore[no-
             (b"host", b"127.0.0.1:8701"),
             (b"cookie", f"sw={cookie}".encode()),
             (b"accept", b"text/event-stream"),
+            (b"accept-encoding", b"gzip"),  # and yet an event leaves at once, as text
+            (b"sec-fetch-site", b"same-origin"),
         ],
         "server": ("127.0.0.1", 8701),
         "client": ("127.0.0.1", 1),

@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from app.batches import queue_outlook_sql
 from app.console import queries_items_sql as items_sql
 from app.console import queries_sql as sql
 from app.settings import Settings
@@ -99,7 +100,9 @@ def test_a_list_reads_a_page_of_its_index(database: psycopg.Connection, given: d
 
 
 def test_the_numbers_of_the_rail_and_the_reasons_are_bounded(database: psycopg.Connection) -> None:
-    for statement in (sql.RAIL, sql.WAITS):
+    plan = explain(database, queue_outlook_sql.POOLS, {}, prepared=False)
+    assert plan.pages <= MOST_PAGES, f"{plan.pages} pages"
+    for statement in (sql.RAIL, sql.WAITS, queue_outlook_sql.WAITING):
         for tenant_id in (None, 3):
             plan = explain(database, statement, {"tenant_id": tenant_id}, prepared=False)
             assert plan.pages <= 4 * MOST_PAGES, f"{plan.pages} pages"

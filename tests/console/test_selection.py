@@ -69,6 +69,7 @@ async def test_what_cannot_change_is_left_alone_and_said(
     page = (await client.get(SELECTED, params={"verb": "pause", "id": [first, second]})).text
     assert "Pause 1 batch?" in page
     assert "It is cancelled" in page
+    assert " not done</td>" in page
     assert [each.partition(".")[0] for each in offered(page)] == [second]
     refused = await client.post(SELECTED, data={"verb": "pause", "id": [first, second]})
     assert refused.status_code == 409

@@ -38,7 +38,7 @@ PAGES: tuple[tuple[str, Role, Callable[[Addresses], str]], ...] = (
     ("playground", Role.ADMIN, lambda ids: "/console/playground"),
     ("keys", Role.OPERATOR, lambda ids: "/console/keys"),
     ("find", Role.OPERATOR, lambda ids: "/console/find?q=c"),
-    ("find-hits", Role.OPERATOR, lambda ids: "/console/find?q=engine-"),
+    ("find-hits", Role.OPERATOR, lambda ids: "/console/find?q=engine-0"),
 )
 
 
@@ -50,17 +50,18 @@ def work(stack: Stack) -> Addresses:
     ]
     httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=rules, trust_env=False).raise_for_status()
     ids = {"hook": _hook(stack)}  # its address answers nobody
-    ids |= {"moderation": _submit(stack, "moderation", [f"{n} too long" if n % 9 == 7 else f"{n}" for n in range(60)])}
+    ids |= {"moderation": submit(stack, "moderation", [f"{n} too long" if n % 9 == 7 else f"{n}" for n in range(60)])}
     _until(stack, ids["moderation"], "completed")
-    ids["claims-extract"] = _submit(stack, "claims-extract", [f"claim {n} slowly" for n in range(4000)])
-    ids["contracts-ner"] = _submit(stack, "contracts-ner", [f"contract {n}" for n in range(400)])
+    ids["claims-extract"] = submit(stack, "claims-extract", [f"claim {n} slowly" for n in range(4000)])
+    ids["contracts-ner"] = submit(stack, "contracts-ner", [f"contract {n}" for n in range(400)])
     stack.client.post(f"/v1/batches/batch_{ids['contracts-ner'].replace('-', '')}/pause").raise_for_status()
     for n in range(20):
         call(stack, n)
     return ids
 
 
-def _submit(stack: Stack, name: str, prompts: list[str]) -> str:
+def submit(stack: Stack, name: str, prompts: list[str]) -> str:
+    """Queue a batch of chats under a name. Returns its id."""
     line: dict[str, Any] = {"method": "POST", "url": "/v1/chat/completions"}
     bodies = [{"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": each}]} for each in prompts]
     lines = [json.dumps({"custom_id": f"{name}-{n}", **line, "body": body}) for n, body in enumerate(bodies)]

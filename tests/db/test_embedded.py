@@ -248,3 +248,15 @@ def test_a_file_that_the_user_asked_for_has_the_modes_of_the_users_files(tmp_pat
     subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, umask=0o027)
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("asked", "ours")]
     assert modes == [0o640, 0o600]
+
+
+def test_the_servers_log_quotes_no_row(server_settings: Settings, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("create table kept (body text constraint short check (length(body) < 5))")
+        with pytest.raises(psycopg.errors.CheckViolation, match="planted words"):
+            conn.execute("insert into kept values (%s)", ("planted words",))
+        with pytest.raises(psycopg.errors.CheckViolation), conn.cursor().copy("copy kept from stdin") as copy:
+            copy.write("planted words\n")
+    text = embedded.log_file(server_settings).read_text(errors="replace")
+    assert 'violates check constraint "short"' in text
+    assert "planted" not in text

@@ -17,6 +17,7 @@ from app.files import ids, service, upload_parts
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
+from app.tenants.service import Tenant
 from tests.webhooks.support import make_tenant
 
 
@@ -115,7 +116,7 @@ async def test_a_delete_that_died_half_way_is_ended_by_the_steward(
         with monkeypatch.context() as patch:
             patch.setattr(store, "delete", died)
             with pytest.raises(asyncio.CancelledError):
-                await service.delete(database, store, 1, file)
+                await service.delete(database, store, Tenant(1, "acme"), file)
         with pytest.raises(NotFound):
             await service.get(conn, 1, ids.format_id(file.file_id))
     assert await service.expire(database, store) == 1

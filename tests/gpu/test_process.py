@@ -46,7 +46,8 @@ async def test_after_kill_9_the_next_worker_finishes_the_batch_and_repeats_nothi
 
 
 async def test_a_model_that_is_not_in_the_catalogue_is_said_and_exits_with_1(world: World) -> None:
-    environment = {**os.environ, "SLACKWATER_ENGINE_MODEL": "nonsense", "SLACKWATER_DATABASE_URL": "postgresql://x"}
+    database_url = world.settings.database_url
+    environment = {**os.environ, "SLACKWATER_ENGINE_MODEL": "nonsense", "SLACKWATER_DATABASE_URL": database_url}
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "workers.gpu", env=environment, stderr=asyncio.subprocess.PIPE
     )

@@ -221,6 +221,26 @@ COUNTS = [
         {"slackwater_ledger_drift": "12x20 0x60"},
     ),
     Case(
+        "AuditBroken",
+        {"slackwater_steward_audit_problems_total": "0x20 1x60"},
+        {"slackwater_steward_audit_problems_total": steady(0)},
+    ),
+    Case(
+        "AuditLag",
+        {"slackwater_audit_lag_seconds": steady(90)},
+        {"slackwater_audit_lag_seconds": "90x3 1x60"},
+    ),
+    Case(
+        "AuditUnsigned",
+        {"slackwater_steward_audit_checkpoint_overdue_seconds": steady(1200)},
+        {"slackwater_steward_audit_checkpoint_overdue_seconds": steady(55)},
+    ),
+    Case(
+        "AuditUnverified",
+        {"slackwater_steward_audit_unverified_seconds": steady(100_000)},
+        {"slackwater_steward_audit_unverified_seconds": steady(86_500)},
+    ),
+    Case(
         "DeliveriesStuck",
         {"slackwater_oldest_due_delivery_seconds": steady(400)},
         {"slackwater_oldest_due_delivery_seconds": steady(30)},

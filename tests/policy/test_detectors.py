@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from app.policy import detectors
-from app.policy.detectors import BUILT_IN_KINDS, Detectors, DetectorsDown, PatternError, check_pattern, detectors_of
+from app.detection import detectors
+from app.detection.detectors import BUILT_IN_KINDS, Detectors, DetectorsDown, PatternError, check_pattern, detectors_of
 
 
 def found(text: str, patterns: dict[str, str] | None = None) -> list[tuple[str, str]]:

@@ -49,6 +49,21 @@ def test_a_stream_that_is_cut_anywhere_is_restored_and_holds_back_less_than_a_pl
     assert whole + restorer.finish() == text
 
 
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(TEXTS, TEXTS, max_size=3) | st.lists(TEXTS, max_size=3), st.booleans(), st.data())
+def test_a_stream_of_json_that_is_cut_anywhere_is_restored_as_json(
+    value: Any, indented: bool, data: st.DataObject
+) -> None:
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if indented else 0).decode()
+    found = TOKENIZE.redact({"prompt": text})
+    redacted = found.item["prompt"]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(redacted)), max_size=8)))
+    restorer = StreamRestorer(found.values)
+    pieces = [redacted[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(redacted)], strict=True)]
+    whole = "".join([*map(restorer.feed, pieces), restorer.finish()])
+    assert orjson.loads(whole) == value
+
+
 @settings(max_examples=300, deadline=None)
 @given(TEXTS)
 def test_redacting_again_changes_nothing_and_adds_only_new_values(text: str) -> None:
@@ -85,6 +100,12 @@ def test_keys_schemas_and_data_in_base64_stay_as_they_are() -> None:
 
 def test_a_text_that_only_begins_like_a_data_url_is_redacted() -> None:
     assert TOKENIZE.redact({"prompt": "data: a@b.de"}).item == {"prompt": "data: [EMAIL_1]"}
+
+
+def test_only_the_format_of_a_responses_text_stays_as_it_is() -> None:
+    schema = {"type": "json_schema", "schema": {"enum": ["a@b.de"]}}
+    found = TOKENIZE.redact({"input": "hi", "text": {"format": schema, "note": "a@b.de"}})
+    assert found.item["text"] == {"format": schema, "note": "[EMAIL_1]"}
 
 
 def test_each_kind_has_its_mode_and_hits_are_counted() -> None:

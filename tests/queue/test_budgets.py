@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -140,7 +140,7 @@ async def test_a_finish_writes_four_records_of_700_bytes_at_most(load: Load, fai
             lease = await load.claim(conn)
             assert lease is not None
             rows = results(lease)
-            rows[:failed] = [replace(result, ok=False, error="invalid") for result in rows[:failed]]
+            rows[:failed] = [result._replace(ok=False, error="invalid") for result in rows[:failed]]
             assert await service.flush(conn, lease, rows, engine_id=1)
             [plan] = await (await conn.execute(explain.encode(), FINISHES | fence(lease))).fetchone() or ([],)
             plans.append(plan[0]["Plan"])

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -47,7 +46,7 @@ async def finished(database: Database, lease: Lease, results: Sequence[Result]) 
 
 
 def failed(items: Sequence[Item], error: str | None) -> list[Result]:
-    return [replace(result, error=error) for result in support.answers(items, ok=False)]
+    return [result._replace(error=error) for result in support.answers(items, ok=False)]
 
 
 async def test_a_phase_begins_when_the_reason_changes_and_the_last_one_ends_with_the_batch(
@@ -102,7 +101,7 @@ async def test_failures_are_counted_by_class_and_each_class_shows_one_message(
     batch = await support.submit(database, tenant, pool, 8, max_items=4)
     for error in ("invalid", None):
         lease, items = await claimed(database, queue)
-        bodies = [replace(result, body=b'{"code": 5006, "message": "no"}') for result in failed(items[:3], error)]
+        bodies = [result._replace(body=b'{"code": 5006, "message": "no"}') for result in failed(items[:3], error)]
         await finished(database, lease, [*bodies, *support.answers(items[3:])])
     await support.settle(database)
     async with database.durable() as conn:
@@ -142,7 +141,7 @@ async def test_a_result_has_its_engine_and_its_times(database: Database, queue: 
     lease, items = await claimed(database, queue)
     assert all(item.waited_seconds is not None and item.waited_seconds >= 0 for item in items)
     first, second = support.answers(items)
-    timed = replace(first, queued_ms=4e12, first_token_ms=41.6, duration_ms=812.4)
+    timed = first._replace(queued_ms=4e12, first_token_ms=41.6, duration_ms=812.4)
     await finished(database, lease, [timed, second])
     async with database.durable() as conn:
         columns = "engine_id, queued_ms, first_token_ms, ran_ms, error"

@@ -203,10 +203,10 @@ class Walk(RuleBasedStateMachine):
         sources = next(t.sources for t in BATCH.transitions if t.verb == verb)
         self.may = frozenset({verb}) | ENDS
         async with self.conn.transaction():
-            batch_id = await batch_state.transition(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
-            assert (batch_id is not None) == (known.state in sources)
-            if batch_id is not None and verb == "cancel":
-                self._note_ends(await settling.finalise(self.conn, [batch_id]))
+            moved = await batch_state.transition(self.conn, verb, known.batch.tenant_id, known.batch.request_id)
+            assert (moved is not None) == (known.state in sources)
+            if moved is not None and verb == "cancel":
+                self._note_ends(await settling.finalise(self.conn, [moved[0]]))
 
     @verb(
         3,

@@ -54,9 +54,10 @@ class World:
             return await self.claim(conn)
 
     async def change_state(self, verb: str, batch: ingest.NewBatch) -> int | None:
-        """Change a batch's state as a caller's request does, in one transaction."""
+        """Change a batch's state as a caller's request does, in one transaction. Returns its id, if it was changed."""
         async with self.database.transaction() as conn:
-            return await batch_state.transition(conn, verb, self.tenant, batch.request_id)
+            moved = await batch_state.transition(conn, verb, self.tenant, batch.request_id)
+            return moved and moved[0]
 
     async def store(self, lease: Lease, *, keep: int = 99) -> None:
         """Flush results of the first `keep` items."""
@@ -166,7 +167,9 @@ async def test_a_claim_that_waits_for_a_cancel_gets_no_chunk_of_that_batch(world
     """Both wait for a lock on the tenant's row, the cancel first."""
     batch = await world.submit()
     async with world.database.transaction() as conn:
-        assert await batch_state.transition(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
+        assert (await batch_state.transition(conn, "cancel", world.tenant, batch.request_id) or [0])[
+            0
+        ] == batch.batch_id
         async with world.database.relaxed() as other:
             assert await service.claim(other, world.pool, world.worker) is None
         await settling.finalise(conn, [batch.batch_id])
@@ -187,7 +190,9 @@ async def test_a_chunk_that_a_finish_returns_to_a_cancelled_batch_is_removed_and
             assert await world.change_state("cancel", batch) == batch.batch_id
     else:
         async with world.database.transaction() as conn:
-            assert await batch_state.transition(conn, "cancel", world.tenant, batch.request_id) == batch.batch_id
+            assert (await batch_state.transition(conn, "cancel", world.tenant, batch.request_id) or [0])[
+                0
+            ] == batch.batch_id
             async with world.database.relaxed() as other:
                 assert await service.finish(other, lease) is not None
             assert await settling.finalise(conn, [batch.batch_id]) == []
@@ -226,7 +231,7 @@ async def test_results_of_a_lost_worker_are_counted_although_its_chunk_is_remove
 async def test_of_a_concurrent_cancel_and_pause_the_cancel_wins(world: World) -> None:
     batch = await world.submit()
     async with world.database.transaction() as conn:
-        assert await batch_state.transition(conn, "pause", world.tenant, batch.request_id) == batch.batch_id
+        assert (await batch_state.transition(conn, "pause", world.tenant, batch.request_id) or [0])[0] == batch.batch_id
         cancel = asyncio.create_task(world.change_state("cancel", batch))
         await support.until_waiting(world.database)
     assert await cancel == batch.batch_id

@@ -1,5 +1,6 @@
 """Claims about the deletion of a batch's contents."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -11,7 +12,7 @@ from app.queue import shredding as queue_shredding
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
-from tests.api.support import BATCHES, SUBMIT, run_all
+from tests.api.support import BATCHES, MODEL, SUBMIT, run_all
 from tests.gpu.world import World
 from tests.sealing.support import CLEAR, PLANTED, on_disk
 
@@ -142,3 +143,85 @@ async def test_after_deletion_and_vacuum_the_text_is_on_no_page_of_the_tables(
     assert [path for path in found if f"/base/{oid}/" in path or "objects" in path] == []
     if settings.encrypt == "on":
         assert found == []
+
+
+async def files_of(client: httpx.AsyncClient, request_id: str) -> tuple[str | None, str | None]:
+    """The output and the error file of a batch, by OpenAI's route."""
+    shown = (await client.get(f"/v1/batches/batch_{request_id.replace('-', '')}")).json()
+    return shown["output_file_id"], shown["error_file_id"]
+
+
+async def test_with_the_last_of_its_output_files_a_batch_loses_its_contents_and_keeps_its_evidence(
+    client: httpx.AsyncClient, world: World
+) -> None:
+    request_id = await submit(client, world.settings)
+    await run_all(world.database, fail={1})
+    output, errors = await files_of(client, request_id)
+    before = (await client.get(f"{BATCHES}/{request_id}")).json()["result"]
+    assert (await client.delete(f"/v1/files/{output}")).json()["deleted"] is True
+    assert (await client.get(f"/v1/files/{output}/content")).status_code == 404
+    assert (await client.get(f"/v1/files/{errors}/content")).status_code == 200, "the other file stays"
+    assert (await contents(world))[0] == 4
+    assert (await client.delete(f"/v1/files/{errors}")).json()["deleted"] is True
+    assert await contents(world) == (0, 0, 0, 0, 0)
+    for file in (output, errors):
+        assert (await client.delete(f"/v1/files/{file}")).status_code == 404
+    assert (await client.get(f"{BATCHES}/{request_id}/results")).status_code == 410
+    after = (await client.get(f"{BATCHES}/{request_id}")).json()["result"]
+    assert after.pop("deleted_at")
+    assert {**after, "failures": before["failures"]} == before
+    kinds = [row[0] for row in await world.fetch("select kind from event order by event_id")]
+    assert kinds.count("batch.shredded") == 1
+    assert await world.fetch("select count(*) from audit where act = 'batch.shred' and target = %s", request_id) == [
+        (1,)
+    ]
+
+
+async def test_a_batch_with_one_output_file_loses_its_contents_with_it(client: httpx.AsyncClient, world: World) -> None:
+    request_id = await submit(client, world.settings)
+    await run_all(world.database)
+    output, errors = await files_of(client, request_id)
+    assert errors is None
+    await client.delete(f"/v1/files/{output}")
+    assert await contents(world) == (0, 0, 0, 0, 0)
+
+
+async def test_of_two_deletions_at_once_one_removes_the_contents(client: httpx.AsyncClient, world: World) -> None:
+    request_id = await submit(client, world.settings)
+    await run_all(world.database, fail={1})
+    found = await files_of(client, request_id)
+    answers = await asyncio.gather(*(client.delete(f"/v1/files/{file}") for file in found))
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert await contents(world) == (0, 0, 0, 0, 0)
+
+
+async def test_the_deletion_of_a_file_of_a_running_batch_only_hides_it(client: httpx.AsyncClient, world: World) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
+    lines = [{"custom_id": str(n), "method": "POST", "url": "/v1/chat/completions", "body": body} for n in range(2)]
+    asked = {"requests": lines, "endpoint": "/v1/chat/completions", "completion_window": "24h", "partial_results": True}
+    made = (await client.post("/v1/batches", json=asked)).json()
+    named = [file for file in (made["output_file_id"], made["error_file_id"]) if file is not None]
+    assert named
+    for file in named:
+        assert (await client.delete(f"/v1/files/{file}")).status_code == 200
+        assert (await client.get(f"/v1/files/{file}")).status_code == 404
+    assert (await contents(world))[0] == 2
+    await run_all(world.database)
+    shown = (await client.get(f"/v1/batches/{made['id']}")).json()
+    assert shown["request_counts"] == {"total": 2, "completed": 2, "failed": 0}
+
+
+async def test_a_deletion_that_dies_before_its_commit_hides_no_file(
+    client: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request_id = await submit(client, world.settings)
+    await run_all(world.database)
+    output, _ = await files_of(client, request_id)
+
+    async def dies(*_: Any, **__: Any) -> None:
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(shredding.emitter, "emit", dies)
+    assert (await client.delete(f"/v1/files/{output}")).status_code == 500
+    monkeypatch.undo()
+    assert (await client.get(f"/v1/files/{output}/content")).status_code == 200

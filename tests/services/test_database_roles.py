@@ -1,9 +1,11 @@
 """Each part works under its own database role, and may do nothing that its part does not need."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,22 +13,30 @@ from urllib.parse import urlsplit
 import httpx
 import psycopg
 import pytest
+from typer.testing import CliRunner, Result
 
 from app import processes
-from app.access import sessions
+from app.access import operator_tokens, sessions
 from app.access.roles import Grant, Role
+from app.batches import budgets
+from app.cli import audit as audit_commands
 from app.cli.key import create_key
 from app.console.pages import PAGES
+from app.crypto import secret_key
 from app.db import roles
 from app.db.pool import Database
 from app.db.role_grants import BROKER, DAILY, GRANTS
+from app.engines import catalogue
 from app.environment import child_environment
 from app.queue import partitions, retention
 from app.settings import Settings
 from app.storage.store import Store
+from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
-from tests.api.test_operation_roles import NOTHING, every_operation, filled
+from tests.api.operations import NOTHING, every_operation, filled
 from tests.webhooks.support import receiving
+from workers.steward.metrics import Metrics
+from workers.steward.sealing import AuditLog
 
 pytestmark = pytest.mark.services
 MODEL = "smollm2-135m-instruct"
@@ -113,6 +123,96 @@ def test_the_roles_can_be_set_again(url: str) -> None:
     assert refused(url, "sw_report", "insert into usage default values")
 
 
+ACCOUNTS_OF = {
+    "tenant": "account_id",
+    **dict.fromkeys(("audit", "audit_seal", "audit_checkpoint"), "coalesce(account, '')"),
+    **dict.fromkeys(("line", "budget"), "(select t.account_id from tenant t where t.tenant_id = x.tenant_id)"),
+    "usage": "(select t.account_id from line l join tenant t using (tenant_id) where l.line_id = x.line_id)",
+}
+FILL = """
+insert into line (tenant_id, key_id, workflow, task, critical, variant, family, model, kind, endpoint)
+  select tenant_id, '', '', '', false, '', '', 'm', 'sync', '' from tenant;
+insert into usage (hour, line_id) select date_trunc('hour', now()), line_id from line"""
+
+
+async def governed(url: str, folder: Path) -> Settings:
+    """An installation in which two accounts have keys, usage, budgets, and a sealed and signed audit log."""
+    settings = Settings(data_dir=folder, database_url=url, secret_key="test-secret-key-of-at-least-32-bytes!")
+    models = catalogue.load(settings.models_file)
+    async with Database.of(settings, "test") as database:
+        async with database.transaction() as conn:
+            for account in ("acme", "birch"):
+                await tenants.create_key(conn, secret_key(settings), account, "test")
+                tenant_id = await tenants.find_tenant(conn, account)
+                await budgets.put(conn, models, tenant_id, "month", {"max_tokens": 5})
+            await conn.execute(FILL)
+            await operator_tokens.create(conn, secret_key(settings), "ann", Role.AUDITOR, timedelta(days=1), "test")
+        steward = AuditLog(database, settings, Metrics())
+        await steward.seal()
+        await steward.sign()
+    return settings
+
+
+def seen(url: str, role: str) -> dict[str, set[str]]:
+    """The accounts of the rows that a role sees, by table. Empty: the installation."""
+    with psycopg.connect(of_role(url, role)) as conn:
+        statements = {table: f"select distinct {account} from {table} x" for table, account in ACCOUNTS_OF.items()}
+        return {table: {str(each) for (each,) in conn.execute(text.encode())} for table, text in statements.items()}
+
+
+async def test_reports_see_the_rows_of_the_accounts_that_they_are_bound_to_and_of_no_other(
+    url: str, tmp_path: Path
+) -> None:
+    await governed(url, tmp_path)
+    every = {"acme", "birch"}
+    assert seen(url, "sw_report") == {table: every | ({""} if "audit" in table else set()) for table in ACCOUNTS_OF}
+    roles.apply(url, "acme, lab")
+    assert seen(url, "sw_report") == {table: {"acme"} for table in ACCOUNTS_OF}
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute("create role analyst login in role sw_report")
+        conn.execute("create role backup login")
+        for table in ACCOUNTS_OF:
+            conn.execute(f"grant select on {table} to backup".encode())
+    try:
+        assert seen(url, "analyst") == {table: {"acme"} for table in ACCOUNTS_OF}
+        assert seen(url, "backup")["audit"] == {"acme", "birch", ""}
+        assert seen(url, "backup")["usage"] == every
+    finally:
+        with psycopg.connect(url, autocommit=True) as conn:
+            conn.execute("drop owned by analyst, backup; drop role analyst, backup")
+    roles.apply(url, "birch")
+    assert seen(url, "sw_report") == {table: {"birch"} for table in ACCOUNTS_OF}
+    roles.apply(url)
+    assert seen(url, "sw_report")["usage"] == every
+
+
+async def test_reports_verify_and_export_the_chains_of_their_accounts(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = await governed(url, tmp_path)
+    own = settings.model_copy(update={"database_url": of_role(url, "sw_report")})
+    monkeypatch.setattr(audit_commands, "settings", lambda: own)
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(audit_commands.app, words)
+
+    whole = await asyncio.to_thread(run, "verify")
+    assert whole.exit_code == 0, whole.output
+    roles.apply(url, "acme")
+    for command in (("verify",), ("export", str(tmp_path / "all"))):
+        refused = await asyncio.to_thread(run, *command)
+        assert "--account" in str(getattr(refused.exception, "remedy", refused.exception)) + refused.output
+        assert refused.exit_code != 0
+    assert not (tmp_path / "all").exists()
+    checked = await asyncio.to_thread(run, "verify", "--account", "acme", "--json")
+    assert (checked.exit_code, json.loads(checked.output)["problems"]) == (0, [])
+    assert json.loads(checked.output)["rows"] > 0
+    exported = await asyncio.to_thread(run, "export", str(tmp_path / "one"), "--account", "acme")
+    assert exported.exit_code == 0, exported.output
+    listed = await asyncio.to_thread(run, "list", "--json")
+    assert {each["account"] for each in json.loads(listed.output)} == {"acme"}
+
+
 @asynccontextmanager
 async def installation(url: str, folder: Path, engine: FakeEngine) -> AsyncIterator[Settings]:
     """Every part in a process of its own, each under its role."""
@@ -191,6 +291,7 @@ async def test_the_steward_drops_an_old_day_under_its_own_role(url: str, tmp_pat
 
 async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: Path) -> None:
     account = "/client/v4/accounts/acme"
+    roles.apply(url, "acme")  # row-level security hides nothing from the parts
     async with FakeEngine() as engine, installation(url, tmp_path, engine) as settings:
         key = await asyncio.to_thread(create_key, settings, "acme", "test", 1)
         headers = {"authorization": f"Bearer {key}"}

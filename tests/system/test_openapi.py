@@ -11,14 +11,14 @@ from unittest import SkipTest
 import jsonschema
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
 from app.api import openapi_operations as operations
 from app.api.app import create_app
-from app.api.workers_ai.events import MOST_WAIT_SECONDS
 from app.settings import Settings
+from tests.system.fuzzing import quietly
 from tests.system.stack import ACCOUNT, MODEL, Stack, running, wait_for
 from tests.system.unsayable import is_known
 from tests.timing import note
@@ -27,14 +27,7 @@ EXAMPLES = 12
 ANSWERS: Counter[tuple[str, int]] = Counter()  # by what was sent and the status
 WALKS = 30
 WALKED: Counter[tuple[str, int]] = Counter()  # by operation and status
-QUIETLY = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+QUIETLY = quietly(EXAMPLES)
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +93,6 @@ ALLOWED.config.generation.with_security_parameters = False
 @ALLOWED.hook
 def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
     return not is_known(failure, case, response)
-
-
-@schemathesis.hook
-def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Nobody waits for events that do not come."""
-    wait = str(case.query.get("wait")) if isinstance(case.query, dict) else ""
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", wait) and 0 < float(wait) <= MOST_WAIT_SECONDS:
-        case.query["wait"] = 0.01
 
 
 def send(stack: Stack, case: Any) -> None:

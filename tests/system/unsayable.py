@@ -16,6 +16,7 @@ class Rule(NamedTuple):
 
 
 _INFERENCE = r"/ai/run(/\{model\})?|/v1/(chat/completions|completions|embeddings|responses)"
+_BUDGET = r"/budgets/(\{account\}/)?\{name\}"
 RULES = [
     Rule(
         r"/ai/run(/\{model\})?",
@@ -54,11 +55,13 @@ RULES = [
     ),
     Rule(r"/v1/uploads", r"expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"),
     Rule(r"/subscriptions", r"destination\.queue_id: must be 1 to [0-9]+ printable", "Unicode's list of them is long"),
-    Rule(
-        r"/ai/budgets/\{name\}", r"(max_cost: must be more than 0|tz: time zone .*: unknown)", "no list or form has it"
-    ),
-    Rule(r"/ai/budgets/\{name\}", r"(key: the account has no|fallback: no such model)", "it depends on what there is"),
-    Rule(r"/ai/budgets/\{name\}", r"(max_tokens|divert_at|soft): must be .*whole number", "1.0 is an integer there"),
+    Rule(_BUDGET, r"(max_cost: must be more than 0|tz: time zone .*: unknown)", "no list or form has it"),
+    Rule(_BUDGET, r"(key: the account has no|fallback: no such model)", "it depends on what there is"),
+    Rule(_BUDGET, r"(max_tokens|divert_at|soft): must be .*whole number", "1.0 is an integer there"),
+    Rule(r"/admin/v1/keys", r"models: no such model", "it depends on what there is"),
+    Rule(r"/admin/v1/keys", r"(endpoints|networks|expires|pins): ", "networks, days and labels are no schema's"),
+    Rule(r"/keys/\{key_id\}/rotate", r"overlap: must be a length of time", "it is a number of days at most"),
+    Rule(r"/policy/rollback", r"policy: ", "it depends on what there is"),
     Rule(r"/ai/policy/test", r"policy: line [0-9]+: ", "the language of a policy is no schema's"),
     Rule(r"/ai/policy/test", r"last: must be a length of time", "it is a number of days at most"),
     Rule(r"/test", r"The receiver could not be reached: ", "no receiver runs"),

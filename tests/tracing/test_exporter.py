@@ -60,7 +60,10 @@ def test_beyond_a_bound_spans_are_dropped_and_counted_while_the_collector_is_awa
     assert metric() == {"exported": 0, "failed": 0, "dropped": 30}
 
 
-async def test_the_death_of_the_collector_harms_no_batch_and_it_gets_spans_again_when_it_is_back(world: World) -> None:
+async def test_the_death_of_the_collector_harms_no_batch_and_it_gets_spans_again_when_it_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
     with receiver() as first:
         recorder.use(Exporter(first.url, "gpu/engine-0"))
         async with world.worker(trace_item_share=1.0):

@@ -5,6 +5,7 @@ import signal
 
 import structlog
 
+import app.quick_start  # noqa: F401
 from app import processes, telemetry
 from app import settings as configuration
 from app.changes import service as changes

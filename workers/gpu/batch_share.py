@@ -100,7 +100,6 @@ def _new_share(item: Item | None) -> BatchShare:
     if item is None:
         return BatchShare()
     submit = trace_context.context_of(item.traceparent)
-    request_id = None if item.request_id is None else str(item.request_id)
     single = item.kind != Kind.BATCH
     credit = Credit.of_single(traced=submit is not None and submit.sampled) if single else Credit()
-    return BatchShare(credit, submit=submit, request_id=request_id)
+    return BatchShare(credit, submit=submit, request_id=item.request_id)

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import structlog
 
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import KeysUnavailable
+from app.queue import bodies
 from app.queue import service as queue
-from app.queue.bodies import BatchSeal, StoredBodies
+from app.queue.bodies import BatchSeal
 from app.queue.types import Fence, HeldLease, Item, Lease
 from app.sealing import batch_keys
 from app.sealing.keyring import Keyring
@@ -132,23 +132,15 @@ class Claimer:
             if lease is None:
                 return False
             items = await queue.load(conn, lease)
-        seal = None
-        if any(item.sealed for item in items):
-            try:
-                items, seal = await self._opened(lease, items)
-            except KeysUnavailable as error:
-                await self._hand_back(lease, error)
-                return False
+        try:
+            items, seal = await bodies.opened(self._keyring, lease.batch_id, items)
+        except KeysUnavailable as error:
+            await self._hand_back(lease, error)
+            return False
         if self._identity != identity:
             return False
         self._take(lease, items, seal)
         return True
-
-    async def _opened(self, lease: Lease, items: list[Item]) -> tuple[list[Item], BatchSeal]:
-        """The items of a sealed batch with their bodies opened, but for those in the object store. Raises KeysUnavailable."""
-        seal = await StoredBodies(self._database, self._keyring, lease.batch_id).seal()
-        opened = [i if i.stored else replace(i, body=seal.open_payload(i.seq, i.body)) for i in items]
-        return opened, seal
 
     async def _hand_back(self, lease: Lease, error: KeysUnavailable) -> None:
         """End the lease of a chunk that cannot be read. It comes again after a pause; `why` has the reason meanwhile."""

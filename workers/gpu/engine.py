@@ -3,6 +3,7 @@
 import os
 import sys
 
+import app.quick_start  # noqa: F401
 from app import processes
 from app import settings as configuration
 from app.engines import catalogue

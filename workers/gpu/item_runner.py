@@ -230,12 +230,12 @@ class ItemRunner:
         """
         if not down.suspect:
             await asyncio.sleep(NEWS_SECONDS)
-            return EngineDown(down.reason, suspect=self._examining > 0)
+            return replace(down, suspect=self._examining > 0)
         self._examining += 1
         try:
             if not await self._client.healthy():
                 return down
             self.lost.add(task)
-            return Retry(down.reason)
+            return Retry(down.reason, words=down.words)
         finally:
             self._examining -= 1

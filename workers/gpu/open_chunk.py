@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -143,7 +143,7 @@ class OpenChunk:
         else:
             body = orjson.dumps(_error(outcome))
             result = _result(seq, False, attempt, Usage(), body, yields)
-            result = replace(result, error=error_class(outcome).value)
+            result = result._replace(error=error_class(outcome).value)
         self.results.append(_timed(result, progress) if progress else result)
 
     def sealed(self, results: list[Result]) -> list[Result]:
@@ -151,7 +151,7 @@ class OpenChunk:
         seal, run = self.seal, self.lease.run
         if seal is None:
             return results
-        return [r if r.stored else replace(r, body=seal.result(r.seq, run, r.body)) for r in results]
+        return [r if r.stored else r._replace(body=seal.result(r.seq, run, r.body)) for r in results]
 
     def note_stored(self, results: Iterable[Result]) -> None:
         """Count the times of results that are stored, and record the spans of their items."""
@@ -189,7 +189,7 @@ class OpenChunks(dict[int, OpenChunk]):
 def _error(outcome: Reject | Retry) -> dict[str, Any]:
     """The error body of an item's result."""
     if isinstance(outcome, Retry):
-        return {"code": outcome.code, "message": outcome.reason}
+        return {"code": outcome.code, "message": outcome.message}
     error: dict[str, Any] = {"code": outcome.code, "message": outcome.message}
     details = {"param": outcome.param, "reason": outcome.reason}
     return error | (details if outcome.param or outcome.reason else {})
@@ -205,8 +205,7 @@ def _timed(result: Result, progress: ItemProgress) -> Result:
     if progress.sent_at is None:
         return result
     first, waited = progress.first_token_at, progress.item.waited_seconds
-    return replace(
-        result,
+    return result._replace(
         first_token_ms=None if first is None else (first - progress.sent_at) * 1000,
         duration_ms=(clock.monotonic() - progress.sent_at) * 1000,
         queued_ms=None if waited is None else (waited + progress.sent_at - progress.loaded_at) * 1000,

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 
 import orjson
 import structlog
@@ -179,7 +178,7 @@ class ResultWriter:
             if limit and not r.stored and len(r.body) > limit
         }
         await self._objects.put_all((large[r.seq], r.body) for r in chunk.sealed(results) if r.seq in large)
-        kept = [replace(r, body=large[r.seq].encode(), stored=True) if r.seq in large else r for r in results]
+        kept = [r._replace(body=large[r.seq].encode(), stored=True) if r.seq in large else r for r in results]
         return [_failed(r, self._too_large(len(r.body))) if len(r.body) > self._answer_bytes else r for r in kept]
 
     def _too_large(self, size: int) -> str:
@@ -265,4 +264,4 @@ def _failed(result: Result, message: str) -> Result:
     """The item's result as an error, which counts no tokens."""
     body = orjson.dumps({"code": FAILED, "message": message})
     error = ErrorClass.NOT_STORED.value
-    return replace(result, ok=False, prompt_tokens=0, cached_tokens=0, completion_tokens=0, body=body, error=error)
+    return result._replace(ok=False, prompt_tokens=0, cached_tokens=0, completion_tokens=0, body=body, error=error)

@@ -2,6 +2,7 @@
 
 import structlog
 
+import app.quick_start  # noqa: F401
 from app import processes
 from app.settings import load
 from app.telemetry import configure

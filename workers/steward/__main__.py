@@ -6,12 +6,14 @@ from contextlib import suppress
 
 import structlog
 
+import app.quick_start  # noqa: F401
 from app import processes, telemetry
 from app import settings as configuration
 from app.changes import service as changes
 from app.db.embedded import database_url
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
+from app.errors import SchemaMismatch
 from app.files import shared_storage
 from app.settings import Settings
 from app.tasks.producer import Hints
@@ -45,7 +47,7 @@ async def run(settings: Settings, stopping: asyncio.Event) -> None:
 async def _lead_again_and_again(
     database: Database, rounds: Rounds, settings: Settings, stopping: asyncio.Event
 ) -> None:
-    unavailable = False
+    unavailable = unfit = False
     while not stopping.is_set():
         try:
             await shared_storage.require(database, settings, "steward")
@@ -55,8 +57,13 @@ async def _lead_again_and_again(
                 log.warning("database.away", error=str(error).strip().split("\n")[0])
             unavailable = True
             await _pause(stopping, _RECONNECT_SECONDS)
+        except SchemaMismatch as error:
+            if not unfit:
+                log.warning("steward.waits_for_schema", error=error.message)
+            unfit = True
+            await _pause(stopping, _RECONNECT_SECONDS)
         else:
-            unavailable = False
+            unavailable = unfit = False
 
 
 async def _serve_metrics(rounds: Rounds, settings: Settings) -> None:

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, suppress
 
 import psycopg
 
+from app.db import schema
+
 _LOCK = "select pg_try_advisory_lock(hashtext('slackwater steward'))"
 _IDLE_TIMEOUT = "set idle_session_timeout = '5s'"
 _RETRY_SECONDS = 1.0
@@ -21,17 +23,23 @@ class Leadership:
         self._conn = conn
 
     async def confirm(self) -> None:
-        """Raise psycopg.OperationalError if the connection, and with it the lock, is lost."""
-        await self._conn.execute("select 1")
+        """Raise psycopg.OperationalError if the connection, and with it the lock, is lost; SchemaMismatch if newer code has
+        closed the database to this code.
+        """
+        await schema.require(self._conn)
 
 
 @asynccontextmanager
 async def leadership(url: str, stopping: asyncio.Event) -> AsyncIterator[Leadership | None]:
-    """Wait until this process leads. Yields None if `stopping` is set before that."""
+    """Wait until this process leads. Yields None if `stopping` is set before that.
+
+    Raises psycopg.OperationalError, and SchemaMismatch if the schema is not for this code.
+    """
     conn = await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="slackwater steward lead")
     try:
         await conn.execute(_IDLE_TIMEOUT)
         while not stopping.is_set():
+            await schema.require(conn)
             row = await (await conn.execute(_LOCK)).fetchone()
             if row and row[0]:
                 yield Leadership(conn)

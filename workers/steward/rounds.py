@@ -10,6 +10,7 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
+from app import __version__
 from app.batches import accounts, batch_spans, long_answers, queued_sessions
 from app.batches import lifecycle as batches
 from app.batches.phases import PhaseLog
@@ -43,7 +44,6 @@ from app.queue.running_batches import BatchProgress
 from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.storage.store import Store
-from app.version import version
 from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, LogLine
@@ -108,7 +108,7 @@ class Rounds:
 
     async def begin(self) -> None:
         """Note that this steward leads from now on."""
-        facts = {"host": socket.gethostname(), "pid": os.getpid(), "version": version()}
+        facts = {"host": socket.gethostname(), "pid": os.getpid(), "version": __version__}
         async with self._database.relaxed() as conn:
             await changes.record(conn, ChangeKind.STEWARD_LEADS, "steward", facts)
 

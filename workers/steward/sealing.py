@@ -25,6 +25,7 @@ SIGN_SECONDS = 60.0  # between two looks for chains whose checkpoint is due
 VERIFY_SECONDS = 86_400.0
 FIRST_VERIFY_SECONDS = 300.0  # so that a steward that leads for a moment does not read all
 CUT_SECONDS = 3600.0
+RETRY_SECONDS = 600.0  # after a step that failed
 _MOST_REPORTED = 1000  # problems; the command `audit verify` shows all
 _MOST_STEPS = 50  # transactions without a pause
 
@@ -39,26 +40,39 @@ class AuditLog:
         self._seen: dict[str, Head] = {}
         self._reported: set[str] = set()
         self._signer: checkpoints.Signer | None = None
+        self._verified_at: float | None = None  # None: it does not lead
+        metrics.audit_unverified.set_function(self._unverified_seconds)
 
     async def keep(self) -> None:
         """Run every step at its interval, until cancelled. A slow object store holds up no seal."""
-        await asyncio.gather(
-            self._repeat(SEAL_SECONDS, self.seal),
-            self._repeat(SIGN_SECONDS, self.sign),
-            self._repeat(CUT_SECONDS, self.cut),
-            self._repeat(VERIFY_SECONDS, self.verify, first=FIRST_VERIFY_SECONDS),
-        )
+        self._verified_at = clock.monotonic()
+        try:
+            await asyncio.gather(
+                self._repeat(SEAL_SECONDS, self.seal),
+                self._repeat(SIGN_SECONDS, self.sign),
+                self._repeat(CUT_SECONDS, self.cut),
+                self._repeat(VERIFY_SECONDS, self.verify, first=FIRST_VERIFY_SECONDS),
+            )
+        finally:
+            self._verified_at = None
+            self._metrics.audit_overdue.set(0)
+
+    def _unverified_seconds(self) -> float:
+        return 0.0 if self._verified_at is None else clock.monotonic() - self._verified_at
 
     async def _repeat(self, seconds: float, step: Callable[[], Awaitable[None]], first: float = 0) -> NoReturn:
         await asyncio.sleep(first)
         while True:
+            pause = seconds
             try:
                 await step()
             except (psycopg.Error, PoolTimeout, StorageError, *TRANSIENT) as error:
                 log.warning("audit.waits", step=step.__name__, error=str(error.__cause__ or error).strip())
+                pause = min(seconds, RETRY_SECONDS)
             except Exception:  # the other steps go on
                 log.exception("audit.failed", step=step.__name__)
-            await asyncio.sleep(seconds)
+                pause = min(seconds, RETRY_SECONDS)
+            await asyncio.sleep(pause)
 
     async def seal(self) -> None:
         """Seal what waits."""
@@ -75,12 +89,15 @@ class AuditLog:
         interval = timedelta(seconds=self._settings.audit_checkpoint_seconds)
         async with self._database.relaxed() as conn:
             found = await checkpoints.chains(conn, dict(self._seen))
+        now = clock.now()
+        self._metrics.audit_overdue.set(max((checkpoints.overdue(each, now, interval) for each in found), default=0))
         for chain in found:
             if chain.broken:
                 self._broken(f"{chain.account or 'the installation'}: {chain.broken}")
                 self._seen.pop(chain.account, None)
             if checkpoints.due(chain, clock.now(), interval):
                 await self._checkpoint(chain.account, chain.head)
+        self._metrics.audit_overdue.set(0)
 
     async def _checkpoint(self, account: str, head: Head, *, cut: bool = False) -> None:
         signer = self._signer = self._signer or checkpoints.Signer(self._settings)
@@ -106,6 +123,7 @@ class AuditLog:
         keys = checkpoints.known_keys(self._settings)
         async with self._database.relaxed() as conn:
             found = await check.verify(conn, Store.of(self._settings), keys)
+        self._verified_at = clock.monotonic()
         for problem in found.problems:
             self._broken(problem)
         log.info("audit.verified", rows=found.rows, checkpoints=found.checkpoints, problems=len(found.problems))

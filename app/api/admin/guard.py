@@ -5,6 +5,7 @@ Every change is recorded in its own transaction, with the operator, the reason i
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
@@ -17,6 +18,7 @@ from app.api.deps import Parts, PartsDep
 from app.api.permissions import NOT_PERMITTED
 from app.audit import actor
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.db.pool import Connection
 from app.errors import AuthenticationError, BadInput
 
@@ -30,11 +32,11 @@ _NEEDED = "Authentication error: send an operator's token, sk_op_…, as `Author
 
 async def operator(request: Request, parts: PartsDep) -> Operator:
     """The operator who sends the request. Raises AuthenticationError, which is recorded; an auditor may only look."""
-    actor.enter(Actor("unknown caller", "none", correlation=request.state.request_id))
+    actor.enter(actor.stranger(request.state.request_id))
     try:
         return await _allowed(request, parts)
     except AuthenticationError as error:
-        parts.admission.audit.add("access.refused", request.scope["route"].path_format, None, error.message)
+        parts.admission.audit.add(Act.ACCESS_REFUSED, request.scope["route"].path_format, None, error.message)
         raise
 
 
@@ -61,8 +63,11 @@ async def _known(parts: Parts, token: str) -> Operator | None:
     try:
         person = await parts.oidc.bearer(token)
     except OidcError as error:
+        if error.subject:
+            actor.enter(replace(actor.current(), who=error.subject))
         raise AuthenticationError(f"Authentication error: {error}") from None
     if person.rule.role.of_account:
+        actor.enter(replace(actor.current(), who=person.subject))
         raise AuthenticationError(
             f"An {person.rule.role} of an account is no operator", status=403, reason=NOT_PERMITTED
         )

@@ -88,7 +88,7 @@ async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant,
         made = await file_batches.create(database, settings, models, tenant, new, usual)
     finally:
         if made is None or made.input_file_id != name:  # the idempotency key belongs to an earlier batch
-            await files.delete(database, Store.of(settings), tenant.tenant_id, file)
+            await files.discard(database, Store.of(settings), tenant.tenant_id, file)
     return made
 
 

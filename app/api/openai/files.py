@@ -18,9 +18,11 @@ from app.api.multipart import Form
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.parameter_limits import LARGEST, Text, declared
 from app.api.response_headers import COMPLETE, add, attachment
+from app.batches import shredding
 from app.batches.openai import file_content, forecast, uploads
 from app.batches.openai.uploads import IncomingUpload
 from app.batches.restoring import restorer
+from app.engines.outcome import meaning
 from app.errors import BadInput
 from app.files import ids, sealed_files
 from app.files import service as files
@@ -67,7 +69,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
         stored = await uploads.store(
             parts.database, settings, tenant, upload, filename=form.filename or "", expires_seconds=expires_seconds
         )
-    return answer(view(stored, stored.bytes))
+    return answer(view(stored, stored.bytes, tenant))
 
 
 @router.get("/files")
@@ -82,7 +84,7 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[FileListQu
             limit=page.limit,
             ascending=page.order == "asc",
         )
-    return listed([view(file, file.bytes or 0) for file in found], more=more)
+    return listed([view(file, file.bytes or 0, tenant) for file in found], more=more)
 
 
 @router.get("/files/{file_id}")
@@ -90,7 +92,7 @@ async def retrieve(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
     """One file."""
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    return answer(view(file, await _size(parts, tenant, file)))
+    return answer(view(file, await _size(parts, tenant, file), tenant))
 
 
 @router.get("/files/{file_id}/content")
@@ -146,10 +148,15 @@ async def estimate(file_id: str, request: Request, tenant: KeyHolder, parts: Par
 
 @router.delete("/files/{file_id}")
 async def delete(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Remove a file. Batches of it continue."""
+    """Remove a file. Batches of an uploaded file continue. With the last output or error file of a batch that has ended, the
+    contents of the batch are deleted.
+    """
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    await files.delete(parts.database, Store.of(parts.settings), tenant.tenant_id, file)
+    if file.request_id is None:
+        await files.delete(parts.database, Store.of(parts.settings), tenant, file)
+    else:
+        await shredding.delete_output(parts.database, parts.settings, tenant, file)
     return answer({"id": file_id, "object": "file", "deleted": True})
 
 
@@ -158,8 +165,8 @@ async def _size(parts: Parts, tenant: Tenant, file: File) -> int:
     return await file_content.size_of(parts.database, parts.settings, parts.catalogue, tenant, file, restoring)
 
 
-def view(file: File, size: int | None) -> dict[str, Any]:
-    """A file in the form that OpenAI's clients read."""
+def view(file: File, size: int | None, tenant: Tenant) -> dict[str, Any]:
+    """A file in the form that OpenAI's clients read, as this tenant's key may see it."""
     return {
         "id": ids.format_id(file.file_id),
         "object": "file",
@@ -169,18 +176,21 @@ def view(file: File, size: int | None) -> dict[str, Any]:
         "filename": file.filename,
         "purpose": file.purpose,
         "status": "processed",
-        "status_details": _details(file.problems or []),
+        "status_details": _details(file.problems or [], tenant),
         "lines": file.lines,
     }
 
 
-def _details(problems: list[dict[str, Any]]) -> str | None:
-    """The first invalid line and its effect; lines that fail the whole batch come before those that fail alone."""
+def _details(problems: list[dict[str, Any]], tenant: Tenant) -> str | None:
+    """The first invalid line and its effect; lines that fail the whole batch come before those that fail alone.
+
+    What is wrong with a line that fails alone may quote its prompt, so not every key reads it.
+    """
     if not problems:
         return None
     whole = [problem for problem in problems if not problem.get("alone")]
     shown = whole or problems
-    first = bare(shown[0]["message"])
+    first = bare(shown[0]["message"] if whole or tenant.scope.reads_bodies else meaning(BadInput.code))
     more = f", and {len(shown) - 1} more" if len(shown) > 1 else ""
     effect = (
         "A batch of this file fails, unless its validation is lenient."

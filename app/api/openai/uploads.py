@@ -60,7 +60,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
         upload = await upload_parts.create(
             conn, tenant.tenant_id, filename=filename[:255], purpose=purpose, size=size, file_seconds=seconds, seal=seal
         )
-    return answer(_view(upload))
+    return answer(_view(upload, None, tenant))
 
 
 @router.post("/{upload_id}/parts")
@@ -122,14 +122,14 @@ async def complete(upload_id: str, request: Request, tenant: KeyHolder, parts: P
         upload = await _completed(parts, tenant, upload, part_ids, given.get("md5"))
     async with parts.database.relaxed() as conn:
         file = await files.find(conn, tenant.tenant_id, upload.file_id)
-    return answer(_view(upload, file))
+    return answer(_view(upload, file, tenant))
 
 
 @router.post("/{upload_id}/cancel")
 async def cancel(upload_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Delete the upload and its parts."""
     parsed_id, store = _parse(upload_id, PREFIX), Store.of(parts.settings)
-    return answer(_view(await upload_parts.cancel(parts.database, store, tenant.tenant_id, parsed_id)))
+    return answer(_view(await upload_parts.cancel(parts.database, store, tenant.tenant_id, parsed_id), None, tenant))
 
 
 async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: list[UUID], md5: Any) -> Upload:
@@ -161,7 +161,7 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
     async with parts.database.durable() as conn:
         done = await upload_parts.complete(conn, tenant.tenant_id, upload.upload_id, file.file_id)
     if done is None:  # another call completed it first
-        await files.delete(parts.database, store, tenant.tenant_id, file)
+        await files.discard(parts.database, store, tenant.tenant_id, file)
         async with parts.database.relaxed() as conn:
             done = await upload_parts.get(conn, tenant.tenant_id, upload.upload_id)
         if done.state != UploadState.COMPLETED:
@@ -191,7 +191,7 @@ def _parse(text: Any, prefix: str) -> UUID:
         raise NotFound(f"No such {kind} object: {str(text)[:60]}", code=404) from None
 
 
-def _view(upload: Upload, file: File | None = None) -> dict[str, Any]:
+def _view(upload: Upload, file: File | None, tenant: Tenant) -> dict[str, Any]:
     """An upload in the form that OpenAI's clients read."""
     return {
         "id": PREFIX + upload.upload_id.hex,
@@ -202,5 +202,5 @@ def _view(upload: Upload, file: File | None = None) -> dict[str, Any]:
         "filename": upload.filename,
         "purpose": upload.purpose,
         "status": upload.status,
-        "file": file_routes.view(file, file.bytes) if file else None,
+        "file": file_routes.view(file, file.bytes, tenant) if file else None,
     }

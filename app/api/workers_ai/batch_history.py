@@ -58,7 +58,8 @@ async def errors(request_id: BatchId, tenant: Caller, parts: PartsDep) -> Respon
     status = await _status(request_id, tenant, parts)
     async with parts.database.relaxed() as conn:
         found = await failures.by_class(conn, Keyring.of(parts.settings), status.batch_id, status.run)
-    return success([asdict(each) for each in found])
+    shown = found if tenant.scope.reads_bodies else [each.without_words() for each in found]
+    return success([asdict(each) for each in shown])
 
 
 @router.get("/items")
@@ -81,7 +82,8 @@ async def listed(
     page = found[: query.limit]
     cursor = found[-1].seq if len(found) > len(page) else None
     return success(
-        [view(each) for each in page], result_info={"count": len(page), "per_page": query.limit, "cursor": cursor}
+        [view(each, tenant) for each in page],
+        result_info={"count": len(page), "per_page": query.limit, "cursor": cursor},
     )
 
 
@@ -95,7 +97,7 @@ async def one(
         found = await items.one(conn, Keyring.of(parts.settings), status.batch_id, status.run, seq)
     if found is None:
         raise NotFound(f"The batch has no item {seq}; it has {status.total}, from 0 on")
-    return success(view(found))
+    return success(view(found, tenant))
 
 
 async def _status(request_id: Any, tenant: Tenant, parts: Parts) -> BatchStatus:
@@ -105,8 +107,9 @@ async def _status(request_id: Any, tenant: Tenant, parts: Parts) -> BatchStatus:
     return found
 
 
-def view(item: ItemFacts) -> dict[str, Any]:
-    """An item in the form that callers read."""
+def view(item: ItemFacts, tenant: Tenant) -> dict[str, Any]:
+    """An item in the form that callers read. A key that reads no bodies sees no message that may quote one."""
+    item = item if tenant.scope.reads_bodies else item.without_words()
     state = "waiting" if item.ok is None else "succeeded" if item.ok else "failed"
     facts = asdict(item) | {"finished_at": clock.iso(item.finished_at), "state": state}
     del facts["ok"]

@@ -33,6 +33,7 @@ async def one(request_id: UUID, tenant: Tenant, parts: Parts) -> dict[str, Any]:
     if status.failed:
         async with parts.database.relaxed() as conn:
             groups = await failures.grouped(conn, Keyring.of(parts.settings), status.batch_id, status.run)
+        groups = groups if tenant.scope.reads_bodies else failures.by_code(groups)
     return results.overview(why, parts.catalogue) | {"failures": [asdict(each) for each in groups]}
 
 
@@ -72,12 +73,20 @@ def pages(status: BatchStatus, parts: Parts, tenant: Tenant, after: int = 0) -> 
     if status.shredded_at is not None:
         raise shredding.gone(status.shredded_at)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
-    needed, run = _needs_items(status, parts.catalogue), status.run
+    restoring = restorer(parts.secret_key, tenant)
     withholding = withholder(status.policy, status.request_id, partial(parts.admission.withheld, tenant.account_id))
-    items = needed or (withholding is not None and withholding.needs_items)
-    found = reads.results(parts.database, status.batch_id, run, store=store, keyring=keyring, after=after, items=items)
-    if (restoring := restorer(parts.secret_key, tenant)) is not None:
-        found = restoring.pages(status.batch_id, found)
+    needed = _needs_items(status, parts.catalogue)
+    found = reads.results(
+        parts.database,
+        status.batch_id,
+        status.run,
+        store=store,
+        keyring=keyring,
+        after=after,
+        items=needed or (withholding is not None and withholding.needs_items),
+        vaults=restoring is not None,
+    )
+    found = found if restoring is None else restoring.pages(status.batch_id, found)
     return found if withholding is None else withholding.pages(found, with_items=needed)
 
 

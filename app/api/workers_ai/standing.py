@@ -1,6 +1,10 @@
-"""`…/ai/fairness`, `…/ai/find`, `…/ai/keys`, `…/ai/audit`: an account's turn, what an id is, its keys, and what was done."""
+"""`…/ai/queue`, `…/ai/fairness`, `…/ai/find`, `…/ai/keys`, `…/ai/audit`: an account's queue and its turn, what an id is, its
+keys, and what was done.
+"""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -12,9 +16,10 @@ from app.api.envelope import success
 from app.api.parameter_limits import Text
 from app.audit import log
 from app.audit.log import Entry
-from app.batches import fair_shares, lookups
+from app.batches import fair_shares, lookups, queue_outlook
 from app.batches.fair_shares import Share, Standing
 from app.batches.lookups import Finding
+from app.batches.queue_outlook import ModelQueue
 from app.errors import BadInput
 from app.tenants import key_list
 from app.tenants.key_list import KeyRow
@@ -52,6 +57,40 @@ class AuditQuery(BaseModel):
 
     before: int | None = Field(None, ge=1, le=2**63 - 1, description="only records before this one")
     limit: int = Field(50, ge=1, le=200, description="records in one page")
+
+
+@router.get("/queue")
+async def queue(tenant: Caller, parts: PartsDep) -> Response:
+    """What waits and runs of the account's batches, by model: tokens, how urgent they are, and when they will be done.
+
+    `held_tokens` wait for somebody: they are paused, or wait for money or a key. The deadlines count the others.
+    """
+    async with parts.database.relaxed() as conn:
+        found = await queue_outlook.read(conn, parts.catalogue, tenant.tenant_id)
+    return success(queue_view(found))
+
+
+def queue_view(found: Sequence[ModelQueue]) -> dict[str, Any]:
+    """The queue by model as callers read it, of one account or of all."""
+    now = clock.now()
+    return {"at": clock.iso(now), "models": [_model_view(each, now) for each in found]}
+
+
+def _model_view(each: ModelQueue, now: datetime) -> dict[str, Any]:
+    done = None if each.seconds is None else now + timedelta(seconds=each.seconds)
+    return {
+        "model": each.model,
+        "batches": each.batches,
+        "tokens": round(each.tokens),
+        "held_tokens": round(each.held),
+        "due_within_1h_tokens": round(each.urgent[0]),
+        "due_within_24h_tokens": round(each.urgent[1]),
+        "engines_ready": each.engines,
+        "tokens_per_second": None if each.pace is None else round(each.pace, 1),
+        "spread": None if each.spread is None else round(each.spread, 3),
+        "eta_seconds": None if each.seconds is None else round(each.seconds, 1),
+        "eta": clock.iso(done),
+    }
 
 
 @router.get("/fairness")

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NotRequired, Self, TypedDict, Unpack
@@ -47,9 +47,18 @@ class Sealing:
     secret: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class VaultSealing:
+    """How the vaults of a new batch in the clear are sealed: a seal, and its data key, which is not wrapped yet."""
+
+    seal: BatchSeal
+    key: bytes = field(repr=False)
+
+
 class SpoolOptions(TypedDict):
     """The folder, the limits and the sealing of a spool. `sealing` None: it is not sealed. `vaults`: seals the values of
-    placeholders. `hash_key`: of `request_hash`, where items are redacted.
+    placeholders. `vault_sealing`: seals vaults a second time where `sealing` does not; None: nothing does. `hash_key`: of
+    `request_hash`, where items are redacted.
     """
 
     folder: Path
@@ -59,6 +68,7 @@ class SpoolOptions(TypedDict):
     object_bytes: int | None
     sealing: Sealing | None
     vaults: NotRequired[Vaults | None]
+    vault_sealing: NotRequired[VaultSealing | None]
     hash_key: NotRequired[bytes | None]
 
 
@@ -79,7 +89,8 @@ class Spool(ABC):
         self.endpoints: list[str | None] = [None]  # None: that of the batch
         self.endpoint_of = array("h")
         self.has_sessions = False
-        self.sealing = options["sealing"]
+        self.sealing, self._vault_sealing = options["sealing"], options.get("vault_sealing")
+        self._has_vaults = False
         self._object_bytes = options["object_bytes"]
         self._large: list[tuple[str, bytes]] = []
         begin, key = b"%d:" % len(model.encode()) + model.encode(), options.get("hash_key")
@@ -136,6 +147,11 @@ class Spool(ABC):
         """
         digest = self._digest.digest()
         return hmac.digest(self.sealing.secret, digest, "sha256") if self.sealing else digest
+
+    @property
+    def vault_key(self) -> bytes | None:
+        """The data key that has sealed vaults of this batch and nothing else. None: there is none."""
+        return self._vault_sealing.key if self._vault_sealing is not None and self._has_vaults else None
 
     def blocks(self) -> Iterator[bytes]:
         """The spool's content, for COPY."""
@@ -204,7 +220,10 @@ class Spool(ABC):
         assert self._vaults is not None
         if self._is_keyed:
             self.note(orjson.dumps(values))
-        return self._vaults.sealed(values, vaults.of_item(self.batch_id, seq))
+        self._has_vaults = True
+        vault = self._vaults.sealed(values, vaults.of_item(self.batch_id, seq))
+        sealing = self.sealing or self._vault_sealing
+        return vault if sealing is None else sealing.seal.vault(seq, vault)
 
     def _add_to_hash(self, endpoint: str | None, reference: str | None, sent: bytes) -> None:
         self._digest.update(b"%s %s %d:" % ((endpoint or "").encode(), (reference or "").encode(), len(sent)))

@@ -14,6 +14,9 @@ import orjson
 
 from app import clock
 from app.admission.admission import Admitted
+from app.audit import log
+from app.audit.acts import Act
+from app.audit.record import Record
 from app.batches import lifecycle, single_request
 from app.batches.restoring import Restorer
 from app.batches.single_request import SingleRequest
@@ -134,6 +137,7 @@ async def delete(database: Database, settings: Settings, tenant: Tenant, request
         raise Conflict(f"Cannot delete a response with status '{status_of(found)}'; cancel it first.")
     async with database.transaction() as conn:
         keys = await response_log.forget(conn, found.status.batch_id)
+        await log.record(conn, Record(Act.RESPONSE_DELETE, PREFIX + request_id.hex, tenant.account_id))
     if keys:
         await Store.of(settings).delete(keys)
 

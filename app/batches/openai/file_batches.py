@@ -18,6 +18,9 @@ import orjson
 from psycopg.types.json import Jsonb
 
 from app.admission.admission import NO_ADMISSION, Admission
+from app.audit import actor, log
+from app.audit.acts import Act
+from app.audit.record import DONE, Record
 from app.batches import lifecycle, submit
 from app.batches import listing as batch_listing
 from app.batches.intake.offload import Offload
@@ -212,6 +215,9 @@ async def _register(
         "error_file_id": uuid.uuid4(),
     }
     await conn.execute(sql.INSERT_BATCH, values | _columns(new))
+    if actor.current().session_id is not None:  # what a key submits is not recorded: its line names the key
+        outcome = DONE if problems is None else "refused because of its file"
+        await log.record(conn, Record(Act.BATCH_CREATE, str(request_id), tenant.account_id, outcome=outcome))
 
 
 def _columns(new: NewFileBatch) -> dict[str, Any]:

@@ -63,9 +63,16 @@ async def of(
         return model.price if model else None
 
     def blocks(skip: int) -> AsyncIterator[bytes]:
-        with_items = withholding is not None and withholding.needs_items
+        vaults, items = restoring is not None, withholding is not None and withholding.needs_items
         pages = reads.results(
-            database, status.batch_id, status.run, store=store, keyring=keyring, page=_PAGE, items=with_items
+            database,
+            status.batch_id,
+            status.run,
+            store=store,
+            keyring=keyring,
+            page=_PAGE,
+            items=items,
+            vaults=vaults,
         )
         if restoring is not None:
             pages = restoring.pages(status.batch_id, pages)

@@ -13,7 +13,7 @@ from app import optional_packages, private_targets
 from app.cli.doctor import attached_engine
 from app.cli.doctor.check import Check, fail, ok, warn
 from app.cli.doctor.machine import ATTACH
-from app.db import embedded, migrate
+from app.db import embedded, schema
 from app.db.pool import Database
 from app.engines import adoption, catalogue
 from app.engines.adoption import Contradiction, Sighting
@@ -82,10 +82,18 @@ def database(settings: Settings) -> Check:
         return fail("database", first, "start PostgreSQL, or correct SLACKWATER_DATABASE_URL")
     if number < OLDEST_POSTGRES * 10000:
         return fail("database", place, f"PostgreSQL {OLDEST_POSTGRES} or newer is needed")
-    current, newest = migrate.revisions(url)
-    if current != newest:
-        return fail("database", f"{place}; schema {current or 'missing'}, not {newest}", "slackwater migrate")
-    return ok("database", f"{place}, schema {current}")
+    return _schema(url, place)
+
+
+def _schema(url: str, place: str) -> Check:
+    with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as conn:
+        found = schema.read(conn)
+    own = schema.own_revision()
+    if found.revision is None or found.revision < own:
+        return fail("database", f"{place}; schema {found.revision or 'missing'}, not {own}", "slackwater migrate")
+    if problem := found.problem(own):
+        return fail("database", f"{place}. {problem}", "install a newer version of Slackwater here")
+    return ok("database", f"{place}, schema {found.revision}")
 
 
 def object_store(settings: Settings) -> Check:

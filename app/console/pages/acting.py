@@ -1,13 +1,14 @@
-"""What somebody does to an object that is no batch: the audit row first, then the act; a refusal adds a row that says why."""
+"""What somebody does in the console: the use case records it in its transaction; a refusal adds a row that says why."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from app.access.roles import Viewer
+from app.audit import log as audit
+from app.audit.acts import Act
 from app.audit.record import Record
-from app.console.pages.actions import write
 from app.console.parts import Parts
 from app.errors import SlackwaterError
 
@@ -15,36 +16,22 @@ T = TypeVar("T")
 log = structlog.get_logger("console")
 
 
-async def recorded(
-    parts: Parts,
-    viewer: Viewer,
-    action: str,
-    target: str,
-    account: str | None,
-    verb: Callable[[], Awaitable[T]],
-    **more: Any,
-) -> T:
-    """Write the audit row, then act. See `attempted`."""
-    await write(parts, Record(action, target, account, **more))
-    return await attempted(parts, viewer, action, target, account, verb, **more)
-
-
 async def attempted(
-    parts: Parts,
-    viewer: Viewer,
-    action: str,
-    target: str,
-    account: str | None,
-    verb: Callable[[], Awaitable[T]],
-    **more: Any,
+    parts: Parts, viewer: Viewer, act: Act, target: str, account: str | None, verb: Callable[[], Awaitable[T]]
 ) -> T:
-    """Act. `verb` writes its own audit row in its transaction. Raises its errors, each of which is recorded."""
+    """Call `verb`, which records what it does. Raises its errors, each of which is recorded."""
     try:
         made = await verb()
     except SlackwaterError as error:
-        await write(parts, Record(action, target, account, outcome=error.message, **more))
+        await write(parts, Record(act, target, account, outcome=error.message))
         raise
     finally:
         parts.looks.expire()
-    log.info(f"console.{action}", target=target, by=viewer.subject, role=str(viewer.role))
+    log.info(f"console.{act}", target=target, by=viewer.subject, role=str(viewer.role))
     return made
+
+
+async def write(parts: Parts, record: Record) -> None:
+    """Add a row to the audit log, durably: of a look, before it is shown, or of a refusal."""
+    async with parts.database.transaction() as conn:
+        await audit.record(conn, record)

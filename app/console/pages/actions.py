@@ -1,61 +1,33 @@
-"""What somebody does to a batch. Each action is confirmed on its page, and leaves a row in the audit log.
+"""What somebody does to a batch. Each action is confirmed on its page, and leaves a row in the audit log."""
 
-The row is written before the action, so that nothing is done without one; a refusal adds a second row that says why.
-"""
-
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from app.access.roles import Viewer
-from app.audit import log as audit
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.batches import lifecycle
 from app.batches.openai import result_lines
 from app.batches.withholding import withholder
 from app.console.pages import batch
+from app.console.pages.acting import attempted, write
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import BatchRow
 from app.console.views import batch_state
-from app.errors import AuthenticationError, NotFound, SlackwaterError
+from app.errors import AuthenticationError, NotFound
 from app.queue import reads
 from app.sealing.keyring import Keyring
 from app.storage.store import Store
 
 DID = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried"}
-log = structlog.get_logger("console")
 
 
 def refuse(viewer: Viewer, what: str) -> AuthenticationError:
     """The error of a role that may not do this."""
     return AuthenticationError(f"As {viewer.role} you cannot {what}; ask an admin of the account", status=403)
-
-
-async def recorded(
-    parts: Parts, viewer: Viewer, action: str, row: BatchRow, verb: Callable[[], Awaitable[object]], **more: Any
-) -> None:
-    """Write the audit row, then act. Raises the errors of the action, each of which is recorded too."""
-    target = str(row.request_id)
-    await write(parts, Record(action, target, row.account, **more))
-    try:
-        await verb()
-    except SlackwaterError as error:
-        await write(parts, Record(action, target, row.account, outcome=error.message, **more))
-        raise
-    finally:
-        parts.looks.expire()
-    log.info(f"console.{action}", request_id=target, by=viewer.subject, role=str(viewer.role))
-
-
-async def write(parts: Parts, record: Record) -> None:
-    """Add a row to the audit log, durably."""
-    async with parts.database.transaction() as conn:
-        await audit.record(conn, record)
 
 
 async def act(request: Request) -> Response:
@@ -72,9 +44,7 @@ async def act(request: Request) -> Response:
 
 
 async def change(parts: Parts, viewer: Viewer, row: BatchRow, verb: str, of_run: int | None) -> None:
-    """Pause, resume, cancel or retry one batch, with its row in the audit log. `of_run`: the run to be retried. Raises
-    SlackwaterError, which is recorded too.
-    """
+    """Pause, resume, cancel or retry one batch. `of_run`: the run to be retried. Raises SlackwaterError, which is recorded."""
     tenant = batch.owner(row)
 
     async def do() -> object:
@@ -84,7 +54,7 @@ async def change(parts: Parts, viewer: Viewer, row: BatchRow, verb: str, of_run:
             )
         return await lifecycle.change_state(parts.database, tenant, row.request_id, verb)  # type: ignore[arg-type]
 
-    await recorded(parts, viewer, f"batch.{verb}", row, do)
+    await attempted(parts, viewer, Act(f"batch.{verb}"), str(row.request_id), row.account, do)
 
 
 async def download(request: Request) -> Response:
@@ -93,7 +63,7 @@ async def download(request: Request) -> Response:
     row = await batch.find_of(request, parts, viewer)
     if not viewer.role.reveals:
         raise refuse(viewer, "download results")
-    await write(parts, Record("batch.download", str(row.request_id), row.account))
+    await write(parts, Record(Act.BATCH_DOWNLOAD, str(row.request_id), row.account))
     price = batch_state.price_of(row, parts.catalogue)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
     withholding = withholder(row.policy, row.request_id, partial(parts.admission.withheld, row.account))

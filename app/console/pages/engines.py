@@ -9,14 +9,15 @@ from starlette.routing import Route
 
 from app import clock
 from app.access.roles import Viewer
+from app.audit.acts import Act
 from app.changes import service as changes
 from app.console import queries_engines as queries
 from app.console.page import Page, Params
 from app.console.pages.acting import attempted
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import EngineRow
-from app.console.views import engine, engine_plots, engines, places
-from app.console.views.engine_plots import RANGES, Frame
+from app.console.views import engine, engine_plots, engines, places, time_range
+from app.console.views.engine_plots import Frame
 from app.engines import service
 from app.errors import AuthenticationError, NotFound
 from app.headroom import samples, selftest
@@ -24,32 +25,31 @@ from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.selftest import SelfTestError
 
 _SLOW_SECONDS = 10.0  # a sample comes so often
-_FRESH = ((3600.0, 10.0), (86_400.0, 60.0), (float("inf"), 300.0))  # a drawing of so many seconds is at most so old
+_FRESH = (
+    (timedelta(hours=1), 10.0),
+    (timedelta(days=1), 60.0),
+    (timedelta.max, 300.0),
+)  # a drawing of so long is at most so old
 _GATES_SHOWN = "15m"  # a longer time is drawn from samples
 _FIXED_SECONDS = 3600.0
 _CHANGES = 8
 _VERBS = {"drain": "drain", "drain-now": "drain now", "undrain": "undrain"}
 
 
-def _range(params: Params, usual: str) -> str:
-    chosen = params.get("range", usual)
-    return chosen if chosen in RANGES else usual
-
-
 async def look(parts: Parts, viewer: Viewer, params: Params) -> engines.Seen:
     """A page of the engines, and what each did lately."""
-    chosen = _range(params, engines.USUAL_RANGE)
+    chosen = time_range.given(params, clock.now(), engines.USUAL_RANGE)
     async with parts.reader.relaxed() as conn:
         found, more = await queries.engines(conn, params.get("after", ""))
     ids = [each.engine_id for each in found]
 
     async def tides() -> tuple[dict[int, list[queries.Tide]], Frame]:
-        shown = engine_plots.frame(chosen, clock.now(), engines.POINTS)
+        shown = engine_plots.frame(chosen, engines.POINTS)
         async with parts.reader.relaxed() as conn:
-            return dict(await queries.tides(conn, ids, shown.start, shown.stretch)), shown
+            return dict(await queries.tides(conn, ids, shown.start, shown.stretch, chosen.until)), shown
 
-    fresh = next(each for longest, each in _FRESH if RANGES[chosen][1] <= longest)
-    drawn, shown = await parts.looks.at(("tides", tuple(ids), chosen), tides, fresh)
+    fresh = next(each for longest, each in _FRESH if chosen.length <= longest)
+    drawn, shown = await parts.looks.at(("tides", tuple(ids), chosen.key), tides, fresh)
     return engines.Seen(found, more, drawn, shown)
 
 
@@ -65,18 +65,18 @@ async def find(parts: Parts, name: str) -> tuple[EngineRow, queries.EngineDetail
 async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Seen:
     """One engine: its history, its decisions, its changes. Raises NotFound, BadInput."""
     row, detail = await find(parts, params["name"])
-    chosen = _range(params, engine.USUAL_RANGE)
+    chosen = time_range.given(params, clock.now(), engine.USUAL_RANGE)
     kind = params.get("log", "all") if params.get("log", "all") in queries.KINDS else "all"
     before = places.at_place(params.get("before", ""))
-    shown = engine_plots.frame(chosen, clock.now(), engine.POINTS)
+    shown = engine_plots.frame(chosen, engine.POINTS)
     async with parts.reader.relaxed() as conn:
         log, more = await queries.decisions(conn, row.engine_id, kind, before)
-        gates = await queries.gates(conn, row.engine_id, shown.start) if chosen == _GATES_SHOWN else None
+        gates = await queries.gates(conn, row.engine_id, shown.start) if chosen.name == _GATES_SHOWN else None
     whole = gates if gates is not None and len(gates) < queries.MOST_GATES else None
 
     async def slow() -> tuple[list[samples.StoredSample], queries.Day, list[changes.Change], Frame]:
         async with parts.reader.relaxed() as conn:
-            drawn = await samples.history(conn, row.engine_id, shown.start, engine.POINTS)
+            drawn = await samples.history(conn, row.engine_id, shown.start, engine.POINTS, chosen.until)
             day = await queries.day(conn, row.engine_id)
             since = clock.now() - timedelta(days=7)
             happened = await changes.page(
@@ -84,7 +84,7 @@ async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Se
             )
         return drawn, day, happened, shown
 
-    key = ("engine", row.engine_id, chosen, viewer.tenant_id)
+    key = ("engine", row.engine_id, chosen.key, viewer.tenant_id)
     drawn, day, happened, shown = await parts.looks.at(key, slow, _SLOW_SECONDS)
     settings = parts.settings
     return engine.Seen(
@@ -119,7 +119,7 @@ async def act(request: Request) -> Response:
         async with parts.database.durable() as conn:
             return await service.change_intake(conn, name, verb)  # type: ignore[arg-type]
 
-    await attempted(parts, viewer, f"engine.{verb.replace(' ', '_')}", name, None, change)
+    await attempted(parts, viewer, Act(f"engine.{verb.replace(' ', '_')}"), name, None, change)
     return RedirectResponse(f"{engines.PATH}/{name}?did={'undrained' if verb == 'undrain' else 'drained'}", 303)
 
 
@@ -129,7 +129,7 @@ PAGE = Page(
     look,
     lambda seen, viewer, params, now: engines.view(seen, params, now),
     regions=("top", "figures", "tide"),
-    params=("range", "after"),
+    params=(*time_range.PARAMS, "after"),
 )
 ONE = Page(
     "engine",
@@ -137,7 +137,7 @@ ONE = Page(
     look_at_one,
     engine.view,
     regions=("top", "acts", "panels", "side", "log"),
-    params=("name", "range", "log", "before"),
+    params=("name", *time_range.PARAMS, "log", "before"),
     active=engines.PATH,
 )
 ROUTES = (Route(f"{engines.PATH}/{{name}}/{{verb}}", act, methods=["POST"]),)

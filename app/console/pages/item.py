@@ -7,12 +7,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app import clock
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.batches.withholding import withholder
 from app.console import queries_items
 from app.console.page import whole
 from app.console.pages import batch
-from app.console.pages.actions import refuse, write
+from app.console.pages.acting import write
+from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import BatchRow
 from app.console.views import item
@@ -42,10 +44,10 @@ async def reveal(request: Request) -> Response:
     reason = str((await request.form()).get("reason", "")).strip()
     if len(reason) not in _REASON:
         raise BadInput(f"reason: must be {_REASON[0]} to {_REASON[-1]} characters")
-    target = f"{row.request_id}/{tries[0].seq}"
-    await write(parts, Record("item.reveal", target, row.account, reason=reason))
     context = item.view(row, tries, viewer, clock.now())
     context["revealed"] = await _bodies(parts, row, tries[0].seq)
+    target = f"{row.request_id}/{tries[0].seq}"
+    await write(parts, Record(Act.ITEM_REVEAL, target, row.account, reason=reason))  # read by now, and not shown yet
     return await whole(request, "item", context, active="/console/batches")
 
 

@@ -5,6 +5,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from app.access.roles import Viewer
+from app.audit.acts import Act
 from app.console.page import Page, Params
 from app.console.pages.acting import attempted
 from app.console.pages.actions import refuse
@@ -43,7 +44,7 @@ async def revoke(request: Request) -> Response:
             if not await tenants.revoke_key(conn, row.key_id):
                 raise Conflict("The key is revoked already")
 
-    await attempted(parts, viewer, "key.revoke", row.key_id, row.account, verb)
+    await attempted(parts, viewer, Act.KEY_REVOKE, row.key_id, row.account, verb)
     return RedirectResponse(f"{keys.PATH}?did=key-revoked", 303)
 
 

@@ -8,8 +8,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from app.access import sessions
-from app.audit import log as audit
-from app.audit.record import Record
+from app.audit.acts import Act
 from app.console.guard import cookie_name
 from app.console.page import THEME_COOKIE, THEMES, theme
 from app.console.parts import Parts, parts_of, viewer_of
@@ -26,6 +25,8 @@ async def ask(request: Request) -> Response:
         async with parts.reader.relaxed() as conn:
             grant = await sessions.invited(conn, token)
     problem = _SPENT if token and grant is None else ""
+    if problem:
+        _refuse(parts)
     return page(request, parts, token=token, grant=grant, problem=problem, status=403 if problem else 200)
 
 
@@ -36,8 +37,13 @@ async def begin(request: Request) -> Response:
     async with parts.database.transaction() as conn:
         session = await sessions.begin(conn, token)
     if session is None:
+        _refuse(parts)
         return page(request, parts, token="", grant=None, problem=_SPENT, status=403)
     return signed_in(parts, session)
+
+
+def _refuse(parts: Parts) -> None:
+    parts.admission.audit.add(Act.SESSION_REFUSED, "one-time link", None, _SPENT)
 
 
 def signed_in(parts: Parts, session: str) -> Response:
@@ -65,8 +71,7 @@ async def end(request: Request) -> Response:
     """End the own session at once."""
     parts, viewer = parts_of(request), viewer_of(request)
     async with parts.database.transaction() as conn:
-        await sessions.revoke(conn, viewer.session_id)
-        await audit.record(conn, Record("session.end", f"session {viewer.session_id}", viewer.account))
+        await sessions.end(conn, viewer.session_id)
     answer = RedirectResponse("/console/login", 303)
     answer.delete_cookie(cookie_name(secure=parts.secure), path="/", secure=parts.secure, httponly=True)
     return answer

@@ -1,5 +1,7 @@
 """Sign in with the identity provider: send the browser there, and open a session when it returns."""
 
+from dataclasses import replace
+
 import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -8,6 +10,8 @@ from starlette.routing import Route
 from app.access import sessions
 from app.access.oidc import ATTEMPT_SECONDS, OidcError, Person
 from app.access.roles import Grant
+from app.audit import actor
+from app.audit.acts import Act
 from app.console.pages import login
 from app.console.parts import Parts, parts_of
 from app.errors import AccountUnknown
@@ -46,8 +50,10 @@ async def back(request: Request) -> Response:
             request.cookies.get(_name(parts), ""), dict(request.query_params), parts.origin + BACK
         )
         session = await _open(parts, person)
-    except (OidcError, AccountUnknown) as error:
+    except OidcError as error:
         log.warning("console.sign_in_refused", reason=str(error))
+        with actor.acting(replace(actor.current(), who=error.subject or actor.UNKNOWN)):
+            parts.admission.audit.add(Act.SESSION_REFUSED, "identity provider", None, str(error))
         answer = login.page(request, parts, grant=None, problem=str(error), status=403)
     else:
         answer = login.signed_in(parts, session)
@@ -58,8 +64,11 @@ async def back(request: Request) -> Response:
 async def _open(parts: Parts, person: Person) -> str:
     async with parts.database.transaction() as conn:
         account = person.rule.account
-        tenant_id = await tenants.find_tenant(conn, account) if account else None
-        return await sessions.open_session(conn, Grant(person.subject, person.rule.role, tenant_id), account)
+        try:
+            tenant_id = await tenants.find_tenant(conn, account) if account else None
+        except AccountUnknown as error:
+            raise OidcError(error.message, person.subject) from None
+        return await sessions.open_session(conn, Grant(person.subject, person.rule.role, tenant_id))
 
 
 def _name(parts: Parts) -> str:

@@ -9,14 +9,13 @@ from starlette.routing import Route
 
 from app import clock
 from app.access.roles import Viewer
-from app.audit.record import DONE, Record
 from app.batches.openai import file_batches, forecast, uploads
-from app.batches.openai.file_batches import FileBatch, NewFileBatch
+from app.batches.openai.file_batches import NewFileBatch
 from app.batches.openai.uploads import IncomingUpload
 from app.batches.request_labels import RequestLabels
 from app.batches.validation.openai_lines import ROUTES as ENDPOINTS
 from app.console.page import whole
-from app.console.pages.actions import refuse, write
+from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import new_batch
 from app.errors import BadInput, SlackwaterError
@@ -106,15 +105,10 @@ async def create(request: Request) -> Response:
     made = await file_batches.create(
         parts.database, parts.settings, parts.catalogue, tenant, order, parts.lengths.of(tenant.tenant_id)
     )
-    await write(parts, Record("batch.create", str(made.request_id), tenant.account_id, outcome=_outcome(made)))
     parts.looks.expire()
     if made.status is None:
         raise BadInput(f"The file was refused: {(made.problems or [{}])[0].get('message', 'a line is invalid')}")
     return RedirectResponse(f"/console/batches/{made.request_id}?did=queued", 303)
-
-
-def _outcome(made: FileBatch) -> str:
-    return DONE if made.status is not None else "refused because of its file"
 
 
 def _order(parts: Parts, tenant: Tenant, form: dict[str, str]) -> NewFileBatch:

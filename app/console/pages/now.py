@@ -1,19 +1,17 @@
-"""Now: are synchronous callers protected, what do engines do, and what do batches wait for."""
-
-from datetime import timedelta
+"""Now: are synchronous callers protected, what do engines do, what waits and until when, and what do batches wait for."""
 
 from app import clock
 from app.access.roles import Viewer
-from app.batches import incidents, protection
+from app.batches import incidents, protection, queue_outlook
 from app.batches.incidents import Incident
-from app.batches.protection import Protection
+from app.changes.service import ChangePosition
 from app.console import queries
 from app.console.page import Page, Params
 from app.console.parts import Parts
 from app.console.queries import EngineRow, WaitRow
-from app.console.views import now
+from app.console.views import now, time_range
+from app.console.views.time_range import TimeRange
 from app.headroom import samples
-from app.headroom.samples import StoredSample
 
 _HISTORY_SECONDS = 10.0  # as often as a sample comes
 _WAITS_SECONDS = 5.0
@@ -23,29 +21,32 @@ _MOST_INCIDENTS = 8
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> now.Seen:
-    """Engines and counts now; history, latencies and events as old as they may be."""
-    span = now.span_of(params)
+    """Engines and counts now; history, latencies, queue and events as old as they may be."""
+    shown = time_range.given(params, clock.now(), now.USUAL_RANGE)
     async with parts.reader.relaxed() as conn:
         engines = await queries.engines(conn)
-        pools = await queries.pools(conn)
         counts = await queries.rail_counts(conn, viewer.tenant_id)
-    at, tenant_id = parts.looks.at, viewer.tenant_id
-    history = await at(("tide", span), lambda: _history(parts, engines, span), _HISTORY_SECONDS)
-    calls = await at(("protection", span), lambda: _protection(parts, span), _HISTORY_SECONDS)
+    at, tenant_id, key = parts.looks.at, viewer.tenant_id, shown.key
+    drawn = await at(("drawn", key), lambda: _drawn(parts, engines, shown), _HISTORY_SECONDS)
+    queue = await at(("queue", tenant_id), lambda: _queue(parts, tenant_id), _WAITS_SECONDS)
     waits = await at(("waits", tenant_id), lambda: _waits(parts, tenant_id), _WAITS_SECONDS)
-    events = await at(("events", tenant_id, span), lambda: _incidents(parts, tenant_id, span), _WAITS_SECONDS)
-    return now.Seen(engines, pools, counts.open_batches, waits, history, calls, events, span)
+    events = await at(("events", tenant_id, key), lambda: _incidents(parts, tenant_id, shown), _WAITS_SECONDS)
+    return now.Seen(engines, counts.open_batches, drawn, queue, waits, events)
 
 
-async def _history(parts: Parts, engines: list[EngineRow], span: timedelta) -> dict[int, list[StoredSample]]:
-    since = clock.now() - span
+async def _drawn(parts: Parts, engines: list[EngineRow], shown: TimeRange) -> now.Drawn:
+    history = {}
     async with parts.reader.relaxed() as conn:
-        return {each.engine_id: await samples.history(conn, each.engine_id, since, _POINTS) for each in engines}
-
-
-async def _protection(parts: Parts, span: timedelta) -> Protection:
+        for each in engines:
+            history[each.engine_id] = await samples.history(conn, each.engine_id, shown.start, _POINTS, shown.until)
     async with parts.reader.relaxed() as conn:
-        return await protection.read(conn, clock.now() - span, _PLOT_POINTS)
+        calls = await protection.read(conn, shown.start, _PLOT_POINTS, until=shown.until)
+    return now.Drawn(shown, history, calls)
+
+
+async def _queue(parts: Parts, tenant_id: int | None) -> now.Queue:
+    async with parts.reader.relaxed() as conn:
+        return now.Queue(clock.now(), await queue_outlook.read(conn, parts.catalogue, tenant_id))
 
 
 async def _waits(parts: Parts, tenant_id: int | None) -> list[WaitRow]:
@@ -53,16 +54,19 @@ async def _waits(parts: Parts, tenant_id: int | None) -> list[WaitRow]:
         return await queries.waits(conn, tenant_id)
 
 
-async def _incidents(parts: Parts, tenant_id: int | None, span: timedelta) -> list[Incident]:
+async def _incidents(parts: Parts, tenant_id: int | None, shown: TimeRange) -> list[Incident]:
+    before = None if shown.until is None else ChangePosition(shown.until, 0)
     async with parts.reader.relaxed() as conn:
-        return await incidents.timeline(conn, since=clock.now() - span, tenant_id=tenant_id, limit=_MOST_INCIDENTS)
+        return await incidents.timeline(
+            conn, since=shown.start, before=before, tenant_id=tenant_id, limit=_MOST_INCIDENTS
+        )
 
 
 PAGE = Page(
     "now",
-    "/console/now",
+    now.PATH,
     look,
     now.view,
-    regions=("top", "figures", "tide", "calls", "waits", "events"),
-    params=("range",),
+    regions=("top", "figures", "tide", "calls", "queue", "waits", "events"),
+    params=time_range.PARAMS,
 )

@@ -5,10 +5,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.access.roles import Viewer
-from app.audit.record import Record
 from app.console import playground
 from app.console.page import whole
-from app.console.pages.actions import refuse, write
+from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.playground import Ask
 from app.console.views import playground as view
@@ -30,7 +29,6 @@ async def run(request: Request) -> Response:
     """Ask both ways, and show the answers side by side."""
     parts, viewer = parts_of(request), viewer_of(request)
     ask = await _ask(request, parts, _account(viewer))
-    await write(parts, Record("playground.run", ask.model, viewer.account))
     at_once, queued = await playground.both(parts.settings, parts.database, ask)
     return await whole(request, "playground", view.answered(parts.catalogue, ask, at_once, queued), active=PATH)
 

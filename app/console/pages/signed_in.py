@@ -7,8 +7,6 @@ from starlette.routing import Route
 from app.access import sessions
 from app.access.roles import Viewer
 from app.access.sessions import SessionInfo
-from app.audit import log
-from app.audit.record import Record
 from app.console.page import Page, Params
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
@@ -30,7 +28,6 @@ async def revoke(request: Request) -> Response:
     async with parts.database.transaction() as conn:
         if not await sessions.revoke(conn, session_id, viewer.tenant_id):
             raise NotFound("There is no such session", code=404)
-        await log.record(conn, Record("session.revoke", f"session {session_id}", viewer.account))
     parts.looks.expire()
     return RedirectResponse("/console/access?did=revoked", 303)
 

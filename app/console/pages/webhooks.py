@@ -10,9 +10,10 @@ from starlette.routing import Route
 
 from app import clock
 from app.access.roles import Viewer
+from app.audit.acts import Act
 from app.console import queries_webhooks as queries
 from app.console.page import Page, Params, whole
-from app.console.pages.acting import recorded
+from app.console.pages.acting import attempted
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries_webhooks import HookRow
@@ -114,7 +115,7 @@ async def redeliver(request: Request) -> Response:
         async with parts.database.durable() as conn:
             await deliveries.redeliver(conn, row.tenant_id, row.endpoint_id, delivery_id)
 
-    await recorded(parts, viewer, "webhook.redeliver", f"{row.endpoint_id}/{delivery_id}", row.account, verb)
+    await attempted(parts, viewer, Act.WEBHOOK_REDELIVER, f"{row.endpoint_id}/{delivery_id}", row.account, verb)
     return _back(row, "redelivered", f"/deliveries/{delivery_id}")
 
 
@@ -132,8 +133,7 @@ async def replay(request: Request) -> Response:
         async with parts.database.durable() as conn:
             return await deliveries.replay(conn, row.tenant_id, row.endpoint_id, since=since, only_failed=not every)
 
-    detail = {"since": since.isoformat(), "only_failed": not every}
-    await recorded(parts, viewer, "webhook.replay", str(row.endpoint_id), row.account, verb, after=detail)
+    await attempted(parts, viewer, Act.WEBHOOK_REPLAY, str(row.endpoint_id), row.account, verb)
     return _back(row, "replayed")
 
 
@@ -158,7 +158,7 @@ async def rotate(request: Request) -> Response:
             )
         return keys
 
-    keys = await recorded(parts, viewer, "webhook.rotate", str(row.endpoint_id), row.account, verb)
+    keys = await attempted(parts, viewer, Act.WEBHOOK_ROTATE, str(row.endpoint_id), row.account, verb)
     context = {"name": row.name, "back": f"{PATH}/{row.endpoint_id.hex}", "secret_value": keys.secret,
                "overlap": OVERLAPS[overlap], "overlaps": overlap != "0"}  # fmt: skip
     return await whole(request, "webhook_secret", context, active=PATH)
@@ -172,7 +172,7 @@ async def test(request: Request) -> Response:
         async with parts.database.durable() as conn:
             return await deliveries.send_test(conn, row.tenant_id, row.account, row.endpoint_id)
 
-    await recorded(parts, viewer, "webhook.test", str(row.endpoint_id), row.account, verb)
+    await attempted(parts, viewer, Act.WEBHOOK_TEST, str(row.endpoint_id), row.account, verb)
     return _back(row, "tested")
 
 
@@ -184,7 +184,7 @@ def _switching(verb: endpoints.Switch, did: str) -> Callable[[Request], Awaitabl
             async with parts.database.transaction() as conn:
                 await endpoints.switch(conn, row.tenant_id, row.account, row.endpoint_id, verb)
 
-        await recorded(parts, viewer, f"webhook.{verb}", str(row.endpoint_id), row.account, change)
+        await attempted(parts, viewer, Act(f"webhook.{verb}"), str(row.endpoint_id), row.account, change)
         return _back(row, did)
 
     return switch

@@ -7,6 +7,7 @@ from app.access.roles import Viewer
 from app.console.queries import BatchRow
 from app.console.queries_items import ITEM_ROWS, ItemPage
 from app.console.views import batch_filter, plots, signs, text, times
+from app.engines.outcome import meaning
 from app.queue.failures import FailureClass
 from app.queue.items import ItemFacts
 from app.tracing.sampling import SLOW_FACTOR
@@ -17,13 +18,6 @@ _NOTHING = {
     "answered": "No item has an answer yet.",
     "failed": "No item has failed.",
     "retried": "No item was tried again or made way for callers.",
-}
-_MEANINGS = {
-    3007: "no answer in time",
-    3040: "no capacity",
-    5001: "the engine failed",
-    5006: "the request is invalid",
-    5007: "there is no such model",
 }
 _MESSAGE_CHARACTERS = 200
 
@@ -117,7 +111,7 @@ def outcome(item: ItemFacts, row: BatchRow, viewer: Viewer) -> tuple[signs.Sign,
 
 
 def errors(found: Sequence[FailureClass], viewer: Viewer) -> list[dict[str, Any]]:
-    """The failures by class, the most frequent first. Roles of the installation see no message, which may quote a prompt."""
+    """The failures by class, the most frequent first. Only who may see prompts sees a message, which may quote one."""
     most = max((each.count for each in found), default=1)
     return [
         {
@@ -133,7 +127,7 @@ def errors(found: Sequence[FailureClass], viewer: Viewer) -> list[dict[str, Any]
 
 def message(code: int, words: str, viewer: Viewer) -> str:
     """An error in words: as the engine or the checks said it, or in general for a role that sees no bodies."""
-    if not viewer.role.of_account:
-        return _MEANINGS.get(code, "failed")
+    if not viewer.role.reveals:
+        return meaning(code)
     shown, _ = text.inert(words, 4 * _MESSAGE_CHARACTERS)
     return shown[:_MESSAGE_CHARACTERS] + ("…" if len(shown) > _MESSAGE_CHARACTERS else "")

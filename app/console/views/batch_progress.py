@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from app.batches.why_chain import Why
 from app.console.queries import BatchRow
 from app.console.views import batch_state, plots, signs, times
-from app.console.views.plots import Plot, Word
+from app.console.views.plots import Plot, Reading, Series, Word
 from app.queue.phases import Phase
 
 Progress = tuple[Sequence[datetime], int]  # times at which a sample of the items was done, and the size of the sample
@@ -63,7 +63,10 @@ def drawing(row: BatchRow, why: Why | None, progress: Progress, start: datetime,
     label = f"Items done since {times.clock_time(start, now)}: {done:,} of {row.total:,}"
     grid = [tick.x for tick in plots.ticks(start, end)[1:-1]]
     now_at = round(100 * here[0], 1) if row.finalized_at is None and end > now else None
-    return Plot(label, shapes, grid, caps=[100 - 100 * top], words=words, now=now_at)
+    at = [*inside, moment]
+    counts = [min(done, round((before + n) / max(size, 1) * row.total)) for n in range(1, len(inside) + 1)]
+    reading = Reading(start, end, at, [Series("done", "items", [*counts, done], "harvest")], zooms=False)
+    return Plot(label, shapes, grid, caps=[100 - 100 * top], words=words, now=now_at, reading=reading)
 
 
 def progress_table(row: BatchRow, why: Why | None, progress: Progress, now: datetime) -> list[tuple[datetime, int]]:

@@ -10,7 +10,18 @@ from app.batches import why_text
 from app.changes.service import Change
 from app.console.queries import EngineRow
 from app.console.queries_engines import Day, DecisionRow, EngineDetail, GateChange
-from app.console.views import batch_filter, engine_plots, engines, incidents, places, plots, signs, text, times
+from app.console.views import (
+    batch_filter,
+    engine_plots,
+    engines,
+    incidents,
+    places,
+    plots,
+    signs,
+    text,
+    time_range,
+    times,
+)
 from app.console.views.batch_actions import Action
 from app.console.views.engine_plots import Frame
 from app.headroom.samples import StoredSample
@@ -43,7 +54,7 @@ class Seen:
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the templates of the page need."""
     each, path = seen.engine, f"{engines.PATH}/{seen.engine.name}"
-    chosen = params.get("range", USUAL_RANGE)
+    shown = time_range.given(params, now, USUAL_RANGE)
     strong, rest = lede(seen)
     drawn = engine_plots.panels(seen.samples, each.slots, seen.kv_ceiling, seen.shown)
     return {
@@ -52,12 +63,12 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "sign": engines.sign_of(each),
         "strong": strong,
         "rest": rest,
-        "ranges": engines.ranges(path, chosen),
+        "ranges": time_range.choices(path, shown, USUAL_RANGE),
         "actions": actions(each, seen.detail, viewer, path),
         "panels": drawn,
         "sampled": bool(seen.samples),
         "ribbon": _ribbon(seen),
-        "ticks": plots.ticks(seen.shown.start, seen.shown.end),
+        "ticks": plots.ticks(seen.shown.start, seen.shown.end, ends=shown.ends),
         "table": _table(seen.samples),
         "waffle": waffle(each, seen.samples[-1] if seen.samples else None),
         "layer": engines.layer(each),
@@ -216,17 +227,17 @@ def _table(samples: Sequence[StoredSample]) -> list[list[str]]:
 
 
 def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, Any]:
-    kind, chosen = params.get("log", "all"), params.get("range", "")
+    kind, shown = params.get("log", "all"), {each: params.get(each, "") for each in time_range.PARAMS}
     last = seen.decisions[-1] if seen.decisions else None
     older = newer = ""
     if seen.more and last:
         place = places.place(last.at, last.decision_id)
-        older = batch_filter.address(path, range=chosen, log=kind if kind != "all" else "", before=place) + "#h-log"
+        older = batch_filter.address(path, **shown, log=kind if kind != "all" else "", before=place) + "#h-log"
     if params.get("before"):
-        newer = batch_filter.address(path, range=chosen, log=kind if kind != "all" else "") + "#h-log"
+        newer = batch_filter.address(path, **shown, log=kind if kind != "all" else "") + "#h-log"
     return {
         "tabs": [
-            {"name": name, "href": batch_filter.address(path, range=chosen, log=key if key != "all" else "") + "#h-log",
+            {"name": name, "href": batch_filter.address(path, **shown, log=key if key != "all" else "") + "#h-log",
              "here": key == kind, "count": ""}
             for key, name in _TABS.items()
         ],

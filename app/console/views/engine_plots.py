@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from app.batches import why_text
 from app.console.queries_engines import GateChange, Tide
 from app.console.views import plots, signs, text
-from app.console.views.plots import Plot, Point, Ribbon, Shape, Word
+from app.console.views.plots import Plot, Point, Reading, Ribbon, Series, Shape, Word
+from app.console.views.time_range import TimeRange
 from app.headroom.samples import StoredSample
 
-RANGES = {"15m": ("15 min", 900.0), "1h": ("1 h", 3600.0), "24h": ("24 h", 86_400.0), "7d": ("7 d", 604_800.0)}
+Value = Callable[[StoredSample], float | None]
 Line = Sequence[tuple[datetime, float, float | None]]
 _HOLE = 2.5  # stretches without a sample leave a hole in the drawing
 _ROOM = 0.92  # the share of the height that the largest value takes
@@ -46,10 +47,9 @@ class Frame:
         return [tick.x for tick in plots.ticks(self.start, self.end)[1:-1]]
 
 
-def frame(chosen: str, now: datetime, points: int) -> Frame:
-    """The frame of a range that ends now, with about so many points."""
-    seconds = RANGES[chosen][1]
-    return Frame(now - timedelta(seconds=seconds), now, max(10.0, seconds / points))
+def frame(shown: TimeRange, points: int) -> Frame:
+    """The frame of a time, with about so many points."""
+    return Frame(shown.start, shown.end, max(10.0, shown.length.total_seconds() / points))
 
 
 def runs(at: Line, shown: Frame) -> list[list[Point]]:
@@ -85,7 +85,23 @@ def _tokens(label: str, given: Sequence[tuple[datetime, float, float, float]], s
     below = [(at, s, sync / top) for at, s, sync, _ in rates]
     above = [(at, s, (sync + batch) / top) for at, s, sync, batch in rates]
     words = [Word(100, 100 - 100 * most / top, f"most {text.compact(most)}", 0, -4, "end")]
-    return Plot(label, _stacked(below, above, shown), shown.grid, caps=[round(100 - 100 * most / top, 1)], words=words)
+    reading = Reading(
+        shown.start,
+        shown.end,
+        [at for at, *_ in rates],
+        [
+            Series("harvested", "tok/s", [batch for *_, batch in rates], "harvest"),
+            Series("callers", "tok/s", [sync for _, _, sync, _ in rates], "sync"),
+        ],
+    )
+    cap = round(100 - 100 * most / top, 1)
+    return Plot(label, _stacked(below, above, shown), shown.grid, caps=[cap], words=words, reading=reading)
+
+
+def _reading(samples: Sequence[StoredSample], shown: Frame, *series: tuple[str, str, Value, str]) -> Reading | None:
+    """What a panel says: (name, unit, value, colour). None: there is no sample."""
+    lines = [Series(name, unit, [value(e) for e in samples], colour) for name, unit, value, colour in series]
+    return Reading(shown.start, shown.end, [each.at for each in samples], lines) if samples else None
 
 
 def _stacked(below: Line, above: Line, shown: Frame) -> list[Shape]:
@@ -125,9 +141,6 @@ def folded_gate(name: str, samples: Sequence[tuple[datetime, float, str, float]]
 
 def _meaning(reason: str) -> str:
     return f"{reason}: {why_text.gate('', reason, None, None, None, None).strip()}"
-
-
-Value = Callable[[StoredSample], float | None]
 
 
 def _line(samples: Sequence[StoredSample], value: Value, top: float) -> Line:
@@ -181,9 +194,15 @@ def _slots_panel(samples: Sequence[StoredSample], last: StoredSample | None, slo
         value = f"{last.sample.sync + last.sample.batch:,.0f}"
         sub = f"{last.sample.sync:,.0f} callers, {last.sample.batch:,.0f} batch"
         sub += f", {last.sample.frozen:,.0f} frozen" if last.sample.frozen >= 0.5 else ""
-    plot = Plot(
-        "Slots by what holds them: callers below, batch work above", shapes, shown.grid, caps=[cap], words=words
+    reading = _reading(
+        samples,
+        shown,
+        ("callers", "", lambda e: e.sample.sync, "sync"),
+        ("batch", "", lambda e: e.sample.batch, "harvest"),
+        ("frozen", "", lambda e: e.sample.frozen, ""),
     )
+    label = "Slots by what holds them: callers below, batch work above"
+    plot = Plot(label, shapes, shown.grid, caps=[cap], words=words, reading=reading)
     return Panel("Slots", value, f"of {slots:,}", sub, plot, 92)
 
 
@@ -194,7 +213,9 @@ def _kv_panel(samples: Sequence[StoredSample], last: StoredSample | None, ceilin
     words = [Word(100, cap, f"ceiling {ceiling:.0%}", 0, 13, "end")]
     known = last.sample.kv_usage if last else None
     value = "–" if known is None else text.percent(known)
-    plot = Plot("Share of the KV cache that is in use", shapes, shown.grid, caps=[cap], words=words)
+    share = ("in use", "%", lambda e: None if e.sample.kv_usage is None else 100 * e.sample.kv_usage, "harvest")
+    reading = _reading(samples, shown, share)
+    plot = Plot("Share of the KV cache that is in use", shapes, shown.grid, caps=[cap], words=words, reading=reading)
     return Panel("KV cache", value, "" if known is None else "%", "" if known is None else "in use", plot, 66)
 
 
@@ -216,7 +237,15 @@ def _steps_panel(samples: Sequence[StoredSample], last: StoredSample | None, sho
             words.append(Word(100, 100 - 100 * drawn[-1][-1][1], f"budget {_number(allowed)} ms", 0, -4, "end", "bad"))
     step, predicted = (last.sample.step_ms, last.sample.predicted_ms) if last else (None, None)
     sub = f"forecast {_number(predicted)}, grey" if predicted else ""
-    plot = Plot("Milliseconds of an engine step: measured, forecast and budget", shapes, shown.grid, words=words)
+    reading = _reading(
+        samples,
+        shown,
+        ("step", "ms", lambda e: e.sample.step_ms, ""),
+        ("forecast", "ms", lambda e: e.sample.predicted_ms, "qq"),
+        ("budget", "ms", lambda e: e.sample.allowed_ms, "bad"),
+    )
+    label = "Milliseconds of an engine step: measured, forecast and budget"
+    plot = Plot(label, shapes, shown.grid, words=words, reading=reading)
     return Panel("Step time", _number(step), "ms" if step else "", sub, plot, 92)
 
 
@@ -233,5 +262,12 @@ def _allowance_panel(samples: Sequence[StoredSample], last: StoredSample | None,
     words = [Word(100, 100 - 100 * most / top, f"most {most:,.0f}", 0, -4, "end")] if samples else []
     value = f"{last.sample.allowance:,.0f}" if last else "–"
     sub = f"in flight {last.sample.batch:,.0f}, filled" if last else ""
-    plot = Plot("Batch requests that the gate allows, and those in flight", shapes, shown.grid, words=words)
+    reading = _reading(
+        samples,
+        shown,
+        ("allowed", "", lambda e: e.sample.allowance, "harvest"),
+        ("in flight", "", lambda e: e.sample.batch, ""),
+    )
+    label = "Batch requests that the gate allows, and those in flight"
+    plot = Plot(label, shapes, shown.grid, words=words, reading=reading)
     return Panel("Allowance", value, "requests" if last else "", sub, plot, 74)

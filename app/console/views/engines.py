@@ -8,9 +8,9 @@ from typing import Any
 from app.batches import why_text
 from app.console.queries import EngineRow
 from app.console.queries_engines import Tide
-from app.console.views import batch_filter, engine_plots, plots, signs, text
+from app.console.views import batch_filter, engine_plots, plots, signs, text, time_range
 from app.console.views.batches import few
-from app.console.views.engine_plots import RANGES, Frame
+from app.console.views.engine_plots import Frame
 from app.console.views.figures import Figure, figure
 from app.console.views.signs import Sign
 from app.states import EngineIntake
@@ -32,29 +32,22 @@ class Seen:
 
 def view(seen: Seen, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the templates of the page need."""
-    chosen = params.get("range", USUAL_RANGE)
-    chosen = chosen if chosen in RANGES else USUAL_RANGE
+    shown = time_range.given(params, now, USUAL_RANGE)
     last = seen.engines[-1].name if seen.engines else ""
     return {
         "title": title(seen.engines),
         "sign": worst(seen.engines),
         "rest": rest(seen.engines),
         "figures": figures(seen),
-        "ranges": ranges(PATH, chosen),
+        "ranges": time_range.choices(PATH, shown, USUAL_RANGE),
         "rows": [_row(each, seen) for each in seen.engines],
-        "ticks": plots.ticks(seen.shown.start, seen.shown.end),
+        "ticks": plots.ticks(seen.shown.start, seen.shown.end, ends=shown.ends),
         "first": bool(params.get("after")),
-        "next": batch_filter.address(PATH, range=chosen, after=last) if seen.more else "",
+        "next": batch_filter.address(PATH, **{each: params.get(each, "") for each in time_range.PARAMS}, after=last)
+        if seen.more
+        else "",
         "start": PATH,
     }
-
-
-def ranges(path: str, chosen: str, **keep: str) -> list[dict[str, Any]]:
-    """The choice of the time that the drawings show."""
-    return [
-        {"key": key, "name": name, "href": batch_filter.address(path, range=key, **keep), "here": key == chosen}
-        for key, (name, _) in RANGES.items()
-    ]
 
 
 def title(engines: Sequence[EngineRow]) -> str:

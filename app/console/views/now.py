@@ -2,83 +2,92 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from app.access.roles import Viewer
 from app.batches import why_text
 from app.batches.incidents import Incident
 from app.batches.protection import Protection
-from app.console.queries import MOST_COUNTED, EngineRow, PoolRow, WaitRow
-from app.console.views import batch_filter, now_plots, plots, signs, text, times
+from app.batches.queue_outlook import ModelQueue
+from app.console.queries import MOST_COUNTED, EngineRow, WaitRow
+from app.console.views import batch_filter, now_plots, now_queue, plots, signs, text, time_range, times
 from app.console.views.batches import few
 from app.console.views.figures import Figure, Part, figure
 from app.console.views.signs import Sign
+from app.console.views.time_range import TimeRange
 from app.headroom.samples import StoredSample
 from app.states import EngineIntake
 
 OBJECTIVE = 1.10  # of the first token beside batch work, over alone
-RANGES = {
-    "15m": ("15 min", timedelta(minutes=15)),
-    "1h": ("1 h", timedelta(hours=1)),
-    "6h": ("6 h", timedelta(hours=6)),
-    "24h": ("24 h", timedelta(hours=24)),
-    "7d": ("7 d", timedelta(days=7)),
-}
-USUAL = "1h"
+PATH = "/console/now"
+USUAL_RANGE = "1h"
 _QUIET_CODES = {"open", "harvest", "ramp", "hold", "deadline_ramp", "shrink_latency"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the page has read. `open`: how many batches are open, at most MOST_COUNTED. `history`: by engine."""
+class Drawn:
+    """What is drawn of this time: the samples by engine, and how long callers waited."""
 
-    engines: Sequence[EngineRow]
-    pools: Sequence[PoolRow]
-    open: int
-    waits: Sequence[WaitRow]
+    shown: TimeRange
     history: Mapping[int, Sequence[StoredSample]]
     calls: Protection
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The queue by model at a moment."""
+
+    at: datetime
+    models: Sequence[ModelQueue]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the page has read. `open`: how many batches are open, at most MOST_COUNTED."""
+
+    engines: Sequence[EngineRow]
+    open: int
+    drawn: Drawn
+    queue: Queue
+    waits: Sequence[WaitRow]
     events: Sequence[Incident]
-    span: timedelta
 
+    @property
+    def calls(self) -> Protection:
+        """How long callers waited in the time that is shown."""
+        return self.drawn.calls
 
-def span_of(params: Mapping[str, str]) -> timedelta:
-    """How far the page looks back."""
-    return RANGES.get(params.get("range", USUAL), RANGES[USUAL])[1]
+    @property
+    def history(self) -> Mapping[int, Sequence[StoredSample]]:
+        """The samples of each engine of the time that is shown."""
+        return self.drawn.history
 
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the templates of the page need."""
     sign, title = headline(seen)
     strong, rest = sentences(seen)
-    start = now - seen.span
-    chosen = params.get("range", USUAL)
-    words = RANGES.get(chosen, RANGES[USUAL])[0]
+    shown = seen.drawn.shown
+    start, end = shown.start, shown.end
     return {
         "sign": sign,
         "title": title,
         "strong": strong,
         "rest": rest,
-        "ranges": [
-            {
-                "name": name,
-                "href": batch_filter.address("/console/now", range=key if key != USUAL else ""),
-                "here": key == chosen,
-            }
-            for key, (name, _) in RANGES.items()
-        ],
-        "last": f"last {words}",
+        "ranges": time_range.choices(PATH, shown, USUAL_RANGE),
+        "last": shown.words,
         "figures": figures(seen, now),
-        "engines": [engine(each, seen.history.get(each.engine_id, ()), start, now) for each in seen.engines],
-        "ticks": plots.ticks(start, now),
-        "first_token": now_plots.latency(seen.calls, "first_token_p95", start, now, _objective(seen.calls)),
-        "gap": now_plots.latency(seen.calls, "gap_p95", start, now, None),
+        "engines": [engine(each, seen.history.get(each.engine_id, ()), shown, now) for each in seen.engines],
+        "ticks": plots.ticks(start, end, ends=shown.ends),
+        "first_token": now_plots.latency(seen.calls, "first_token_p95", start, end, _objective(seen.calls)),
+        "gap": now_plots.latency(seen.calls, "gap_p95", start, end, None),
         "tide_table": now_plots.tide_table({each.engine_id: each.name for each in seen.engines}, seen.history),
         "first_token_table": now_plots.latency_table(seen.calls, "first_token_p95"),
         "gap_table": now_plots.latency_table(seen.calls, "gap_p95"),
         "has_calls": seen.calls.everything.requests > 0,
         "requests": text.plural(seen.calls.everything.requests, "streamed answer"),
+        **now_queue.view(seen.queue.models, seen.queue.at),
         "waits": waits(seen.waits, now),
         "open": f"{seen.open:,}{'+' if seen.open >= MOST_COUNTED else ''} open",
         "events": [event(each) for each in seen.events],
@@ -141,15 +150,16 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     done, done_unit = text.si(harvested)
     slots = sum(each.slots for each in seen.engines if each.ready)
     batch = sum(each.batch_in_flight for each in seen.engines)
-    words = RANGES[next((key for key, (_, span) in RANGES.items() if span == seen.span), USUAL)][0]
+    shown = seen.drawn.shown
+    when = f"in the {shown.words}" if shown.live else f"from {shown.words}"
     return [
         _milliseconds("First token, p95", calls.everything.first_token_p95, calls.first_token_ratio,
                       now_plots.spark(calls, "first_token_p95")),
         _milliseconds("Between tokens, p95", calls.everything.gap_p95, calls.gap_ratio, now_plots.spark(calls, "gap_p95")),
         figure("Harvest", value, f"{unit} tok/s".strip(), f"{batch:,} batch requests in {slots:,} slots",
                spark=plots.spark(pace, "h")),
-        _waiting(seen, now),
-        figure("Harvested", done, f"{done_unit} tokens".strip(), f"in the last {words}, prompts and answers"),
+        _waiting(seen),
+        figure("Harvested", done, f"{done_unit} tokens".strip(), f"{when}, prompts and answers"),
     ]  # fmt: skip
 
 
@@ -163,21 +173,16 @@ def _milliseconds(name: str, value: float | None, ratio: float | None, spark: pl
     return figure(name, shown, "ms", words, spark=spark)
 
 
-def _waiting(seen: Seen, now: datetime) -> Figure:
-    left = sum(each.tokens or 0.0 for each in seen.waits)
-    able = sum(each.tokens or 0.0 for each in seen.waits if each.code != "paused")
+def _waiting(seen: Seen) -> Figure:
+    left, ends = now_queue.waiting(seen.queue.models, seen.queue.at)
     value, unit = text.si(left or None)
-    pace = sum(pool.pace or 0.0 for pool in seen.pools)
     batches = text.plural(seen.open, "batch", "batches")
-    ends = ""
-    if able and pace:
-        ends = f"; what can run ends at about {times.clock_time(now + timedelta(seconds=able / pace), now)}"
     return figure(
         "Waiting", value if left else f"{seen.open:,}", f"{unit} tokens".strip() if left else "", f"{batches}{ends}"
     )
 
 
-def engine(each: EngineRow, history: Sequence[StoredSample], start: datetime, now: datetime) -> dict[str, Any]:
+def engine(each: EngineRow, history: Sequence[StoredSample], shown: TimeRange, now: datetime) -> dict[str, Any]:
     """An engine's name, what its gate does, its numbers and its tide."""
     sign = signs.gate(each.code, ready=each.ready, is_open=each.allowance > 0)
     held = max(0.0, each.held_seconds)
@@ -187,7 +192,7 @@ def engine(each: EngineRow, history: Sequence[StoredSample], start: datetime, no
     if each.intake != EngineIntake.OPEN:
         words = "drained by an operator"
     harvest, sync = now_plots.latest(history, now)
-    drawn, gate = now_plots.tide(each.name, history, start, now)
+    drawn, gate = now_plots.tide(each.name, history, shown.start, shown.end)
     return {
         "name": each.name,
         "model": each.model or "no model",

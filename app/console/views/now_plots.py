@@ -8,7 +8,7 @@ from app.batches.protection import Protection, Stretch
 from app.console.queries_engines import Tide
 from app.console.views import engine_plots, plots, text
 from app.console.views.engine_plots import Frame
-from app.console.views.plots import Plot, Word
+from app.console.views.plots import Plot, Reading, Series, Word
 from app.headroom.samples import StoredSample
 
 _FRESH = timedelta(seconds=45)
@@ -111,13 +111,29 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
         if points:
             last = next(value for _, value in reversed(values) if value is not None)
             colour = "k" if kind == "l-sync" else ""
-            words.append(Word(100, round(100 - 100 * last / top, 1), f"{said} {last:.0f}", colour=colour))
+            words.append(
+                Word(
+                    100,
+                    round(100 - 100 * last / top, 1),
+                    f"{said} {last:.0f}" if last >= 10 else f"{said} {last:.1f}",
+                    colour=colour,
+                )
+            )
     limits = []
     if objective:
         y = round(100 - 100 * objective / top, 1)
         limits.append(y)
         words.append(Word(0, y, f"objective {objective:.0f} ms", 0, -5, "", "bad"))
-    return Plot(label, shapes, grid, limits=limits, words=_apart(words))
+    return Plot(label, shapes, grid, limits=limits, words=_apart(words), reading=_reading(calls, name, start, end))
+
+
+def _reading(calls: Protection, name: str, start: datetime, end: datetime) -> Reading:
+    values = [_values(each, name) for each in calls.stretches]
+    lines = [
+        Series("beside batch", "ms", [beside for beside, _ in values], "sync"),
+        Series("alone", "ms", [alone for _, alone in values]),
+    ]
+    return Reading(start, end, [each.start for each in calls.stretches], lines)
 
 
 def _apart(words: list[Word]) -> list[Word]:

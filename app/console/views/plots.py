@@ -4,6 +4,7 @@ The inner drawing is 360 wide and 100 high and is stretched; words and rules are
 its form. Zero is at the bottom.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ WIDTH, HEIGHT = 360.0, 100.0
 _STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
 _NEAR = 22.0  # per cent; nearer to the begin than this, now takes its place on a narrow page
 _EDGE = 7.0  # per cent; a tick nearer to the edge than this has no label, which would meet that of the edge
+_NARROW_EDGE = 20.0  # the same on a narrow page
 
 Point = tuple[float, float]  # across and up, each from 0 to 1
 
@@ -48,6 +50,43 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """The values of a line at the times of a reading; None: not known. `colour`: of its words, as sync."""
+
+    name: str
+    unit: str
+    values: Sequence[float | None]
+    colour: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a plot says at its times, for a pointer and for keys. `zooms`: a part of it can be the time that the page shows."""
+
+    start: datetime
+    end: datetime
+    at: Sequence[datetime]
+    series: Sequence[Series]
+    zooms: bool = True
+
+    @property
+    def frame(self) -> tuple[int, int]:
+        """Its begin and its end in seconds since 1970."""
+        return int(self.start.timestamp()), int(self.end.timestamp())
+
+    @property
+    def data(self) -> str:
+        """Seconds from the begin to each time, and the series, as JSON for plots.js."""
+        seconds = [round((each - self.start).total_seconds()) for each in self.at]
+        lines = [[each.name, each.unit, each.colour, [_short(value) for value in each.values]] for each in self.series]
+        return json.dumps([seconds, lines], separators=(",", ":"))
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value) if abs(value) >= 100 or value == round(value) else round(value, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
     """What the macro `plot` draws. `grid`, `rules`, `caps`, `limits`, `now`: places in per cent."""
 
@@ -59,7 +98,7 @@ class Plot:
     limits: Sequence[float] = ()
     words: Sequence[Word] = ()
     now: float | None = None
-    group: str = ""
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +227,9 @@ def ticks(
     moment = first
     while moment < end:
         x = round(100 * place(moment, start, end), 1)
-        if _EDGE < x < 100 - _EDGE and all(abs(x - mark) > _EDGE for mark in marks):
-            found.append(Tick(x, f"{moment:{form}}", minor=len(found) % 2 == 0))
+        room = min(x, 100 - x, *(abs(x - mark) for mark in marks))
+        if room > _EDGE:
+            found.append(Tick(x, f"{moment:{form}}", minor=len(found) % 2 == 0 or room < _NARROW_EDGE))
         moment += timedelta(seconds=step)
     found += [Tick(mark, "now") for mark in marks]
     return [*found, Tick(100, ends or f"{end.astimezone(UTC):{form}}", "end")]

@@ -74,7 +74,7 @@ def title(found: Summary) -> str:
     bad = found.disabled + found.failing
     if not bad:
         return "All webhooks accept their events" if found.known > 1 else "The webhook accepts its events"
-    all_of = f"{text.sentence(few(bad))} of {few(found.known)} {'webhook' if found.known == 1 else 'webhooks'}"
+    all_of = "The webhook" if found.known == 1 else f"{text.sentence(few(bad))} of {few(found.known)} webhooks"
     if not found.failing:
         return f"{all_of} {'is' if bad == 1 else 'are'} disabled"
     return f"{all_of} {'does not accept its' if bad == 1 else 'do not accept their'} events"

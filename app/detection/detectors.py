@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from app.policy import checksums
+from app.detection import checksums
 
 try:
     import re2
@@ -76,19 +76,22 @@ class Hit(NamedTuple):
 class Detectors:
     """The detectors of some kinds. Raises DetectorsDown, PatternError."""
 
-    def __init__(self, kinds: Iterable[str], patterns: Mapping[str, str]) -> None:
+    def __init__(
+        self, kinds: Iterable[str], patterns: Mapping[str, str], compiled: Callable[[str], Any] | None = None
+    ) -> None:
+        compiled = compiled or _compiled
         own = {kind: (pattern, None) for kind, pattern in patterns.items()}
         known: Mapping[str, tuple[str, Check | None]] = {**own, **_BUILT_IN}
         wanted = frozenset(kinds)
         self._kinds = [(kind, *known[kind]) for kind in known if kind in wanted]
-        self._alone = [_compiled(pattern) for _, pattern, _ in self._kinds]
+        self._alone = [compiled(pattern) for _, pattern, _ in self._kinds]
         self._places: dict[int, int] = {}  # of kinds, by the number of their group in the pattern of all
         groups = 1
         for place, alone in enumerate(self._alone):
             self._places[groups] = place
             groups += 1 + alone.groups
         self._shortest = 1 if own else _SHORTEST
-        self._any = _compiled("|".join(f"({pattern})" for _, pattern, _ in self._kinds)) if self._kinds else None
+        self._any = compiled("|".join(f"({pattern})" for _, pattern, _ in self._kinds)) if self._kinds else None
 
     def find(self, text: bytes) -> list[Hit]:
         """The sensitive values of a text in UTF-8, in order and without overlap."""
@@ -103,6 +106,11 @@ class Detectors:
                 hits.append(Hit(kind, start, start + accepted))
             position = start + (accepted or 1)
         return hits
+
+    def scrubbed(self, text: str) -> str:
+        """The text with the kinds in place of the values, for errors and logs."""
+        data = text.encode("utf-8", "replace")
+        return joined(data, self.find(data), lambda hit, _: f"[{hit.kind.upper()}]")
 
     def _accepted(self, text: bytes, start: int, first: int, end: int) -> tuple[str, int]:
         """The kind of the candidate that begins here and its length; 0: it is of none. `first`: the kind that RE2 found."""
@@ -119,6 +127,16 @@ class Detectors:
         return "", 0
 
 
+def joined(data: bytes, hits: list[Hit], replace: Callable[[Hit, str], str]) -> str:
+    """A text in UTF-8 with `replace(hit, value)` in place of each hit."""
+    pieces: list[str] = []
+    end = 0
+    for hit in hits:
+        pieces += data[end : hit.start].decode(), replace(hit, data[hit.start : hit.end].decode())
+        end = hit.end
+    return "".join((*pieces, data[end:].decode()))
+
+
 def check_pattern(pattern: str) -> None:
     """Raise PatternError for a pattern that cannot be used, DetectorsDown where none can."""
     if len(pattern) > _LONGEST_PATTERN:
@@ -130,6 +148,14 @@ def check_pattern(pattern: str) -> None:
         raise PatternError("has a named group; write (?:…) instead")
     if compiled.search(b"") is not None:
         raise PatternError("matches the empty text")
+
+
+def built_in() -> Detectors:
+    """The detectors of all built-in kinds. Without RE2 they search with Python's `re`, which is good enough for short texts."""
+    try:
+        return Detectors(BUILT_IN_KINDS, {})
+    except DetectorsDown:
+        return Detectors(BUILT_IN_KINDS, {}, lambda pattern: re.compile(pattern.encode()))
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,50 @@
+"""A group of commands whose modules are imported when they run: all modules together take a second."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+@dataclass(frozen=True, slots=True)
+class LateCommand:
+    """A command or a group of commands: its name, its place as `module:attribute`, and its line in the list of commands."""
+
+    name: str
+    place: str
+    summary: str
+
+    def listed(self) -> TyperCommand:
+        """What the list of commands shows, without an import."""
+        return TyperCommand(name=self.name, help=self.summary)
+
+    def imported(self) -> Any:
+        """The command itself, with its options."""
+        module, _, attribute = self.place.partition(":")
+        found = getattr(import_module(module), attribute)
+        parent = typer.Typer()
+        if isinstance(found, typer.Typer):
+            parent.add_typer(found, name=self.name)
+        else:
+            parent.command(self.name)(found)
+        return typer.main.get_group(parent).commands[self.name]
+
+
+class LateGroup(TyperGroup):
+    """Lists its commands by their summaries, and imports the one that is run, completed or asked for help."""
+
+    late: Iterable[LateCommand] = ()
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._places = {command.name: command for command in self.late}
+        self.commands = {name: command.listed() for name, command in self._places.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the arguments name, imported."""
+        if args[0] in self._places:
+            self.commands[args[0]] = self._places.pop(args[0]).imported()
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,1 @@
+"""Finds sensitive values in texts: of requests, and of our own logs."""

@@ -1,0 +1,158 @@
+"""Claims about `GET /scale/{model}`, which autoscalers read."""
+
+import asyncio
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from app.batches import scale
+from app.batches.scale import Demand
+from app.db.pool import Connection, Database
+from app.settings import Settings
+from app.states import ChunkState
+from testing.fakes.engine import FakeEngine
+from tests.api import in_process
+from tests.api.support import MODEL, SUBMIT
+from tests.gateway.support import Registry
+
+SCALE = f"/scale/{MODEL}"
+DAY = 86_400
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question reads."""
+    monkeypatch.setattr(scale, "FRESH_SECONDS", 0)
+
+
+async def demand(client: httpx.AsyncClient, **params: str) -> dict[str, object]:
+    answer = await client.get(SCALE, params=params)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, object] = answer.json()
+    return found
+
+
+async def submit(client: httpx.AsyncClient, items: int = 3) -> None:
+    body = {"requests": [{"prompt": f"item {n}"} for n in range(items)]}
+    assert (await client.post(SUBMIT, json=body)).status_code == 200
+
+
+async def execute(database: Database, *statements: str) -> None:
+    async with database.durable() as conn:
+        for statement in statements:
+            await conn.execute(statement.encode())
+
+
+async def test_a_model_that_no_engine_ever_served_needs_none(client: httpx.AsyncClient) -> None:
+    found = await demand(client)
+    assert (found["model"], found["wanted"], found["ready"], found["deadline"]) == (MODEL, 0, 0, None)
+
+
+async def test_work_asks_for_an_engine_until_it_is_done(client: httpx.AsyncClient, database: Database) -> None:
+    await submit(client)
+    found = await demand(client)
+    assert found["wanted"] == 1
+    assert isinstance(found["tokens_due"], int)
+    assert found["tokens_due"] > 0
+    assert found["deadline"]
+    await execute(database, "delete from chunk")
+    assert (await demand(client))["wanted"] == 0
+
+
+@pytest.mark.parametrize("state", ChunkState)
+async def test_only_work_that_may_run_asks_for_engines(
+    client: httpx.AsyncClient, database: Database, state: ChunkState
+) -> None:
+    if state == ChunkState.GONE:
+        return
+    await submit(client)
+    leased = "worker_id = 1" if state == ChunkState.LEASED else "worker_id = null"
+    delayed = "not_before = now()" if state == ChunkState.DELAYED else "not_before = null"
+    await execute(database, f"update chunk set state = '{state}', {leased}, {delayed}")
+    may_run = state in (ChunkState.READY, ChunkState.LEASED, ChunkState.DELAYED)
+    assert (await demand(client))["wanted"] == int(may_run)
+
+
+async def test_engines_are_counted_by_the_measured_pace_of_one_engine_and_the_time_until_the_deadline(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await submit(client)
+    async with FakeEngine() as one, FakeEngine() as other:
+        ids = [(await Registry(database).ready(each, f"engine-{n}"))[0] for n, each in enumerate((one, other))]
+        samples = [
+            f"""insert into engine_sample (engine_id, at, seconds, reason, closed_seconds, allowance, batch, sync,
+                sync_waiting, frozen, batch_tokens, sync_tokens, yields, evictions)
+                values ({each}, now() - interval '5 seconds', 10, 'open', 0, 8, 4, 0, 0, 0, 9, 0, 0, 0)"""
+            for each in ids
+        ]
+        await execute(
+            database,
+            *samples,
+            "insert into pace (pool_id, served_tokens, tokens_per_second) select pool_id, 1, 200 from pool",
+            "update chunk set n = 1, done = 0, est_tokens = 1000000, deadline = now() + interval '2000 seconds'",
+        )
+        found = await demand(client, start_seconds="0")
+        assert (found["ready"], found["tokens_per_second"]) == (2, 100)  # both had worked at that pace
+        assert found["wanted"] == 6  # 10,000 engine seconds within nearly 2,000
+        assert (await demand(client, start_seconds="1000"))["wanted"] == 11
+        await execute(database, "delete from pace")
+        assert (await demand(client))["tokens_per_second"] == pytest.approx(0.9)  # what the engines harvested
+
+
+async def test_a_paused_batch_asks_for_no_engine(client: httpx.AsyncClient, database: Database) -> None:
+    await submit(client)
+    [batch] = (await client.get("/client/v4/accounts/acme/ai/batches")).json()["result"]
+    paused = await client.post(f"/client/v4/accounts/acme/ai/batches/{batch['request_id']}/pause")
+    assert paused.status_code == 200
+    assert (await demand(client))["wanted"] == 0
+
+
+async def test_an_alias_is_the_model_and_an_unknown_one_is_refused_with_the_remedy(client: httpx.AsyncClient) -> None:
+    alias = await client.get("/scale/HuggingFaceTB/SmolLM2-135M-Instruct")
+    assert alias.json()["model"] == MODEL
+    refused = await client.get("/scale/no/such-model")
+    assert refused.status_code == 404
+    assert "SLACKWATER_MODELS_FILE" in refused.text
+
+
+async def test_many_questions_at_once_are_one_query(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "FRESH_SECONDS", 60)
+    reads, real = 0, scale.read
+
+    async def counted(conn: Connection, model: str) -> Demand:
+        nonlocal reads
+        reads += 1
+        return await real(conn, model)
+
+    monkeypatch.setattr(scale, "read", counted)
+    await asyncio.gather(*(demand(client) for _ in range(20)))
+    assert reads == 1
+
+
+async def test_without_the_database_the_last_answer_holds_for_a_minute_and_then_it_is_not_known(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(client)
+    now = 1000.0
+    monkeypatch.setattr("app.batches.scale.clock.monotonic", lambda: now)
+    assert (await demand(client))["wanted"] == 1
+
+    async def away(conn: Connection, model: str) -> Demand:
+        raise TimeoutError
+
+    monkeypatch.setattr(scale, "read", away)
+    now += scale.STALE_SECONDS
+    assert (await demand(client))["wanted"] == 1
+    now += 1
+    answer = await client.get(SCALE)
+    assert answer.status_code == 503
+    assert "keep those that there are" in answer.text
+
+
+async def test_it_takes_the_token_of_metrics_where_one_is_set(settings: Settings, key: str) -> None:
+    async with in_process.running(settings.model_copy(update={"metrics_token": SecretStr("t")}), key) as (_, client):
+        refused = await client.get(SCALE, headers={"authorization": "Bearer other"})
+        assert refused.status_code == 401
+        assert "SLACKWATER_METRICS_TOKEN" in refused.text
+        assert (await client.get(SCALE, headers={"authorization": "Bearer t"})).status_code == 200

@@ -1,0 +1,142 @@
+"""Claims about the queue and the time of the page Now, without a database."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.batches.queue_outlook import ModelQueue, PoolRow, WaitingRow, queues
+from app.console.views import now_queue, time_range
+from app.console.views.plots import Reading, Series
+from app.errors import BadInput
+
+NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
+HOURS = timedelta(hours=1)
+
+
+def waiting(tenant: int, tokens: float, model: str = "m", weight: float = 1.0, **more: object) -> WaitingRow:
+    usual = {"held": False, "hours": None, "batches": 1}
+    return WaitingRow(tenant_id=tenant, weight=weight, model=model, tokens=tokens, **usual | more)  # type: ignore[arg-type]
+
+
+def pool(pace: float | None, engines: int = 1, spread: float | None = None) -> PoolRow:
+    return PoolRow("m", pace, spread, engines)
+
+
+# ------------------------------------------------------------ the queue by model
+
+
+def test_the_whole_queue_ends_after_what_can_run_at_the_measured_pace() -> None:
+    rows = [waiting(1, 3000), waiting(2, 1000), waiting(2, 5000, held=True)]
+    [found] = queues(rows, [pool(100)], None)
+    assert (found.tokens, found.held, found.able, found.batches, found.seconds) == (9000, 5000, 4000, 3, 40)
+
+
+def test_an_account_waits_for_the_fair_share_of_the_others_and_not_for_more() -> None:
+    rows = [waiting(1, 1000), waiting(2, 10_000, weight=3), waiting(3, 200), waiting(3, 9000, held=True)]
+    [found] = queues(rows, [pool(100)], 1)
+    assert found.tokens == 1000
+    assert found.seconds == (1000 + 3000 + 200) / 100
+
+
+def test_deadlines_count_what_can_run_and_those_of_an_hour_are_of_the_day_too() -> None:
+    rows = [waiting(1, 10, hours=1), waiting(1, 20, hours=24), waiting(1, 40), waiting(1, 80, hours=1, held=True)]
+    assert queues(rows, [pool(1)], None)[0].urgent == (10, 30)
+
+
+@pytest.mark.parametrize("given", [pool(None), pool(100, engines=0)])
+def test_without_a_pace_or_an_engine_there_is_no_end(given: PoolRow) -> None:
+    [found] = queues([waiting(1, 10)], [given], None)
+    assert found.seconds is None
+    shown = now_queue.view([found], NOW)
+    assert shown["forecast"] is None
+    assert shown["queue"][0]["done"] == ("no engine" if not given.engines else "not known")
+    assert shown["queue"][0]["late"]
+
+
+def a_queue(tokens: float = 6000, seconds: float | None = 3600, **more: object) -> ModelQueue:
+    usual: dict[str, object] = {
+        "batches": 2,
+        "held": 0.0,
+        "urgent": (0.0, 0.0),
+        "engines": 1,
+        "pace": 1.0,
+        "spread": 0.2,
+    }
+    return ModelQueue(model="m", tokens=tokens, seconds=seconds, **usual | more)  # type: ignore[arg-type]
+
+
+def test_the_forecast_falls_from_what_can_run_to_nothing_at_its_end() -> None:
+    drawn = now_queue.forecast([a_queue(6000, 3600), a_queue(3000, 1800, held=3000.0)], NOW)
+    assert drawn.reading is not None
+    left = dict(zip(drawn.reading.at, drawn.reading.series[0].values, strict=True))
+    assert left[NOW] == 6000
+    assert left[NOW + HOURS] == 0
+    assert left[NOW + HOURS * 0.8] == pytest.approx(1200)
+    assert not drawn.reading.zooms
+    assert [word.text for word in drawn.words] == ["6k can run now", "done at 15:16", "15:04 to 15:28"]
+
+
+def test_a_queue_says_what_is_held_and_when_the_rest_is_done() -> None:
+    [row] = now_queue.view([a_queue(6000, held=2000.0, urgent=(500.0, 4000.0))], NOW)["queue"]
+    assert (row["tokens"], row["sub"], row["hour"], row["day"], row["done"]) == (
+        "6k", "2 batches; 2k held", "500", "4k", "15:16",
+    )  # fmt: skip
+    [held] = now_queue.view([a_queue(6000, held=6000.0)], NOW)["queue"]
+    assert (held["sub"], held["done"], held["late"]) == ("2 batches; all held", "once released", False)
+
+
+# ------------------------------------------------------------ the time that plots show
+
+
+def shown(**given: str) -> time_range.TimeRange:
+    return time_range.given({name.rstrip("_"): value for name, value in given.items()}, NOW, "1h")
+
+
+def test_a_preset_ends_now_and_a_part_of_the_past_where_it_was_asked_for() -> None:
+    assert (shown().start, shown().end, shown().ends) == (NOW - HOURS, NOW, "now")
+    assert shown(range="6h").length == 6 * HOURS
+    assert shown(range="moon").name == "1h"
+    past = shown(from_="2026-11-23T13:00:00Z", to="2026-11-23T13:05:00Z")
+    assert (past.live, past.until, past.words) == (False, past.end, "13:00:00 to 13:05:00")
+    assert past.key != shown(from_="2026-11-23T13:00:00Z", to="2026-11-23T13:06:00Z").key
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "seconds"),
+    [
+        ("2026-11-23T14:00:00Z", "2026-11-23T14:00:01Z", 60),  # a minute at least
+        ("2026-11-23T14:00:00Z", "2027-01-01T00:00:00Z", 962),  # nothing of the future
+        ("1970-01-01T00:00:00Z", "2026-11-23T14:00:00Z", 35 * 86_400),  # samples are kept so long
+        ("2026-11-23T15:00:00Z", "2026-11-23T16:00:00Z", 3600),  # not begun yet: the usual time
+        ("2026-11-23T14:00:00Z", "2026-11-23T13:00:00Z", 3600),  # backwards: the usual time
+    ],
+)
+def test_a_time_that_cannot_be_shown_becomes_one_that_can(start: str, end: str, seconds: int) -> None:
+    assert shown(from_=start, to=end).length.total_seconds() == seconds
+
+
+def test_a_time_that_is_none_is_named() -> None:
+    with pytest.raises(BadInput, match="from: must be a time such as"):
+        shown(from_="yesterday", to="2026-11-23T13:00:00Z")
+
+
+def test_the_part_that_is_shown_stands_behind_the_presets() -> None:
+    past = shown(from_="2026-11-22T23:00:00Z", to="2026-11-23T13:05:00Z")
+    [*presets, last] = time_range.choices("/p", past, "1h")
+    assert [each["here"] for each in presets] == [False] * 5
+    assert (last["name"], last["here"]) == ("22 Nov 23:00 to 23 Nov 13:05", True)
+    assert last["href"] == "/p?from=2026-11-22T23%3A00%3A00Z&to=2026-11-23T13%3A05%3A00Z"
+    assert presets[1]["href"] == "/p"
+
+
+# ------------------------------------------------------------ what a plot says
+
+
+def test_a_reading_has_its_seconds_and_short_numbers() -> None:
+    at = [NOW, NOW + timedelta(seconds=10)]
+    reading = Reading(
+        NOW, NOW + HOURS, at, [Series("step", "ms", [12.345, None], "sync"), Series("n", "", [1234.6, 2.0])]
+    )
+    assert json.loads(reading.data) == [[0, 10], [["step", "ms", "sync", [12.3, None]], ["n", "", "", [1235, 2]]]]
+    assert reading.frame[1] - reading.frame[0] == 3600

@@ -1,0 +1,121 @@
+"""Claims about which code may work with which schema: floor ≤ the code's revision ≤ the database's."""
+
+import asyncio
+
+import httpx
+import psycopg
+import pytest
+from alembic.script import ScriptDirectory
+
+from app.cli.options import console
+from app.cli.schema import migrate as migrate_command
+from app.db import migrate, schema
+from app.db.pool import Database
+from app.db.schema import Schema
+from app.errors import SchemaMismatch
+from app.settings import Settings
+from workers.steward.leader import leadership
+
+OWN = schema.own_revision()
+
+
+def turn(url: str, *, revision: str = OWN, floor: str = OWN) -> None:
+    """Set what the database has."""
+    with psycopg.connect(url) as conn:
+        conn.execute("update alembic_version set version_num = %s", [revision])
+        conn.execute("update schema_floor set revision = %s", [floor])
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (Schema("0050", "0050"), None),
+        (Schema("0050", "0040"), None),
+        (Schema("0051", "0040"), None),
+        (Schema("0051", "0050"), None),
+        (Schema("0049", "0040"), "run `slackwater migrate`"),
+        (Schema("0037", None), "run `slackwater migrate`"),
+        (Schema(None, None), "without a schema"),
+        (Schema("0051", "0051"), "install a newer version"),
+    ],
+)
+def test_code_works_with_its_own_schema_and_newer_ones_that_are_not_closed_to_it(
+    found: Schema, problem: str | None
+) -> None:
+    assert (found.problem("0050") is None) == (problem is None)
+    assert problem is None or problem in (found.problem("0050") or "")
+
+
+def test_revisions_are_in_the_order_of_their_numbers_and_the_last_one_is_that_of_the_code() -> None:
+    chain = [each.revision for each in ScriptDirectory.from_config(migrate._config()).walk_revisions()][::-1]
+    assert chain == sorted(chain)
+    assert chain[-1] == OWN
+    assert {len(each) for each in chain} == {4}
+
+
+async def test_ready_says_yes_beside_a_newer_schema_until_the_floor_rises(
+    client: httpx.AsyncClient, settings: Settings
+) -> None:
+    turn(settings.database_url, revision="9999", floor=OWN)
+    assert (await client.get("/ready")).status_code == 200
+    turn(settings.database_url, revision="9999", floor="9999")
+    closed = await client.get("/ready")
+    assert (closed.status_code, "install a newer version" in closed.text) == (503, True)
+    turn(settings.database_url, revision="0001", floor="0001")
+    behind = await client.get("/ready")
+    assert (behind.status_code, "slackwater migrate" in behind.text) == (503, True)
+
+
+async def test_a_schema_from_before_the_floor_and_a_database_without_a_schema_are_behind(
+    database: Database, database_url: str
+) -> None:
+    for statement, reason in (("schema_floor", "this code needs"), ("alembic_version", "without a schema")):
+        with psycopg.connect(database_url) as conn:
+            conn.execute("update alembic_version set version_num = '0037'")
+            conn.execute(f"drop table {statement}".encode())
+        async with database.relaxed() as conn:
+            with pytest.raises(SchemaMismatch, match=reason):
+                await schema.require(conn)
+
+
+async def test_a_steward_leads_only_a_schema_for_its_code_and_steps_down_when_the_floor_rises(
+    database_url: str,
+) -> None:
+    turn(database_url, revision="0001")
+    with pytest.raises(SchemaMismatch):
+        async with leadership(database_url, asyncio.Event()):
+            raise AssertionError("it leads")
+    turn(database_url)
+    async with leadership(database_url, asyncio.Event()) as lead:
+        assert lead is not None
+        turn(database_url, revision="9999", floor="9999")
+        with pytest.raises(SchemaMismatch):
+            await lead.confirm()
+
+
+def test_older_code_leaves_a_newer_schema_as_it_is_and_refuses_one_that_is_closed_to_it(database_url: str) -> None:
+    turn(database_url, revision="9999", floor=OWN)
+    migrate.upgrade(database_url)
+    assert migrate.revisions(database_url)[0] == "9999"
+    turn(database_url, revision="9999", floor="9999")
+    with pytest.raises(SchemaMismatch, match="install a newer version"):
+        migrate.upgrade(database_url)
+
+
+def test_contract_raises_the_floor_to_the_revision_of_the_code_and_never_lowers_it(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turn(settings.database_url, floor="0001")
+    migrate_command(settings, console)
+    assert read(settings) == Schema(OWN, "0001")
+    migrate_command(settings, console, contract=True)
+    assert read(settings) == Schema(OWN, OWN)
+    assert f"below revision {OWN}" in capsys.readouterr().out
+    turn(settings.database_url, floor="9998")
+    assert not schema.contract(settings.database_url)
+    assert read(settings).floor == "9998"
+
+
+def read(settings: Settings) -> Schema:
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        return schema.read(conn)

@@ -1,0 +1,18 @@
+"""A GPU worker and a schema that is not for its code."""
+
+from structlog.testing import capture_logs
+
+from tests.gpu.world import World, until
+
+
+async def test_a_worker_registers_only_with_a_schema_for_its_code_and_goes_on_as_soon_as_it_is(world: World) -> None:
+    batch = await world.submit(["hi"])
+    [(floor,)] = await world.fetch(
+        "update schema_floor set revision = '9999' returning (select revision from schema_floor)"
+    )
+    with capture_logs() as logs:
+        async with world.worker():
+            await until(lambda: any(line["event"] == "worker.waits_for_schema" for line in logs))
+            assert await world.fetch("select count(*) from worker") == [(0,)]
+            await world.fetch("update schema_floor set revision = %s returning 1", floor)
+            await world.finished(batch)
