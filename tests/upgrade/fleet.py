@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ class Fleet(System):
 class SubmittingClient(Client):
     """Counts every submit that did not get its answer at the first attempt. Each request has a connection of its own."""
 
-    options = {"timeout": 60, "limits": httpx.Limits(max_keepalive_connections=0)}
+    options: Mapping[str, Any] = {"timeout": 60, "limits": httpx.Limits(max_keepalive_connections=0)}
 
     async def start(self) -> None:
         """Log in, subscribe, and set the first budgets."""

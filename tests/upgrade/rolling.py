@@ -50,13 +50,12 @@ class UpgradeLoad(Load):
 
 
 def every_arrangement(kinds: Sequence[str] = KINDS) -> Iterator[Arrangement]:
-    """All arrangements of these kinds, the old version alone first and the new one alone last. Each differs from the one before in
-    one kind, except that the end may take several (a Gray code, https://en.wikipedia.org/wiki/Gray_code).
+    """All arrangements of these kinds, the old version alone first. Each differs from the one before in one kind, forward or back:
+    a Gray code, https://en.wikipedia.org/wiki/Gray_code.
     """
     for n in range(2 ** len(kinds)):
         code = n ^ n >> 1
         yield frozenset(kind for place, kind in enumerate(kinds) if code >> place & 1)
-    yield frozenset(kinds)
 
 
 async def roll(arrangements: Sequence[Arrangement], seed: int = 1, *, keep_logs: bool = False) -> Rolling:
@@ -106,15 +105,21 @@ async def _upgrade(fleet: Fleet, found: Rolling, arrangements: Sequence[Arrangem
     await _proven(fleet)
     await fleet.migrate(fleet.new)
     for arrangement in arrangements:
-        for kind in KINDS:
-            wanted = fleet.new if kind in arrangement else fleet.old
-            if fleet.versions[kind] is not wanted:
-                await fleet.replace(kind, wanted)
-        _say(f"new: {', '.join(sorted(arrangement)) or 'none'}")
+        await _arrange(fleet, arrangement)
         await _proven(fleet)
         found.arrangements.append(arrangement)
+    await _arrange(fleet, frozenset(KINDS))
     await fleet.migrate(fleet.new, "--contract")
     found.refused = await _refused(fleet)
+
+
+async def _arrange(fleet: Fleet, arrangement: Arrangement) -> None:
+    """Replace what has another version."""
+    for kind in KINDS:
+        wanted = fleet.new if kind in arrangement else fleet.old
+        if fleet.versions[kind] is not wanted:
+            await fleet.replace(kind, wanted)
+    print(f"new: {', '.join(sorted(arrangement)) or 'none'}", file=sys.stderr, flush=True)
 
 
 async def _proven(fleet: Fleet) -> None:
@@ -144,7 +149,3 @@ async def _refused(fleet: Fleet) -> str:
     await fleet.restart(name, fleet.new)
     await fleet.until_serving(name)
     return f"{status} {text}"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -67,7 +67,7 @@ class Version:
 
 def released(folder: Path) -> Version:
     """The last release, installed from its wheel into an environment in this folder. It borrows the libraries of ours."""
-    wheel = max(RELEASES.glob("slackwater-*.whl"), key=lambda path: path.stat().st_mtime_ns)
+    (wheel,) = RELEASES.glob("slackwater-*.whl")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=BUILD_SECONDS)
     python = str(folder / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", python, "install"]
