@@ -50,8 +50,8 @@ class UpgradeLoad(Load):
 
 
 def every_arrangement(kinds: Sequence[str] = KINDS) -> Iterator[Arrangement]:
-    """All arrangements of these kinds, the old version alone first. Each differs from the one before in one kind, forward or back:
-    a Gray code, https://en.wikipedia.org/wiki/Gray_code.
+    """All arrangements of these kinds, the old version alone first. Each differs from the one before in one kind, which goes
+    forward or back: a Gray code, https://en.wikipedia.org/wiki/Gray_code.
     """
     for n in range(2 ** len(kinds)):
         code = n ^ n >> 1

@@ -1,7 +1,8 @@
-"""Claims about two versions that run side by side. Old is the last release (testing/releases), new is this code with a newer schema."""
+"""Claims about two versions that run side by side: the last release (testing/releases), and this code with a newer schema."""
 
 import ast
 import zipfile
+from itertools import pairwise
 
 import pytest
 
@@ -37,7 +38,7 @@ async def test_old_and_new_parts_work_together_in_every_arrangement_forward_and_
 def test_every_arrangement_comes_once_and_differs_from_the_one_before_in_one_kind() -> None:
     arrangements = list(every_arrangement())
     assert len(set(arrangements)) == len(arrangements) == 16
-    assert all(len(one ^ other) == 1 for one, other in zip(arrangements, arrangements[1:], strict=False))
+    assert all(len(one ^ other) == 1 for one, other in pairwise(arrangements))
 
 
 def test_the_migrations_of_the_last_release_are_unchanged() -> None:
