@@ -13,6 +13,7 @@ class Balancer:
     def __init__(self) -> None:
         self._rotation: dict[str, int] = {}  # name → port, the next one first
         self._open: Counter[str] = Counter()
+        self.used: set[str] = set()  # the APIs that got a connection
 
     async def start(self, port: int) -> None:
         """Listen."""
@@ -38,6 +39,7 @@ class Balancer:
         name = next(iter(self._rotation))
         port = self._rotation[name] = self._rotation.pop(name)
         self._open[name] += 1
+        self.used.add(name)
         try:
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
             async with asyncio.TaskGroup() as group:

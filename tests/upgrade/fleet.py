@@ -35,14 +35,15 @@ select data->>'version' from change where kind = 'part.started' and (data->>'pid
 
 
 class Fleet(System):
-    """The installation. It begins with the old version on the old schema."""
+    """The installation. `mixed`: it begins on the new schema, and the second process of each kind is new; else everything is old."""
 
     modules = MODULES
     workers = WORKERS
 
-    def __init__(self, history: History, seed: int, old: Version, new: Version) -> None:
+    def __init__(self, history: History, seed: int, old: Version, new: Version, *, mixed: bool = False) -> None:
         super().__init__(history, seed, LEASE_SECONDS)
         self.old, self.new = old, new
+        self._mixed = mixed
         self.versions = dict.fromkeys(KINDS, old)
         self.balancer = Balancer()
 
@@ -96,16 +97,21 @@ class Fleet(System):
         """Wait for every part."""
         for name, part in self.parts.items():
             async with asyncio.timeout(seconds):
-                while await self.version_of(part) != self.old.version:
+                while await self.version_of(part) != self._first(name).version:
                     await asyncio.sleep(0.1)
             await self.until_serving(name)
 
     async def _migrate(self) -> None:
         await self.migrate(self.old)
+        if self._mixed:
+            await self.migrate(self.new)
+
+    def _first(self, name: str) -> Version:
+        return self.new if self._mixed and name.endswith("-1") else self.old
 
     async def _begin(self, name: str) -> None:
         await super()._begin(name)
-        self.parts[name].code = self.old.code
+        self.parts[name].code = self._first(name).code
 
     def _own(self, name: str) -> dict[str, object]:
         return {"port": processes.free_port()} if name.startswith("api") else super()._own(name)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.crash.history import History
 from tests.crash.load import Load
 from tests.crash.logs import judge_logs
 from tests.crash.verdict import judge
-from tests.upgrade.fleet import KINDS, Fleet, SubmittingClient, ready
+from tests.upgrade.fleet import KINDS, WORKERS, Fleet, SubmittingClient, ready
 from tests.upgrade.versions import following, released
 
 CLIENTS = 4
@@ -61,15 +61,30 @@ def every_arrangement(kinds: Sequence[str] = KINDS) -> Iterator[Arrangement]:
 async def roll(arrangements: Sequence[Arrangement], seed: int = 1, *, keep_logs: bool = False) -> Rolling:
     """Run through these arrangements under load, and judge. Logs of a bad run are always kept."""
     found = Rolling()
+    await _try(found, lambda fleet: _upgrade(fleet, found, arrangements), seed, mixed=False, keep_logs=keep_logs)
+    return found
+
+
+async def mix(seed: int = 1) -> Rolling:
+    """Run one old and one new process of each kind side by side under load, and judge."""
+    found = Rolling()
+    await _try(found, _mingled, seed, mixed=True)
+    return found
+
+
+async def _try(
+    found: Rolling, work: Callable[[Fleet], Awaitable[None]], seed: int, *, mixed: bool, keep_logs: bool = False
+) -> None:
+    """An installation, the load while `work` runs, and the verdict."""
     with tempfile.TemporaryDirectory(prefix="swversions-") as folder:
         old, new = await asyncio.gather(
             asyncio.to_thread(released, Path(folder) / "old"), asyncio.to_thread(following, Path(folder) / "new")
         )
         Path(folder).chmod(0o755)  # the embedded server runs as another user
-        fleet = Fleet(found.history, seed, old, new)
+        fleet = Fleet(found.history, seed, old, new, mixed=mixed)
         try:
             await fleet.start()
-            await _run(fleet, found, arrangements, seed)
+            await _run(fleet, work, seed)
         except Exception:
             found.history.wrong("broken_runs", traceback.format_exc())
         finally:
@@ -77,10 +92,9 @@ async def roll(arrangements: Sequence[Arrangement], seed: int = 1, *, keep_logs:
             kept = await fleet.close(keep_logs or not found.history.sound)
             if kept:
                 found.history.details.append(f"logs of all parts: {kept}")
-    return found
 
 
-async def _run(fleet: Fleet, found: Rolling, arrangements: Sequence[Arrangement], seed: int) -> None:
+async def _run(fleet: Fleet, work: Callable[[Fleet], Awaitable[None]], seed: int) -> None:
     history = fleet.history
     client = SubmittingClient(fleet, history)
     load = UpgradeLoad(client, history, seed)
@@ -91,13 +105,22 @@ async def _run(fleet: Fleet, found: Rolling, arrangements: Sequence[Arrangement]
             for number in range(CLIENTS):
                 clients.create_task(load.run(number, enough))
             try:
-                await _upgrade(fleet, found, arrangements)
+                await work(fleet)
             finally:
                 enough.set()
         await rest(fleet, history, load)
         await judge(fleet, history)
     finally:
         await client.close()
+
+
+async def _mingled(fleet: Fleet) -> None:
+    """Wait until work went through both versions of each part that it needs."""
+    await _proven(fleet)
+    async with asyncio.timeout(PROOF_SECONDS):
+        while len({arrival.sender for arrival in fleet.history.arrivals}) < len(WORKERS):
+            await asyncio.sleep(0.05)
+    assert fleet.balancer.used == {"api-0", "api-1"}
 
 
 async def _upgrade(fleet: Fleet, found: Rolling, arrangements: Sequence[Arrangement]) -> None:
