@@ -18,7 +18,6 @@ from app.metering import families
 from app.queue import partitions
 from app.settings import Settings
 from testing import clusters
-from tests.ran_on import met
 
 pytest_plugins = [
     "tests.timing",
@@ -119,6 +118,8 @@ def _version(url: str) -> str:
 @pytest.fixture
 def database_url(server_settings: Settings, template: str, administer: Callable[[str], None]) -> Iterator[str]:
     """URL of a fresh, migrated database."""
+    from tests.ran_on import met  # as a plug-in it is loaded after this file
+
     met(f"PostgreSQL {_version(embedded.database_url(server_settings))}, embedded")
     name = f"test_{os.getpid()}_{next(_numbers)}"
     administer(f"create database {name} template {template} strategy file_copy")  # half the time of `wal_log`
