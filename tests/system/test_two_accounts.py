@@ -32,7 +32,7 @@ from tests.system.two_accounts import OWNER, STRANGER, WORDS, Belongings
 from tests.system.unsayable import is_known
 from tests.timing import note
 
-SIZES = [pytest.param(2, id="few"), pytest.param(40, id="many", marks=pytest.mark.slow)]
+SIZES = [pytest.param(2, id="few"), pytest.param(15, id="many", marks=pytest.mark.slow)]
 ALIASES = "/ai/v1/"  # the same routes as those under /v1
 ALONE = {"account_id", "account", "model", "verb", "seq", "name"}  # what names nothing of an account, or by its words
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
