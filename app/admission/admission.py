@@ -5,17 +5,22 @@ The order: labels (`begin`), scope of the key and policy (`admit`), then for que
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
 from app.admission.answer_limit import limited
 from app.admission.redaction import Redaction
+from app.engines import media_urls
 from app.engines.catalogue import Catalogue, Model
 from app.errors import ModelDenied, PolicyDenied
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
-from app.policy.match import NO_DECISION, Asked, Decision, Denial, Requester, decide, encrypts
+from app.policy import tool_calls
+from app.policy.denials import Denial
+from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide, encrypts
 from app.policy.rules import NO_POLICY, Policy
+from app.policy.tool_terms import NO_TERMS, ToolTerms
 from app.policy.vaults import NO_VALUES, Vaults
 from app.queue.types import Kind
 from app.tenants.key_scope import EVERYTHING, KeyScope
@@ -76,13 +81,14 @@ class Admitted(Generic[Facts]):
 @dataclass(slots=True)
 class Outcome:
     """What the policy said about the items of one request. `first`: about the first of them, which named the model `asked` and
-    got `model`.
+    got `model`. `tools`: the different terms of tools that they have.
     """
 
     first: Decision | None = None
     asked: str | None = None
     model: str | None = None
     rules: dict[str, None] = field(default_factory=dict)  # in the order of their first use
+    tools: dict[ToolTerms, None] = field(default_factory=dict)
 
     def add(self, decision: Decision, asked: str, model: str) -> None:
         """Add one item."""
@@ -90,11 +96,13 @@ class Outcome:
             self.first, self.asked, self.model = decision, asked, model
         if decision.rules:
             self.rules |= dict.fromkeys(decision.rules)
+        self.tools[decision.tools] = None
 
     def clear(self) -> None:
         """Forget it: the request turned out to be an earlier one."""
         self.first = self.asked = self.model = None
         self.rules.clear()
+        self.tools.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +214,8 @@ class Admission:
             "fallback": list(outcome.first.fallback),
         }
         known |= {"asked": outcome.asked} if outcome.asked != models[0] else {}
+        if any(terms is not NO_TERMS for terms in outcome.tools):
+            known["tools"] = [terms.as_json() for terms in outcome.tools]
         return known | ({"models": list(models)} if len(models) > 1 else {})
 
     def others(self, admitted: Admitted[Facts], examine: Examine[Facts]) -> list[Admitted[Facts]]:
@@ -252,15 +262,5 @@ NO_ADMISSION = Admission()
 def _asked(model: Model, item: Item, endpoint: str, est_tokens: int) -> Asked:
     user = item.get("safety_identifier") or item.get("user")
     end_user = user if isinstance(user, str) else None
-    return Asked(model.name, endpoint, est_tokens, end_user, _tools(item), lambda: orjson.dumps(item))
-
-
-def _tools(item: Mapping[str, Any]) -> frozenset[str]:
-    """The names of the tools that a valid request offers: functions by their own, others by their type."""
-    names = []
-    for tool in (tool for name in ("tools", "functions") if isinstance(item.get(name), list) for tool in item[name]):
-        if isinstance(tool, Mapping):
-            function = tool.get("function")
-            owner = function if isinstance(function, Mapping) else tool
-            names.append(owner.get("name") or tool.get("type"))
-    return frozenset(name for name in names if isinstance(name, str))
+    tools, media = tool_calls.offered(item), partial(media_urls.hosts_in, item)
+    return Asked(model.name, endpoint, est_tokens, end_user, tools, lambda: orjson.dumps(item), media)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from app.admission import observation
 from app.admission.admission import Admission
@@ -14,8 +15,9 @@ from app.engines.catalogue import Catalogue
 from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
+from app.policy.denials import Denial
 from app.policy.in_force import PolicyInForce
-from app.policy.match import Decision, Denial, Requester, encrypts, narrowed, sensitive_rule, webhook_refusal
+from app.policy.match import Decision, Requester, encrypts, narrowed, sensitive_rule, webhook_refusal
 from app.policy.rules import NO_POLICY, Policy
 from app.policy.vaults import Vaults, hash_key
 from app.queue.types import Kind
@@ -113,6 +115,12 @@ class AdmissionControl:
         if (refusal := webhook_refusal(self.policy.current.rules, tenant.account_id, host)) is not None:
             self._refused(tenant.account_id, refusal)
             raise PolicyDenied(refusal.message)
+
+    def withheld(self, account: str, denial: Denial, request_id: UUID | None = None) -> None:
+        """Count and note a tool call that an answer of this account had. `request_id`: of its batch."""
+        observation.WITHHELD.labels(denial.rule_id).inc()
+        names = () if request_id is None else (str(request_id),)
+        self.audit.add(Act.POLICY_WITHHELD, denial.rule_id, account, denial.message, names)
 
     def _decided(self, account: str, decision: Decision) -> None:
         """Count the decision on a synchronous request, and note the rules that changed it."""

@@ -18,6 +18,11 @@ SENSITIVE = Counter(
     "sensitive values in requests by kind, and what was done with them: report, tokenize, remove, refuse",
     ("kind", "mode"),
 )
+WITHHELD = Counter(
+    "slackwater_tool_calls_withheld_total",
+    "tool calls that a rule of the policy withheld from an answer, as often as the answer was read",
+    ("rule",),
+)
 _LOG_SECONDS = 60.0
 _log = structlog.get_logger("policy")
 _logged: dict[str, float] = {}  # by rule that only watches: when it was logged last

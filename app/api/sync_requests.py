@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -19,7 +20,7 @@ from app.batches.validation.text_generation import Examine, ItemFacts, examine
 from app.engines.catalogue import Model, Task
 from app.engines.requests import CHAT
 from app.errors import NoCapacity, SlackwaterError
-from app.gateway import restored_events, sse_frames
+from app.gateway import restored_events, sse_frames, withheld_events
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
 from app.metering import families
@@ -27,6 +28,8 @@ from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slices import CallSize
 from app.metering.spend_labels import SpendLabels
 from app.policy.redaction import restored_body
+from app.policy.tool_calls import CallJudge, withheld_body
+from app.policy.tool_terms import NO_TERMS
 from app.policy.vaults import NO_VALUES
 from app.tenants.service import Tenant
 
@@ -52,13 +55,15 @@ class EngineRoute:
 class PreparedCall:
     """A synchronous request that may run. `calls`: it, and after it the same request for the models of its fallback chain.
 
-    `values`: by placeholder, what its caller may read in the answer.
+    `values`: by placeholder, what its caller may read in the answer. `tools`: judges the calls that the answer has; None: all may
+    pass.
     """
 
     calls: Sequence[SyncCall]
     admission: Admission
     facts: ItemFacts
     values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
+    tools: CallJudge | None = None
 
 
 async def prepare(
@@ -82,7 +87,13 @@ async def prepare(
         calls.append(
             _call(other, tenant, replace(labels, origin=labels.origin and labels.origin.again()), parts, route)
         )
-    return PreparedCall(calls, admission, admitted.facts, admitted.values if tenant.scope.restore else NO_VALUES)
+    values = admitted.values if tenant.scope.restore else NO_VALUES
+    return PreparedCall(calls, admission, admitted.facts, values, _judge(admitted, tenant, parts))
+
+
+def _judge(admitted: Admitted[ItemFacts], tenant: Tenant, parts: Parts) -> CallJudge | None:
+    terms = admitted.decision.tools
+    return None if terms is NO_TERMS else CallJudge([terms], partial(parts.admission.withheld, tenant.account_id))
 
 
 def _call(
@@ -178,7 +189,9 @@ async def whole(prepared: PreparedCall, request: Request, parts: Parts) -> tuple
 
     async with while_connected(request.receive):
         body, call = await _first_with_room(prepared, request, answer)
-    return (restored_body(body, prepared.values, of_answer=True) if prepared.values else body), call
+    if prepared.values:
+        body = restored_body(body, prepared.values, of_answer=True)
+    return (body if prepared.tools is None else withheld_body(body, prepared.tools)), call
 
 
 async def _first_with_room(
@@ -205,6 +218,7 @@ async def streamed(
     async def begin(call: SyncCall) -> tuple[SseEvent | None, Events]:
         events = parts.gateway.stream(call)
         events = restored_events.of(events, prepared.values) if prepared.values else events
+        events = events if prepared.tools is None else withheld_events.of(events, prepared.tools)
         return await anext(events, None), events
 
     async with while_connected(request.receive):

@@ -16,6 +16,7 @@ class Act(StrEnum):
     POLICY_ROLLBACK = "policy.rollback"
     POLICY_APPLIED = "policy.applied"
     POLICY_DENIED = "policy.denied"
+    POLICY_WITHHELD = "policy.withheld"
 
     BUDGET_SET = "budget.set"
     BUDGET_REMOVE = "budget.remove"

@@ -4,6 +4,7 @@ A refused request stores nothing, so there is no transaction to write the row in
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NoReturn
@@ -52,8 +53,10 @@ class GroupedLog:
         self._groups: dict[tuple[datetime, Kind], _Group] = {}
         self._lost = 0
 
-    def add(self, act: Act, target: str, account: str | None, outcome: str = DONE) -> None:
-        """Note something that whoever acts now did, or was refused."""
+    def add(
+        self, act: Act, target: str, account: str | None, outcome: str = DONE, correlation: Sequence[str] = ()
+    ) -> None:
+        """Note something that whoever acts now did, or was refused. `correlation`: ids beside that of their request."""
         by = actor.current()
         key = clock.now().replace(microsecond=0), Kind(act, target, account, by.who, by.role, outcome)
         group = self._groups.get(key)
@@ -63,8 +66,9 @@ class GroupedLog:
                 return
             group = self._groups[key] = _Group()
         group.count += 1
-        if by.correlation and len(group.ids) < MOST_IDS:
-            group.ids[by.correlation] = None
+        for name in (by.correlation, *correlation):
+            if name and len(group.ids) < MOST_IDS:
+                group.ids[name] = None
 
     async def keep(self) -> NoReturn:
         """Store the records each second, until cancelled; then what is left."""

@@ -82,7 +82,8 @@ def fallback(
 
 
 def _fits(model: Model, now: Model) -> bool:
-    return model.task == now.task and model.shape == now.shape and model.capabilities >= now.capabilities
+    alike = model.task == now.task and model.shape == now.shape
+    return alike and model.capabilities >= now.capabilities and {*model.media_hosts} >= {*now.media_hosts}
 
 
 async def _move_to(

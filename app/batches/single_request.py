@@ -16,6 +16,7 @@ from app.batches.intake.spool_options import spool_options
 from app.batches.restoring import Restorer
 from app.batches.submit import Order, Register
 from app.batches.validation.text_generation import ItemFacts
+from app.batches.withholding import OnWithheld, unnoted, withholder
 from app.db.pool import Database
 from app.errors import UNAVAILABLE, NoCapacity
 from app.policy.vaults import NO_VALUES
@@ -103,8 +104,11 @@ async def find(
     request_id: UUID,
     kind: Kind,
     restoring: Restorer | None = None,
+    on_withheld: OnWithheld = unnoted,
 ) -> SingleRequest | None:
-    """A single request of the tenant. None: it does not exist, or it was deleted. `restoring`: its placeholders."""
+    """A single request of the tenant. None: it does not exist, or it was deleted. `restoring`: its placeholders.
+    `on_withheld`: see `withholding`.
+    """
     async with database.relaxed() as conn:
         if await response_log.find(conn, tenant_id, request_id, kind) is None:
             return None
@@ -123,6 +127,8 @@ async def find(
             result = result._replace(item=body, item_stored=False)
         if restoring is not None:
             result = restoring.item(status.batch_id, result)
+        if (withholding := withholder(status.policy, request_id, on_withheld)) is not None:
+            result = withholding.item(result)
         request = orjson.loads(result.item or b"{}")
         return SingleRequest(status, request, result)
     return None

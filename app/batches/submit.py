@@ -129,6 +129,7 @@ def rules_of(model: Model, usual: UsualLength | None = None, *, stream: bool = F
         names=frozenset((model.name, *model.aliases)),
         one_choice=model.shape == "native" and usual is None,
         vision="vision" in model.capabilities,
+        media_hosts=frozenset(model.media_hosts),
         stream=stream,
         pooling=model.pooling,
         responses=model.shape == "responses",

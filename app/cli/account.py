@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app import clock
+from app import clock, host_lists
 from app.admission import quotas
 from app.batches import accounts, key_rotation
 from app.batches.accounts import Account
@@ -240,9 +240,7 @@ def set_retention(settings: Settings, account: str, days: int | None, reason: st
 
 def set_webhook_hosts(settings: Settings, account: str, hosts: Sequence[str], reason: str | None = None) -> None:
     """Restrict an account's webhooks to these hosts. An empty list removes the restriction."""
-    from app.webhooks.egress import parse_hosts  # with its HTTP client, which no other command on accounts needs
-
-    known = parse_hosts(",".join(hosts)) or None
+    known = host_lists.parse(",".join(hosts)) or None
     on_database_recorded(settings, lambda conn: tenants.set_webhook_hosts(conn, account, known), reason)
 
 

@@ -15,12 +15,15 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
+from app import host_lists
+
 Capability = Literal["async_queue", "function_calling", "json_mode", "reasoning", "vision", "lora"]
 Shape = Literal["native", "openai", "responses"]
 Task = Literal["text-generation", "text-embeddings"]
 Pooling = Literal["mean", "cls", "last"]
 Text = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(gt=0)]
+HostName = Annotated[str, Field(pattern=f"^{host_lists.NAME.pattern}$")]
 Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
 
 _KEY_FLAG = "--api-key"
@@ -88,7 +91,8 @@ QUEUED: Capability = "async_queue"  # of a model whose requests can wait in the 
 class Model:
     """One entry under its canonical name. `served` is the model whose engines answer: the pool's key.
 
-    `served_aliases` are that model's aliases. `adopted`: an attached engine brought it, and no file describes it.
+    `served_aliases` are that model's aliases. `adopted`: an attached engine brought it, and no file describes it. `media_hosts`:
+    from which its engines may fetch images that a request names.
     """
 
     __pydantic_config__ = _STRICT
@@ -107,6 +111,7 @@ class Model:
     default_max_tokens: Positive = 256
     capabilities: frozenset[Capability] = frozenset()
     adopted: bool = False
+    media_hosts: tuple[HostName, ...] = ()
 
     def may_replace(self, asked: "Model", *, queued: bool) -> bool:
         """Whether a request for another model can be routed to this one, if its content fits. `queued`: it waits in the queue."""

@@ -41,6 +41,8 @@ def native(completion: dict[str, Any], *, wants_json: bool = False) -> dict[str,
         result["tool_calls"] = [
             {"name": call["function"]["name"], "arguments": _parsed(call["function"]["arguments"])} for call in calls
         ]
+    if message.get("refusal"):
+        result["refusal"] = message["refusal"]
     if completion.get("usage"):
         result["usage"] = completion["usage"]
     return result

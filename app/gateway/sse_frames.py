@@ -2,7 +2,7 @@
 
 openai      the engine's events unchanged, without the usage if the caller did not request it
 responses   the same, with each event's name before its data, as in the Responses API
-native      Workers AI's frames: {"response"}, {"tool_calls"}, {"finish_reason"}, finally {"response": "", "usage"}
+native      Workers AI's frames: {"response"}, {"refusal"}, {"tool_calls"}, {"finish_reason"}, finally {"response": "", "usage"}
 """
 
 from collections.abc import Mapping
@@ -119,6 +119,8 @@ def native(event: SseEvent) -> bytes:
         delta = choice.get("delta") or {}
         if text := delta.get("content") or choice.get("text"):
             frames += _frame(orjson.dumps({"response": text}))
+        if refusal := delta.get("refusal"):
+            frames += _frame(orjson.dumps({"refusal": refusal}))
         if calls := delta.get("tool_calls"):
             frames += _frame(orjson.dumps({"tool_calls": calls}))
         if reason := choice.get("finish_reason"):

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from app import host_lists
 from app.engines.catalogue import Catalogue
 from app.policy import contradictions, sensitive_language
 from app.policy.problems import Lines, PolicyError, Problem
@@ -23,12 +24,12 @@ from app.quantities import seconds_of
 MOST_BYTES, MOST_RULES = 256 * 1024, 500
 KINDS = ("sync", "batch", "response", "flex")
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_HOST = re.compile(r"\.?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _BOUND = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd%]?)\s*")
 _CALLED = {"redact": "sensitive"}
 _FIELDS = ("id", "when", "share", "observe", "contact", *contradictions.ACTIONS)
 _CONDITIONS = (*TEXTS, *BOUNDS, "critical")
-_ONLY = ("models", "tools", "webhook_hosts")
+_HOSTS = ("webhook_hosts", "media_hosts")
+_ONLY = ("models", "tools", *_HOSTS)
 _LONGEST_WINDOW = 90 * 86_400.0
 _LONGEST_TEXT = 500
 _UNITS = {
@@ -213,16 +214,14 @@ class _Reader:
         allowed = _ONLY if field == "allow" else _ONLY[:2]
         self._known(given, allowed, f"{field}.")
         names = {name: self._listed(f"{field}.{name}", given[name]) for name in allowed if name in given}
-        hosts = names.get("webhook_hosts")
-        if wrong := [host for host in hosts or () if not _HOST.fullmatch(host)]:
-            self._problem(
-                f"{field}.webhook_hosts", f"{wrong[0]!r} is no host name; write it like example.com or .example.com"
-            )
+        for each in _HOSTS:
+            if wrong := [host for host in names.get(each, ()) if not host_lists.is_entry(host)]:
+                self._problem(f"{field}.{each}", f"{wrong[0]!r} is no host name; {host_lists.FORM}")
         models = names.get("models")
         return Only(
             None if models is None else frozenset(self._model(f"{field}.models", name) for name in models),
             None if "tools" not in names else frozenset(names["tools"]),
-            None if hosts is None else tuple(hosts),
+            *(tuple(names[each]) if each in names else None for each in _HOSTS),
         )
 
     def _listed(self, field: str, given: Any) -> list[str]:

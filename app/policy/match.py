@@ -4,14 +4,17 @@ Rules are tried in order. The first rule to set an action wins it; a denial ends
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app import host_lists
+from app.policy.denials import Denial, denial
 from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule, Sensitive
+from app.policy.tool_terms import NO_TERMS, ToolList, ToolTerms
 
 _ACTIONS = ("route", "fallback", "max_tokens", "window", "priority", "sensitive")
-_NAMES = ("models", "tools")
+_NAMES = ("models", "tools", "media_hosts")
 
 Used = Callable[[], float]  # per cent of the fullest budget that the request falls under
 
@@ -31,7 +34,9 @@ class Requester:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one request asks for. `tools`: the names of the tools that it offers. `seed`: what its share is drawn by."""
+    """What one request asks for. `tools`: the names of the tools that it offers. `seed`: what its share is drawn by. `media`: the
+    hosts from which its engine is to fetch media.
+    """
 
     model: str
     endpoint: str
@@ -39,22 +44,15 @@ class Asked:
     end_user: str | None = None
     tools: frozenset[str] = frozenset()
     seed: Callable[[], bytes] = bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """Why a request is refused, and by which rule. `of_model`: only its model is not allowed."""
-
-    rule_id: str
-    message: str
-    of_model: bool = False
+    media: Callable[[], frozenset[str]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What the rules say about a request. `rules`: those that set something, in order. `observed`: those that only watch.
 
-    `models`: whether a model may answer, with the rules that say so.
+    `allowed`, `denied`: the models that may answer and those that may not, with the rules that say so. `tools`: the tools that it
+    may offer, and its answer call.
     """
 
     rules: tuple[str, ...] = ()
@@ -68,6 +66,7 @@ class Decision:
     allowed: tuple[Rule, frozenset[str]] | None = None
     denied: tuple[Rule, frozenset[str]] | None = None
     observed: tuple[str, ...] = ()
+    tools: ToolTerms = NO_TERMS
 
     def refusal(self, model: str) -> Denial | None:
         """Why this model may not answer. None: it may."""
@@ -78,7 +77,7 @@ class Decision:
             rule, what = self.denied[0], f"does not allow {model}"
         else:
             return None
-        return Denial(rule.rule_id, sentence(rule, what), of_model=True)
+        return denial(rule, what, of_model=True)
 
 
 NO_DECISION = Decision()
@@ -103,18 +102,13 @@ def decide(rules: Sequence[Rule], asked: Asked, used: Used = lambda: 0.0) -> Dec
         if _take(rule, taken):
             named.append(rule.rule_id)
         if rule.refuse is not None:
-            taken["denial"] = Denial(rule.rule_id, sentence(rule, rule.refuse))
+            taken["denial"] = denial(rule, rule.refuse)
             break
     found = {name: value for name, value in taken.items() if name in ("denial", *_ACTIONS)}
-    found.setdefault("denial", _of_tools(asked.tools, taken))
+    tools = _tool_terms(taken)
+    found.setdefault("denial", tools.of_request(asked.tools) or _of_media(asked, taken.get("allow media_hosts")))
     allowed, denied = taken.get("allow models"), taken.get("deny models")
-    return Decision(tuple(named), **found, allowed=allowed, denied=denied, observed=tuple(observed))
-
-
-def sentence(rule: Rule, what: str) -> str:
-    """The message of a denial: which rule, why, and whom to ask."""
-    contact = f" Ask {rule.contact}." if rule.contact else ""
-    return f"Policy rule {rule.rule_id} {what}.{contact}"
+    return Decision(tuple(named), **found, allowed=allowed, denied=denied, observed=tuple(observed), tools=tools)
 
 
 def _is_from(rule: Rule, who: Requester) -> bool:
@@ -164,14 +158,21 @@ def _take(rule: Rule, taken: dict[str, Any]) -> bool:
     return len(taken) > before or rule.refuse is not None
 
 
-def _of_tools(tools: frozenset[str], taken: dict[str, Any]) -> Denial | None:
-    rule, allowed = taken.get("allow tools", (None, tools))
-    if rule is not None and (others := sorted(tools - allowed)):
-        return Denial(rule.rule_id, sentence(rule, f"does not allow the tool {others[0]}"))
-    rule, denied = taken.get("deny tools", (None, frozenset()))
-    if rule is not None and (found := sorted(tools & denied)):
-        return Denial(rule.rule_id, sentence(rule, f"does not allow the tool {found[0]}"))
-    return None
+def _tool_terms(taken: dict[str, Any]) -> ToolTerms:
+    allowed, denied = taken.get("allow tools"), taken.get("deny tools")
+    return NO_TERMS if allowed is None and denied is None else ToolTerms(_listed(allowed), _listed(denied))
+
+
+def _of_media(asked: Asked, found: tuple[Rule, Collection[str]] | None) -> Denial | None:
+    if found is None:
+        return None
+    rule, hosts = found
+    others = sorted(host for host in asked.media() if not host_lists.lists(hosts, host))
+    return denial(rule, f"does not allow media of {others[0]}") if others else None
+
+
+def _listed(found: tuple[Rule, frozenset[str]] | None) -> ToolList | None:
+    return None if found is None else ToolList(found[0].rule_id, found[0].contact, found[1])
 
 
 def sensitive_rule(rules: Sequence[Rule], account: str) -> Rule | None:
@@ -201,7 +202,7 @@ def webhook_refusal(rules: Sequence[Rule], account: str, host: str) -> Denial | 
         hosts = rule.allow.webhook_hosts
         if hosts is None or rule.observe or account not in rule.when.texts.get("account", (account,)):
             continue
-        if any(host == allowed or (allowed.startswith(".") and host.endswith(allowed)) for allowed in hosts):
+        if host_lists.lists(hosts, host):
             return None
-        return Denial(rule.rule_id, sentence(rule, f"does not allow webhooks to {host}"))
+        return denial(rule, f"does not allow webhooks to {host}")
     return None

@@ -51,11 +51,12 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Names that are allowed, or denied. None: nothing is said. `webhook_hosts`: `.example.com`: every host below."""
+    """Names that are allowed, or denied. None: nothing is said. Hosts: see `app.host_lists`."""
 
     models: frozenset[str] | None = None
     tools: frozenset[str] | None = None
     webhook_hosts: tuple[str, ...] | None = None
+    media_hosts: tuple[str, ...] | None = None
 
 
 NOTHING_SAID = Only()

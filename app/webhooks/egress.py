@@ -18,7 +18,7 @@ from ssrfguard import Resolver, Target, resolve
 from ssrfguard.errors import SSRFGuardError
 from yarl import URL
 
-from app import clock
+from app import clock, host_lists
 from app.settings import PrivateTargets, Settings
 from app.webhooks.egress_rules import SECURE, policies, reason
 from app.webhooks.name_resolution import NameResolver
@@ -93,7 +93,7 @@ class Egress:
             allow_private=settings.webhook_allow_private,
             timeout_seconds=settings.webhook_timeout_seconds,
             response_bytes=settings.webhook_response_kb * 1024,
-            hosts=parse_hosts(settings.webhook_allowed_hosts),
+            hosts=host_lists.parse(settings.webhook_allowed_hosts),
         )
 
     async def __aenter__(self) -> Self:
@@ -127,7 +127,7 @@ class Egress:
         target = self._policy.check_url(url)
         host = target.host.lower().rstrip(".")
         for whose, allowed in (("this installation", self._hosts or None), ("your account", hosts)):
-            if allowed is not None and not _among(host, allowed):
+            if allowed is not None and not host_lists.lists(allowed, host):
                 raise TargetRefused(f"must go to one of the hosts that {whose} allows; {host} is not one of them")
         return target
 
@@ -236,15 +236,6 @@ class Egress:
 
 def _is_secure(target: Target) -> bool:
     return (target.scheme, target.port) == SECURE
-
-
-def _among(host: str, allowed: Sequence[str]) -> bool:
-    return any(host == known or (known[0] == "." and host.endswith(known)) for known in allowed)
-
-
-def parse_hosts(text: str) -> tuple[str, ...]:
-    """The hosts of a comma-separated setting."""
-    return tuple(host.strip().lower().rstrip(".") for host in text.split(",") if host.strip(" ."))
 
 
 def _error_class(error: Exception) -> str:

@@ -1,8 +1,9 @@
 """The answer of the fake engine to one completion, in vLLM's JSON: as a whole, or as the events of a stream."""
 
+from collections.abc import Iterator
 from typing import Any
 
-from testing.fakes import tokens
+from testing.fakes import tokens, tool_calls
 from testing.fakes.tokens import Answer
 
 
@@ -31,16 +32,19 @@ class Run:
     def prompt_tokens(self) -> int:
         return len(self._prompt)
 
-    def whole(self) -> dict[str, Any]:
-        """The answer of a call without streaming. It ignores `max_tokens`."""
+    def whole(self, calls: tool_calls.Calls = ()) -> dict[str, Any]:
+        """The answer of a call without streaming. It ignores `max_tokens`. `calls`: it consists of them."""
         text = "".join(self.answer.text(i) for i in range(self.done, self.answer.length))
-        content = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        content: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        choice = {"index": 0, "finish_reason": "stop", **content}
+        if calls:
+            choice |= {"finish_reason": "tool_calls", "message": tool_calls.message(calls)}
         return {
             "id": self.name,
             "object": "chat.completion" if self.chat else "text_completion",
             "created": 1,
             "model": self.model,
-            "choices": [{"index": 0, "finish_reason": "stop", **content}],
+            "choices": [choice],
             "usage": self.usage(self.answer.length),
         }
 
@@ -65,6 +69,13 @@ class Run:
         delta = {"role": "assistant", "content": ""}
         extra = {"prompt_token_ids": self._prompt} if self._ids else {}
         return self.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}], **extra)
+
+    def calls(self, calls: tool_calls.Calls) -> Iterator[dict[str, Any]]:
+        """The events of an answer that consists of calls; none without any."""
+        for delta in tool_calls.deltas(calls):
+            yield self.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
+        if calls:
+            yield self.event([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "tool_calls"}])
 
     def piece(self, begin: int, end: int) -> dict[str, Any]:
         """The tokens from `begin` to `end`; the last one has the finish reason."""

@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from testing.fakes import tool_calls
+
 DIMENSIONS = 8
 
 
@@ -25,8 +27,8 @@ def embeddings(body: dict[str, Any]) -> dict[str, Any]:
     return {"id": "embd-1", "object": "list", "created": 1, "model": body["model"], "data": data, "usage": usage}
 
 
-def response(body: dict[str, Any]) -> dict[str, Any]:
-    """The whole response: an echo."""
+def response(body: dict[str, Any], calls: tool_calls.Calls = ()) -> dict[str, Any]:
+    """The whole response: an echo, or these calls of tools."""
     text = f"echo: {last_input_text(body)}"
     content = [{"type": "output_text", "text": text, "annotations": []}]
     message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
@@ -38,18 +40,24 @@ def response(body: dict[str, Any]) -> dict[str, Any]:
         "total_tokens": len(last_input_text(body)) + len(text.split()),
     }
     cut = body.get("max_output_tokens") == 1
-    return _response(body, "incomplete" if cut else "completed", output=[message], usage=usage)
+    return _response(
+        body, "incomplete" if cut else "completed", output=tool_calls.items(calls) or [message], usage=usage
+    )
 
 
-def events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def events(body: dict[str, Any], calls: tool_calls.Calls = ()) -> Iterator[dict[str, Any]]:
     """The response as the events of a stream."""
-    done = response(body)
+    done = response(body, calls)
+    created = {"type": "response.created", "response": _response(body, "in_progress")}
+    if calls:
+        found = [created, *tool_calls.events(calls), {"type": f"response.{done['status']}", "response": done}]
+        return ({**event, "sequence_number": number} for number, event in enumerate(found))
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     [message] = done["output"]
     [part] = message["content"]
     begun = {**message, "status": "in_progress", "content": []}
-    found: list[dict[str, Any]] = [
-        {"type": "response.created", "response": _response(body, "in_progress")},
+    found = [
+        created,
         {"type": "response.output_item.added", "output_index": 0, "item": begun},
         {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
     ]

@@ -13,7 +13,8 @@ replaces the old rules). The first rule applies whose `match` occurs in the prom
 
 In the Responses API, `die` ends a stream at its first token, and `{"pause": s}` pauses between two events.
 In a stream, `{"after": n}` sends n tokens before the fault. Any rule may set the length of the answer with
-`{"tokens": n}`; a rule that does only this has the mode `answer`.
+`{"tokens": n}`, or let it call tools instead of writing text: `{"calls": [[name, arguments], …]}`. A rule that does only this
+has the mode `answer`.
 
 Streams are those of vLLM, chat and text, with `return_token_ids`, `stream_options` and `max_tokens`. A text completion of a
 list of tokens continues an answer (`testing/fakes/tokens.py`). Tokens that this engine does not produce are refused.
@@ -140,10 +141,10 @@ class FakeEngine(ServerInfo):
             await asyncio.Event().wait()
         await asyncio.sleep(rule.get("seconds", self.latency))
         if not body.get("stream"):
-            return web.json_response(embeddings_and_responses.response(body))
+            return web.json_response(embeddings_and_responses.response(body, rule.get("calls", ())))
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        for event in embeddings_and_responses.events(body):
+        for event in embeddings_and_responses.events(body, rule.get("calls", ())):
             await asyncio.sleep(rule.get("pause", 0))
             if rule["mode"] == "die" and event["type"].endswith(".delta"):
                 assert request.transport is not None
@@ -219,7 +220,7 @@ class FakeEngine(ServerInfo):
         self.finished[prompt] += 1
         self.prompt_tokens += run.prompt_tokens
         self.generation_tokens += run.answer.length
-        return web.json_response(run.whole())
+        return web.json_response(run.whole(rule.get("calls", ())))
 
     async def _stream(self, request: web.Request, run: Run, rule: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
@@ -234,7 +235,9 @@ class FakeEngine(ServerInfo):
         self.prompt_tokens += run.prompt_tokens
         if run.chat and until > run.done:
             await send(run.opening())
-        for begin in range(run.done, until, self.chunk_tokens):
+        for event in run.calls(rule.get("calls", ())):
+            await send(event)
+        for begin in range(run.done, run.done if "calls" in rule else until, self.chunk_tokens):
             end = min(begin + self.chunk_tokens, until)
             await asyncio.sleep(0 if begin == run.done else self.token_seconds * (end - begin))
             self.generation_tokens += end - begin

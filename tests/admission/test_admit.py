@@ -1,6 +1,7 @@
 """Claims about the one function that every request passes, without a server; and how long it takes."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,3 +154,29 @@ def test_admission_with_fifty_rules_takes_microseconds() -> None:
         control.begin(tenant, labels, "sync", MODELS, stored=()).admit(KIMI, HELLO, CHAT, lambda model, item: facts)
         times.append(time.perf_counter() - begun)
     note(f"admission of a request under 50 rules, p50: {sorted(times)[len(times) // 2] * 1e6:.0f} µs")
+
+
+def test_an_image_of_a_host_that_the_policy_does_not_list_is_refused_although_the_model_lists_it() -> None:
+    sees = replace(KIMI, capabilities=KIMI.capabilities | {"vision"}, media_hosts=("img.example", "other.example"))
+    opened = admission('[[rule]]\nid = "media"\nallow = { media_hosts = ["img.example"] }\ncontact = "ops@x.example"\n')
+
+    def asking(host: str) -> dict[str, Any]:
+        part = {"type": "image_url", "image_url": {"url": f"https://{host}/a.png"}}
+        return HELLO | {"messages": [{"role": "user", "content": [part]}]}
+
+    assert opened.admit(sees, asking("img.example"), CHAT, examine).model is sees
+    with pytest.raises(
+        PolicyDenied, match=r"Policy rule media does not allow media of other.example. Ask ops@x.example."
+    ):
+        opened.admit(sees, asking("other.example"), CHAT, examine)
+    with pytest.raises(ItemError, match=r"an https URL of img.example or other.example"):
+        opened.admit(sees, asking("third.example"), CHAT, examine)
+
+
+def test_a_batch_keeps_each_of_the_different_terms_of_tools_that_its_items_have() -> None:
+    opened = admission('[[rule]]\nid = "d"\nwhen = { end_user = "guest" }\ndeny = { tools = ["shell"] }\n')
+    for item in (HELLO, HELLO | {"user": "guest"}, HELLO | {"user": "other"}):
+        opened.admit(KIMI, item, CHAT, examine)
+    kept = opened.stored([KIMI.name])
+    assert kept is not None
+    assert kept["tools"] == [{}, {"deny": {"rule": "d", "tools": ["shell"]}}]

@@ -112,9 +112,11 @@ async def test_a_queue_ends_at_the_measured_pace_of_its_ready_engines(
     async with database.durable() as conn:
         await conn.execute("insert into pace (pool_id, at, served_tokens, tokens_per_second, spread) "
                            "select pool_id, now(), 0, 2, 0.1 from pool")  # fmt: skip
-        await conn.execute("insert into worker (lease_until) values (now() + interval '1 hour')")
-        await conn.execute("insert into engine (name, pool_id, worker_id, state) "
-                           "select 'e', pool_id, worker_id, 'ready' from pool, worker")  # fmt: skip
+        await conn.execute(
+            "insert into worker (pool_id, host, pid, lease_until) select pool_id, 'h', 1, now() + interval '1 h' from pool"
+        )
+        await conn.execute("insert into engine (name, pool_id, url, mode, slots, worker_id, state) "
+                           "select 'e' || pool_id, pool_id, 'http://e', 'attached', 8, worker_id, 'ready' from worker")  # fmt: skip
     [own] = (await read(client, f"{HISTORY}/queue"))["models"]
     assert (own["engines_ready"], own["tokens_per_second"], own["spread"]) == (1, 2.0, 0.1)
     assert own["eta_seconds"] == pytest.approx(own["tokens"] / 2, rel=0.05)  # the other's tokens are not known

@@ -180,6 +180,6 @@ COMMANDS_WITHOUT: Reasons = {
 
 # Not the effect of a route or a command: refusals, what rules do, and what the steward ends.
 OF_THEMSELVES = {
-    *(Act.POLICY_APPLIED, Act.POLICY_DENIED, Act.ACCESS_REFUSED, Act.SESSION_REFUSED),
+    *(Act.POLICY_APPLIED, Act.POLICY_DENIED, Act.POLICY_WITHHELD, Act.ACCESS_REFUSED, Act.SESSION_REFUSED),
     *(Act.ACCOUNT_REMOVED, Act.ACCOUNT_ROTATE_KEK, Act.ACCOUNT_KEK_DESTROYED),
 }

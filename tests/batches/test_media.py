@@ -1,12 +1,18 @@
-"""No engine fetches a URL of a caller: media are in the body or refused."""
+"""An engine fetches a URL of a caller only from a host that its model lists: other media are in the body, or refused."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from urllib3.util import parse_url
+from yarl import URL
 
 from app.batches.validation import openai_lines, workers_ai
 from app.batches.validation.openai import embedding, response
 from app.batches.validation.text_generation import Examine, ItemError, ItemRules, examine
+from app.engines import media_urls
 from app.engines.requests import CHAT
 
 RULES = ItemRules(context_window=1000, default_max_tokens=16, vision=True)
@@ -130,3 +136,53 @@ def test_media_inside_the_body_pass_where_the_model_sees() -> None:
 def test_an_earlier_answer_may_cite_what_lies_elsewhere() -> None:
     said = {"type": "output_text", "text": "see", "annotations": [{"type": "url_citation", "url": "https://a.example"}]}
     assert response({"input": [{"role": "assistant", "content": [said]}]}, RULES).est_tokens > 0
+
+
+LISTED = ItemRules(
+    context_window=1000, default_max_tokens=16, vision=True, media_hosts=frozenset({"img.example.com", "169.254.1.1"})
+)
+
+
+@pytest.mark.parametrize("path", ["", "/", "/a/b.png", "/a.png?size=1&x=%20", "?a=b"])
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_listed_host_is_fetched_from(path: str, bare: bool) -> None:
+    item = chat(f"https://img.example.com{path}", bare=bare)
+    examine(item, LISTED)
+    assert media_urls.hosts_in(item) == {"img.example.com"}
+    items = [{"role": "user", "content": [{"type": "input_image", "image_url": f"https://img.example.com{path}"}]}]
+    response({"input": items}, LISTED)
+    assert media_urls.hosts_in({"input": items}) == {"img.example.com"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *ELSEWHERE,
+        "http://img.example.com/a.png",
+        "https://IMG.example.com/a.png",
+        "https://img.example.com:8443/a.png",
+        "https://me@img.example.com/a.png",
+        "https://img.example.com@evil.example/a.png",
+        "https://evil.example\\@img.example.com/",
+        "https://img.example.com\\@evil.example/",
+        "https://evil.example#@img.example.com/",
+        "https://img.example.com#x",
+        "https://sub.img.example.com/a.png",
+        "https://img.example.com./a.png",
+        "https://img.example.com/a\n.png",
+        "https://img.example.com/\u00e4",
+        " https://img.example.com/",
+    ],
+)
+def test_no_other_way_to_write_a_url_passes_as_a_listed_host(url: str) -> None:
+    with pytest.raises(ItemError, match="must be a data:image/…;base64 URL, or an https URL of") as refused:
+        examine(chat(url), LISTED)
+    assert "img.example.com" in str(refused.value)
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_what_passes_has_the_listed_host_for_every_parser(before: str, after: str) -> None:
+    url = f"https://{before}img.example.com{after}"
+    if media_urls.host_of(url) == "img.example.com":
+        assert urlsplit(url).hostname == parse_url(url).host == URL(url).host == "img.example.com"
+        assert (urlsplit(url).port, urlsplit(url).username) == (None, None)

@@ -269,8 +269,8 @@ async def test_an_index_serves_every_statement_on_a_table_that_grows(database: D
         place = {"before_at": None, "before": None, "limit": 31, "failures": []}
         hooks = {"tenant_id": None, "account": None, "after_at": None, "after": None, "limit": 51}
         plans = {
-            "tide": await plan(conn, engines_sql.TIDE, engine_id=engine_id, since=since, stretch=10.0),
-            "samples": await plan(conn, SAMPLES, engine_id=engine_id, since=since, stretch=10.0),
+            "tide": await plan(conn, engines_sql.TIDE, engine_id=engine_id, since=since, until=None, stretch=10.0),
+            "samples": await plan(conn, SAMPLES, engine_id=engine_id, since=since, until=None, stretch=10.0),
             "day": await plan(conn, engines_sql.DAY, engine_id=engine_id),
             **{
                 kind: await plan(conn, engines_sql.decisions(kind), engine_id=engine_id, **place)

@@ -156,6 +156,7 @@ def test_the_title_of_incidents_is_what_is_broken(found: list[Change], title: st
         (Summary(0, 0, 0, 0), "No webhook has been made"),
         (Summary(1, 0, 0, 0), "The webhook accepts its events"),
         (Summary(9, 0, 0, 0), "All webhooks accept their events"),
+        (Summary(1, 0, 1, 0), "The webhook does not accept its events"),
         (Summary(9, 1, 0, 0), "One of nine webhooks is disabled"),
         (Summary(9, 1, 1, 1), "Two of nine webhooks do not accept their events"),
     ],

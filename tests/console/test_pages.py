@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import httpx
 import orjson
 import pytest
+from psycopg.types.json import Jsonb
 from starlette.applications import Starlette
 
 from app import clock
@@ -20,6 +21,7 @@ from app.queue import service
 from app.queue.ingest import NewBatch
 from app.queue.types import Result
 from app.tenants import service as tenants
+from testing.fakes import tool_calls
 from tests.console.conftest import SignIn
 from tests.queue import support
 
@@ -255,6 +257,25 @@ async def test_results_are_downloaded_as_a_file_and_the_audit_log_keeps_it(
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert len(answer.text.splitlines()) == 15
     assert await entries(database) == [("batch.download", str(world.half.request_id), "done", None)]
+
+
+async def test_calls_of_forbidden_tools_are_withheld_from_reveals_and_downloads(
+    world: World, sign_in: SignIn, database: Database
+) -> None:
+    calls = tool_calls.message([("shell", '{"planted": 1}')])
+    answer = {"choices": [{"index": 0, "message": calls, "finish_reason": "tool_calls"}], "usage": {}}
+    terms = {"id": 1, "rules": ["no-shell"], "tools": [{"deny": {"rule": "no-shell", "tools": ["shell"]}}]}
+    async with database.transaction() as conn:
+        batch_id = world.half.batch_id
+        await conn.execute("update batch set policy = %s where batch_id = %s", [Jsonb(terms), batch_id])
+        values = [orjson.dumps(answer), batch_id]
+        await conn.execute("update item_result set body = %s where batch_id = %s and ok = 1", values)
+    client, batch = await sign_in(Role.ADMIN), f"/console/batches/{world.half.request_id}"
+    revealed = (await client.post(f"{batch}/items/4/reveal", data={"reason": "to look"})).text
+    downloaded = (await client.post(f"{batch}/download")).text
+    for text in (revealed, downloaded):
+        assert "Policy rule no-shell does not allow the tool shell" in text
+        assert "planted" not in text
 
 
 # ------------------------------------------------------------ acting

@@ -291,6 +291,16 @@ async def test_our_settings_and_secrets_are_not_handed_to_the_engine(
     assert "hush" not in environment
     assert "VLLM_NO_USAGE_STATS=1" in environment
     assert "HF_HUB_OFFLINE=1" in environment
+    assert "VLLM_MEDIA_URL_ALLOW_REDIRECTS=0" in environment
+
+
+def test_an_engine_may_fetch_media_of_the_hosts_of_its_model_only(tmp_path: Path) -> None:
+    model = catalogue.load(Settings().models_file).models["smollm2-135m-instruct"]
+    for hosts, named in (((), ["none.invalid"]), (("a.example", "b.example"), ["a.example", "b.example"])):
+        command = vllm_command(replace(model, media_hosts=hosts), tmp_path, 1)
+        begin = command.index("--allowed-media-domains") + 1
+        assert command[begin : begin + len(named)] == named
+        assert command[begin + len(named)].startswith("--")
 
 
 async def test_an_engine_has_a_key_of_its_own_that_no_argument_shows(tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ def test_an_empty_policy_has_no_rules() -> None:
         (rule("deny = { hosts = [] }"), "deny.hosts: is unknown; choose from models, tools"),
         (rule("allow = []"), "allow: must be a table of names"),
         (rule('allow = { webhook_hosts = ["https://x"] }'), "allow.webhook_hosts: 'https://x' is no host name"),
+        (rule('allow = { media_hosts = ["x.example:80"] }'), "allow.media_hosts: 'x.example:80' is no host name"),
+        (rule('deny = { media_hosts = ["x.example"] }'), "deny.media_hosts: is unknown; choose from models, tools"),
         (
             rule('when = { task = "x" }\nallow = { webhook_hosts = ["x.example"] }'),
             "allow.webhook_hosts: webhooks belong to accounts",

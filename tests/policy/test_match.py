@@ -112,6 +112,20 @@ deny = {{ tools = ["shell"] }}
         assert denial.message == f"Policy rule clinic does not allow the tool {tool}."
 
 
+def test_media_come_from_listed_hosts_only_and_a_denial_names_the_contact() -> None:
+    text = '[[rule]]\nid = "clinic"\nallow = { media_hosts = [".clinic.example", "a.example"] }\ncontact = "ops@x.example"\n'
+    for hosts in ((), ("a.example",), ("img.clinic.example", "a.example")):
+        assert decision(text, media=lambda hosts=hosts: frozenset(hosts)).denial is None
+    for host in ("clinic.example", "b.a.example", "evilclinic.example"):
+        denial = decision(text, media=lambda host=host: frozenset({"a.example", host})).denial
+        assert denial is not None
+        assert denial.message == f"Policy rule clinic does not allow media of {host}. Ask ops@x.example."
+
+
+def test_without_a_rule_about_media_a_request_is_not_searched_for_them() -> None:
+    assert decision('[[rule]]\nid = "r"\nmax_tokens = 5\n', media=pytest.fail).max_tokens == 5
+
+
 def test_a_share_takes_that_part_of_the_requests_and_always_the_same() -> None:
     text = f'[[rule]]\nid = "tenth"\nroute = "{SMALL}"\nshare = 10\n'
     drawn = [bool(decision(text, seed=lambda n=n: b"%d" % n).route) for n in range(5000)]

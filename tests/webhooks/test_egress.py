@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from ssrfguard.errors import BlockedAddressError
 
-from app import crypto
+from app import crypto, host_lists
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.webhooks import name_resolution, url_check
-from app.webhooks.egress import Egress, TargetRefused, parse_hosts
+from app.webhooks.egress import Egress, TargetRefused
 from app.webhooks.validation import DeliveryLimits
 from tests.webhooks.support import ACCOUNT, answer, emit, guarded, receiving, send_due, statuses, subscribe
 from workers.notifier.delivery import Sender
@@ -428,7 +428,7 @@ async def test_with_allowed_hosts_no_other_host_is_called(dialled: list[str]) ->
 
 
 async def test_the_hosts_of_an_account_apply_in_addition_to_those_of_the_installation(dialled: list[str]) -> None:
-    async with guarded(resolver=StubDns(), hosts=parse_hosts(".Example.com ,")) as egress:
+    async with guarded(resolver=StubDns(), hosts=host_lists.parse(".Example.com ,")) as egress:
         for hosts, fine in (
             (["a.example.com"], True),
             ([".example.com"], True),

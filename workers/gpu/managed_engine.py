@@ -66,7 +66,7 @@ def vllm_command(
         *("--scheduling-policy", "priority"),
         "--enable-prompt-tokens-details",
         "--disable-uvicorn-access-log",
-        *("--allowed-media-domains", NO_DOMAIN),
+        *("--allowed-media-domains", *(model.media_hosts or (NO_DOMAIN,))),
         *(("--scheduler-cls", SCHEDULER) if harvest else ()),
         *(("--middleware", MIDDLEWARE) if guarded else ()),
         *(("--otlp-traces-endpoint", f"{otlp_endpoint.rstrip('/')}/v1/traces") if otlp_endpoint else ()),
@@ -78,7 +78,10 @@ def vllm_environment(model: Model) -> dict[str, str]:
     """The engine's environment: the catalogue's variables, none of our settings, and no usage reports."""
     launch = model.to_launch()
     local = "{data_dir}" in launch.model_path
-    quiet = {"VLLM_NO_USAGE_STATS": "1"} | ({"HF_HUB_OFFLINE": "1"} if local else {})
+    # A redirect could lead an engine from an allowed host to any other.
+    quiet = {"VLLM_NO_USAGE_STATS": "1", "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"} | (
+        {"HF_HUB_OFFLINE": "1"} if local else {}
+    )
     overridable = {
         "TORCH_CPP_LOG_LEVEL": "ERROR",  # hides PyTorch's warnings of NUMA nodes
         "OTEL_SERVICE_NAME": "vllm",

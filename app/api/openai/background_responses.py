@@ -1,6 +1,7 @@
 """Background responses: created by `POST /responses` with `background: true`, then fetched, streamed, cancelled or deleted."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -91,7 +92,12 @@ async def cancel(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
     """Stop a response. A response that has ended does not change."""
     request_id = _parse(response_id)
     single = await background_responses.cancel(
-        parts.database, parts.settings, tenant, request_id, restorer(parts.secret_key, tenant)
+        parts.database,
+        parts.settings,
+        tenant,
+        request_id,
+        restorer(parts.secret_key, tenant),
+        partial(parts.admission.withheld, tenant.account_id),
     )
     return answer(background_responses.view(single, parts.catalogue))
 
@@ -105,16 +111,21 @@ async def delete(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:
     single = await background_responses.get(
-        parts.database, parts.settings, tenant, request_id, restorer(parts.secret_key, tenant)
+        parts.database,
+        parts.settings,
+        tenant,
+        request_id,
+        restorer(parts.secret_key, tenant),
+        partial(parts.admission.withheld, tenant.account_id),
     )
     return answer(background_responses.view(single, parts.catalogue))
 
 
 def _stream(parts: Parts, tenant: Tenant, request_id: UUID, after: int) -> Response:
     async def frames() -> AsyncIterator[bytes]:
-        models = parts.catalogue
+        models, on_withheld = parts.catalogue, partial(parts.admission.withheld, tenant.account_id)
         async for event in background_responses.follow(
-            parts.database, parts.settings, models, tenant, request_id, after
+            parts.database, parts.settings, models, tenant, request_id, after, on_withheld
         ):
             yield (
                 _KEEP_ALIVE

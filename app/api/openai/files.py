@@ -5,6 +5,7 @@ errors, and a batch of such a file fails at once.
 """
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -109,7 +110,10 @@ async def content(
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
     restoring = restorer(parts.secret_key, tenant)
-    contents = await file_content.of(parts.database, parts.settings, parts.catalogue, tenant, file, restoring)
+    on_withheld = partial(parts.admission.withheld, tenant.account_id)
+    contents = await file_content.of(
+        parts.database, parts.settings, parts.catalogue, tenant, file, restoring, on_withheld
+    )
     headers = {
         "content-disposition": attachment(file.filename),
         "accept-ranges": "bytes",

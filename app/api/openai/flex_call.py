@@ -11,12 +11,15 @@ from app.api.deps import Parts
 from app.api.sync_requests import EngineRoute
 from app.batches import lifecycle, single_request
 from app.batches.restoring import restorer
+from app.batches.withholding import withholder
 from app.engines.catalogue import Model
 from app.engines.pricing import with_cost
 from app.engines.request_echo import FLEX, echo
 from app.engines.requests import RESPONSES
 from app.errors import BadInput, BudgetSpent, Conflict, ExecutionFailed, NoCapacity, TimedOut
 from app.metering import budget_rules
+from app.policy.denials import Denial
+from app.policy.tool_call_events import EventWithholder
 from app.queue.reads import BatchStatus, ItemResult
 from app.queue.types import Kind
 from app.states import BatchState
@@ -59,11 +62,22 @@ class FlexCall:
                 raise BudgetSpent(budget_rules.spent_message(why.money.budget))
         return why.status
 
+    def withholding(self, status: BatchStatus) -> EventWithholder | None:
+        """What withholds from the stream of its answer. None: all may be sent."""
+        found = withholder(status.policy, self.request_id, self.on_withheld)
+        return None if found is None else found.events()
+
+    def on_withheld(self, denial: Denial, request_id: UUID) -> None:
+        """Note a tool call that is withheld."""
+        self.parts.admission.withheld(self.tenant.account_id, denial, request_id)
+
     async def answer(self) -> dict[str, Any]:
         """The engine's answer to a call that has ended. Raises its error where it has none."""
         database, settings, tenant_id = self.parts.database, self.parts.settings, self.tenant.tenant_id
         restoring = restorer(self.parts.secret_key, self.tenant)
-        single = await single_request.find(database, settings, tenant_id, self.request_id, Kind.FLEX, restoring)
+        single = await single_request.find(
+            database, settings, tenant_id, self.request_id, Kind.FLEX, restoring, self.on_withheld
+        )
         if single is None:
             raise ExecutionFailed("The request was removed while it waited")
         return self._read(single.result)

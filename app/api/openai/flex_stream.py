@@ -18,7 +18,9 @@ from app.engines.requests import RESPONSES
 from app.errors import ExecutionFailed, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.sse_frames import SseEvent
+from app.policy.tool_call_events import EventWithholder
 from app.queue import response_log
+from app.queue.reads import BatchStatus
 from app.sealing.keyring import Keyring
 
 SILENT_SECONDS = 1.0  # pause between two comments in a stream without events
@@ -93,12 +95,15 @@ async def events(call: FlexCall, *, first_seconds: float) -> AsyncGenerator[SseE
     """
     sent, after, pause = SentEvents(), -1, _POLL_SECONDS[0]
     due = clock.monotonic() + first_seconds
+    withholding: EventWithholder | None = None
     while True:
-        found, after, final = await _read(call, after)
+        found, after, status, final = await _read(call, after)
+        if withholding is None and status is not None:
+            withholding = call.withholding(status)
         for body in sent.latest(found):
-            event = SseEvent(orjson.dumps(body), body)
-            sent.take(event)
-            yield event
+            sent.take(SseEvent(b"", body))
+            for each in [body] if withholding is None else withholding.feed(body):
+                yield SseEvent(orjson.dumps(each), each)
         if found:
             pause, due = _POLL_SECONDS[0], clock.monotonic() + SILENT_SECONDS
             continue
@@ -113,9 +118,12 @@ async def events(call: FlexCall, *, first_seconds: float) -> AsyncGenerator[SseE
         yield event
 
 
-async def _read(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, bool]:
-    """The events after that number, the number of the last one, and whether it is final. No events while the database is down."""
+async def _read(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, BatchStatus | None, bool]:
+    """The events after that number, the number of the last one, the state of the call, and whether there is no further event. No
+    events while the database is down.
+    """
     found: list[dict[str, Any]] = []
+    status: BatchStatus | None = None
     try:
         status = await call.status()
         keyring = Keyring.of(call.parts.settings)
@@ -124,8 +132,8 @@ async def _read(call: FlexCall, after: int) -> tuple[list[dict[str, Any]], int, 
                 found += [body for _, body in page]
                 after = page[-1][0]
     except TRANSIENT:
-        return found, after, False
-    return found, after, status.finalized_at is not None
+        return found, after, status, False
+    return found, after, status, status.finalized_at is not None
 
 
 async def frames_of(

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from app.batches import refused_batches, shredding
 from app.batches.refused_batches import RefusedBatch
 from app.batches.restoring import restorer
 from app.batches.why_chain import explained
+from app.batches.withholding import withholder
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.queue import failures, reads
@@ -72,6 +74,8 @@ def pages(status: BatchStatus, parts: Parts, tenant: Tenant, after: int = 0) -> 
         raise shredding.gone(status.shredded_at)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
     restoring = restorer(parts.secret_key, tenant)
+    withholding = withholder(status.policy, status.request_id, partial(parts.admission.withheld, tenant.account_id))
+    needed = _needs_items(status, parts.catalogue)
     found = reads.results(
         parts.database,
         status.batch_id,
@@ -79,10 +83,11 @@ def pages(status: BatchStatus, parts: Parts, tenant: Tenant, after: int = 0) -> 
         store=store,
         keyring=keyring,
         after=after,
-        items=_needs_items(status, parts.catalogue),
+        items=needed or (withholding is not None and withholding.needs_items),
         vaults=restoring is not None,
     )
-    return found if restoring is None else restoring.pages(status.batch_id, found)
+    found = found if restoring is None else restoring.pages(status.batch_id, found)
+    return found if withholding is None else withholding.pages(found, with_items=needed)
 
 
 def _needs_items(status: BatchStatus, models: Catalogue) -> bool:

@@ -4,7 +4,7 @@ Shapes: openai-python 3.52, `types/responses/response.py`. The engine's answer i
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -22,11 +22,13 @@ from app.batches.restoring import Restorer
 from app.batches.single_request import SingleRequest
 from app.batches.submit import Order
 from app.batches.validation.text_generation import ItemFacts
+from app.batches.withholding import OnWithheld, unnoted, withholder
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.engines.pricing import with_cost
 from app.engines.request_echo import ECHOED, echo, repeated
 from app.errors import Conflict, NotFound
+from app.policy.tool_call_events import EventWithholder
 from app.queue import response_log
 from app.queue.bodies import BatchSeal
 from app.queue.ingest import NewBatch
@@ -95,24 +97,36 @@ async def create(
 
 
 async def get(
-    database: Database, settings: Settings, tenant: Tenant, request_id: UUID, restoring: Restorer | None = None
+    database: Database,
+    settings: Settings,
+    tenant: Tenant,
+    request_id: UUID,
+    restoring: Restorer | None = None,
+    on_withheld: OnWithheld = unnoted,
 ) -> SingleRequest:
     """A background response of the tenant. Raises NotFound."""
-    found = await single_request.find(database, settings, tenant.tenant_id, request_id, Kind.RESPONSE, restoring)
+    found = await single_request.find(
+        database, settings, tenant.tenant_id, request_id, Kind.RESPONSE, restoring, on_withheld
+    )
     if found is None:
         raise missing(name(request_id))
     return found
 
 
 async def cancel(
-    database: Database, settings: Settings, tenant: Tenant, request_id: UUID, restoring: Restorer | None = None
+    database: Database,
+    settings: Settings,
+    tenant: Tenant,
+    request_id: UUID,
+    restoring: Restorer | None = None,
+    on_withheld: OnWithheld = unnoted,
 ) -> SingleRequest:
     """Stop a response, unless it has ended. Raises NotFound."""
-    found = await get(database, settings, tenant, request_id, restoring)
+    found = await get(database, settings, tenant, request_id, restoring, on_withheld)
     if found.status.finalized_at is None:
         with suppress(Conflict):  # it ended in the meantime
             await lifecycle.change_state(database, tenant, request_id, "cancel")
-        found = await get(database, settings, tenant, request_id, restoring)
+        found = await get(database, settings, tenant, request_id, restoring, on_withheld)
     return found
 
 
@@ -215,37 +229,42 @@ def _error(body: bytes | None) -> dict[str, str]:
 
 
 async def follow(
-    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, request_id: UUID, after: int
+    database: Database,
+    settings: Settings,
+    models: Catalogue,
+    tenant: Tenant,
+    request_id: UUID,
+    after: int,
+    on_withheld: OnWithheld = unnoted,
 ) -> AsyncIterator[dict[str, Any] | None]:
     """The events after the number `after`, until the response ends; None after `SILENT_SECONDS` without an event.
 
     The last event is sent after the response has reached the state in it. Where a final response has no last event, one is
     made from its state.
     """
-    pause, silent = POLL_SECONDS[0], 0.0
+    pause, silent, read = POLL_SECONDS[0], 0.0, after
+    withholding: EventWithholder | None = None
     while True:
         single = await single_request.find(database, settings, tenant.tenant_id, request_id, Kind.RESPONSE)
         if single is None:  # it was deleted in the meantime
             return
         final = single.status.finalized_at is not None or single.status.state in _CANCELLED
+        if withholding is None and (found := withholder(single.status.policy, request_id, on_withheld)) is not None:
+            withholding, read = found.events(), -1  # what is withheld of a call depends on the events before
         async with database.relaxed() as conn:
-            events = await response_log.events(conn, single.status.batch_id, after, Keyring.of(settings))
-        ends = [number for number, event in events if event["type"] in _ENDS]
-        for number, event in events:
-            if number in ends:
-                if number < events[-1][0]:  # that answer was lost, and started again
-                    continue
-                if not final:
-                    break
-            after = number
-            yield _numbered(event, number, single, models)
-            if number in ends:
+            events = await response_log.events(conn, single.status.batch_id, read, Keyring.of(settings))
+        for number, event in _sendable(events, final=final):
+            read, ours = number, event | {"sequence_number": number}
+            for shown in [ours] if withholding is None else withholding.feed(ours):
+                if shown["sequence_number"] > after:
+                    yield _ours(shown, single, models)
+            if event["type"] in _ENDS:
                 return
             pause, silent = POLL_SECONDS[0], 0.0
         if final and not events:
             yield {
                 "type": f"response.{status_of(single)}",
-                "sequence_number": after + 1,
+                "sequence_number": max(after, read) + 1,
                 "response": view(single, models),
             }
             return
@@ -256,7 +275,19 @@ async def follow(
             yield None
 
 
-def _numbered(event: dict[str, Any], number: int, single: SingleRequest, models: Catalogue) -> dict[str, Any]:
-    """The engine's event with our number, and with the response in our form."""
-    ours = event | {"sequence_number": number}
-    return ours | {"response": _answered(single, event["response"], models)} if "response" in event else ours
+def _sendable(events: Sequence[tuple[int, dict[str, Any]]], *, final: bool) -> list[tuple[int, dict[str, Any]]]:
+    """Of the next events those that can be sent. `final`: the response has ended, so its last event can be sent, too."""
+    found = []
+    for number, event in events:
+        if event["type"] in _ENDS:
+            if number < events[-1][0]:  # that answer was lost, and started again
+                continue
+            if not final:
+                break
+        found.append((number, event))
+    return found
+
+
+def _ours(event: dict[str, Any], single: SingleRequest, models: Catalogue) -> dict[str, Any]:
+    """An event with the response in our form."""
+    return event | {"response": _answered(single, event["response"], models)} if "response" in event else event

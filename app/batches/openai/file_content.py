@@ -6,6 +6,7 @@ from functools import partial
 
 from app.batches.openai import file_batches, result_lines
 from app.batches.restoring import Restorer
+from app.batches.withholding import OnWithheld, unnoted, withholder
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Price
 from app.files import sealed_files
@@ -43,8 +44,11 @@ async def of(
     tenant: Tenant,
     file: File,
     restoring: Restorer | None = None,
+    on_withheld: OnWithheld = unnoted,
 ) -> FileContent:
-    """The content of a file of the tenant. The files of a running batch grow at their ends. `restoring`: its placeholders."""
+    """The content of a file of the tenant. The files of a running batch grow at their ends. `restoring`: its placeholders.
+    `on_withheld`: see `withholding`.
+    """
     store, keyring = Store.of(settings), Keyring.of(settings)
     if file.request_id is None:
         stored = partial(sealed_files.stream, database, settings, tenant.tenant_id, file.file_id)
@@ -52,18 +56,28 @@ async def of(
     batch = await file_batches.get(database, tenant, file.request_id)
     status = batch.status
     assert status is not None
+    withholding = withholder(status.policy, batch.request_id, on_withheld)
 
     def price_of(name: str | None) -> Price | None:
         model = catalogue.resolve(name or status.model)
         return model.price if model else None
 
     def blocks(skip: int) -> AsyncIterator[bytes]:
-        vaults = restoring is not None
+        vaults, items = restoring is not None, withholding is not None and withholding.needs_items
         pages = reads.results(
-            database, status.batch_id, status.run, store=store, keyring=keyring, page=_PAGE, vaults=vaults
+            database,
+            status.batch_id,
+            status.run,
+            store=store,
+            keyring=keyring,
+            page=_PAGE,
+            items=items,
+            vaults=vaults,
         )
         if restoring is not None:
             pages = restoring.pages(status.batch_id, pages)
+        if withholding is not None:
+            pages = withholding.pages(pages, with_items=False)
         of_errors = bool(file.of_errors)
         return result_lines.lines(
             batch.request_id,

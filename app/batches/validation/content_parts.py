@@ -1,8 +1,10 @@
 """The rules for a part of a message's content: text, or an image inside the body for a vision model. Pure."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from app.batches.validation.fields import show
+from app.engines import media_urls
 from app.engines.content_parts import IMAGES, KEYS, OF_URL
 
 REMOTE_MEDIA = "remote and file media are refused; send the image as a data:image/…;base64 URL"
@@ -15,8 +17,10 @@ class PartProblem(NamedTuple):
     message: str
 
 
-def part_problem(part: Any, kinds: tuple[str, ...], *, vision: bool) -> PartProblem | None:
-    """The problem of a part that must have one of these types; None: it is valid. `vision`: the model accepts images."""
+def part_problem(part: Any, kinds: tuple[str, ...], *, vision: bool, hosts: Collection[str] = ()) -> PartProblem | None:
+    """The problem of a part that must have one of these types; None: it is valid. `vision`: the model accepts images; `hosts`: of
+    remote ones.
+    """
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
         return PartProblem(
@@ -25,22 +29,26 @@ def part_problem(part: Any, kinds: tuple[str, ...], *, vision: bool) -> PartProb
     if (unknown := _unknown_key(part, KEYS[kind])) is not None:
         return PartProblem(f".{unknown}", f"is not a field of a part of type {kind}; remove it")
     if kind in IMAGES:
-        return _image_problem(part) if vision else PartProblem("", "this model does not accept images")
+        return _image_problem(part, hosts) if vision else PartProblem("", "this model does not accept images")
     name = "refusal" if kind == "refusal" else "text"
     if not isinstance(part.get(name), str):
         return PartProblem(f".{name}", f"must be a string, got {show(part.get(name))}")
     return None
 
 
-def _image_problem(part: dict[str, Any]) -> PartProblem | None:
+def _image_problem(part: dict[str, Any], hosts: Collection[str]) -> PartProblem | None:
     image = part.get("image_url")
     if isinstance(image, dict):
         if (unknown := _unknown_key(image, OF_URL)) is not None:
             return PartProblem(f".image_url.{unknown}", "is not a field of an image_url; remove it")
         image = image.get("url")
-    if not isinstance(image, str) or not image.startswith("data:image/"):
-        return PartProblem(".image_url", REMOTE_MEDIA)
-    return None
+    if (isinstance(image, str) and image.startswith("data:image/")) or media_urls.host_of(image) in hosts:
+        return None
+    return PartProblem(".image_url", _of_hosts(hosts) if hosts else REMOTE_MEDIA)
+
+
+def _of_hosts(hosts: Collection[str]) -> str:
+    return f"must be a data:image/…;base64 URL, or an https URL of {' or '.join(sorted(hosts))} without user and port"
 
 
 def _unknown_key(given: dict[str, Any], keys: frozenset[str]) -> str | None:

@@ -32,6 +32,7 @@ _NATIVE: Schema = {
     "properties": {
         "response": {"description": "text; in JSON mode its value"},
         "tool_calls": {"type": "array", "items": _CALL},
+        "refusal": {"description": "why calls of forbidden tools were withheld", "type": "string"},
         "usage": _USAGE,
     },
     "required": ["response"],

@@ -51,7 +51,7 @@ class ItemRules:
     An answer without a limit ends after `default_max_tokens`. With `usual_tokens` it may use the rest of the context window
     instead, and that is its usual length. `stream`: whether the answer may be streamed; that of a queued request may not.
     `pooling`: how an embedding is made from a text's tokens. `responses`: Workers AI's routes also accept the form of the
-    Responses API.
+    Responses API. `media_hosts`: from which its engine may fetch images.
     """
 
     context_window: int
@@ -62,6 +62,7 @@ class ItemRules:
     stream: bool = False
     pooling: str = "mean"
     responses: bool = False
+    media_hosts: frozenset[str] = frozenset()
     usual_tokens: int | None = None
 
 
@@ -249,5 +250,5 @@ def _part_bytes(where: str, part: Any, rules: ItemRules) -> int:
 
 def check_part(where: str, part: Any, kinds: tuple[str, ...], rules: ItemRules) -> None:
     """Check a part of a message's content, which must have one of these types. Raises ItemError."""
-    if (problem := part_problem(part, kinds, vision=rules.vision)) is not None:
+    if (problem := part_problem(part, kinds, vision=rules.vision, hosts=rules.media_hosts)) is not None:
         raise ItemError(where + problem.path, problem.message)

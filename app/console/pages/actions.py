@@ -1,5 +1,7 @@
 """What somebody does to a batch. Each action is confirmed on its page, and leaves a row in the audit log."""
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -9,6 +11,7 @@ from app.audit.acts import Act
 from app.audit.record import Record
 from app.batches import lifecycle
 from app.batches.openai import result_lines
+from app.batches.withholding import withholder
 from app.console.pages import batch
 from app.console.pages.acting import attempted, write
 from app.console.parts import Parts, parts_of, viewer_of
@@ -63,7 +66,11 @@ async def download(request: Request) -> Response:
     await write(parts, Record(Act.BATCH_DOWNLOAD, str(row.request_id), row.account))
     price = batch_state.price_of(row, parts.catalogue)
     store, keyring = Store.of(parts.settings), Keyring.of(parts.settings)
-    pages = reads.results(parts.reader, row.batch_id, row.run, store=store, keyring=keyring)
+    withholding = withholder(row.policy, row.request_id, partial(parts.admission.withheld, row.account))
+    items = withholding is not None and withholding.needs_items
+    pages = reads.results(parts.reader, row.batch_id, row.run, store=store, keyring=keyring, items=items)
+    if withholding is not None:
+        pages = withholding.pages(pages, with_items=False)
     lines = result_lines.lines(
         row.request_id, row.state, pages, of_errors=False, price_of=lambda model: price, numbered=True
     )

@@ -1,5 +1,7 @@
 """One item of a batch. Its prompt and answer are hidden; a reveal shows them once, and is recorded before it does."""
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -7,6 +9,7 @@ from starlette.routing import Route
 from app import clock
 from app.audit.acts import Act
 from app.audit.record import Record
+from app.batches.withholding import withholder
 from app.console import queries_items
 from app.console.page import whole
 from app.console.pages import batch
@@ -71,6 +74,9 @@ async def _bodies(parts: Parts, row: BatchRow, seq: int) -> dict[str, str | None
         return {"prompt": item.prompt(prompt), "answer": None}
     answer = await store.get(found.answer.decode()) if found.answer_stored else found.answer
     answer = await stored.result(seq, found.run or 0, answer)
+    withholding = withholder(row.policy, row.request_id, partial(parts.admission.withheld, row.account))
+    if withholding is not None and found.ok:
+        answer = withholding.body(answer, prompt)
     return {"prompt": item.prompt(prompt), "answer": item.answer(answer)}
 
 

@@ -129,11 +129,11 @@
   main.addEventListener("pointerleave", () => { if (current && !drag && current !== document.activeElement) stop(); });
   main.addEventListener("focusout", event => { if (event.target === current) stop(); });
 
-  // Plots can be read only here, so only here do they take the focus. A live part replaces them; then it is done again.
+  // Keys are for the plot here, so a screen reader has to leave them to it. A live part comes without that; then it is said again.
+  // The server writes tabindex: taken away for a moment, it would cost the focus.
   const prepare = () => {
     for (const plot of readable()) {
       if (plot.getAttribute("role") !== "application") plot.setAttribute("role", "application");
-      plot.setAttribute("tabindex", "0");
       plot.setAttribute("aria-roledescription", "plot");
       plot.setAttribute("aria-describedby", "plot-keys");
     }
@@ -141,5 +141,5 @@
   };
   const watch = new MutationObserver(prepare);
   prepare();
-  watch.observe(main, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-read", "tabindex"] });
+  watch.observe(main, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-read", "role"] });
 })();

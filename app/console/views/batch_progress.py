@@ -63,9 +63,9 @@ def drawing(row: BatchRow, why: Why | None, progress: Progress, start: datetime,
     label = f"Items done since {times.clock_time(start, now)}: {done:,} of {row.total:,}"
     grid = [tick.x for tick in plots.ticks(start, end)[1:-1]]
     now_at = round(100 * here[0], 1) if row.finalized_at is None and end > now else None
-    at = [*inside, moment]
+    moments = [*inside, moment]
     counts = [min(done, round((before + n) / max(size, 1) * row.total)) for n in range(1, len(inside) + 1)]
-    reading = Reading(start, end, at, [Series("done", "items", [*counts, done], "harvest")], zooms=False)
+    reading = Reading(start, end, moments, [Series("done", "items", [*counts, done], "harvest")], zooms=False)
     return Plot(label, shapes, grid, caps=[100 - 100 * top], words=words, now=now_at, reading=reading)
 
 

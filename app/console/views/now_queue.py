@@ -39,7 +39,7 @@ def _words(queue: Sequence[ModelQueue]) -> str:
     pace = sum(each.pace or 0.0 for each in queue if each.engines)
     if not queue:
         return ""
-    return f"{text.compact(pace)} tokens/s in the last minutes" if pace else "no pace was measured yet"
+    return f"{text.compact(pace)} estimated tokens/s in the last minutes" if pace else "no pace was measured yet"
 
 
 def _row(each: ModelQueue, now: datetime) -> dict[str, Any]:

@@ -132,7 +132,12 @@ def actions(rule: Rule) -> list[str]:
 
 
 def _only(verb: str, only: Only) -> list[str]:
-    named = {"models": only.models, "tools": only.tools, "webhook hosts": only.webhook_hosts}
+    named = {
+        "models": only.models,
+        "tools": only.tools,
+        "webhook hosts": only.webhook_hosts,
+        "media hosts": only.media_hosts,
+    }
     return [f"{verb} {name} {', '.join(sorted(values))}" for name, values in named.items() if values is not None]
 
 
