@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import psycopg
@@ -11,14 +12,24 @@ import pytest
 
 from app import quick_start
 from app.db import embedded, migrate
+from app.db.metadata import metadata
 from app.db.pool import Database
 from app.metering import families
 from app.queue import partitions
 from app.settings import Settings
 from testing import clusters
+from tests.ran_on import met
 
-pytest_plugins = ["tests.timing", "tests.sharing", "tests.servers", "tests.api.fixtures", "tests.queue.plans"]
+pytest_plugins = [
+    "tests.timing",
+    "tests.ran_on",
+    "tests.sharing",
+    "tests.servers",
+    "tests.api.fixtures",
+    "tests.queue.plans",
+]
 
+EXPANDED = "TESTS_ON_EXPANDED_SCHEMA"  # set: every test runs on a schema newer than the code
 _numbers = itertools.count()
 
 
@@ -62,7 +73,16 @@ def template(server_settings: Settings) -> str:
     url = admin.replace("/postgres?", "/template_slackwater?")
     migrate.upgrade(url)
     asyncio.run(_partitions(url))
+    if os.environ.get(EXPANDED):
+        _expand(url)
     return "template_slackwater"
+
+
+def _expand(url: str) -> None:
+    """Give each table a column more, as the next version may: no statement may notice."""
+    with psycopg.connect(url) as conn:
+        for table in metadata.sorted_tables:
+            conn.execute(f"alter table {table.name} add column only_the_next_version text default 'added'".encode())
 
 
 async def _partitions(url: str) -> None:
@@ -90,9 +110,16 @@ def administer(server_settings: Settings) -> Iterator[Callable[[str], None]]:
     conn.close()
 
 
+@cache
+def _version(url: str) -> str:
+    with psycopg.connect(url) as conn:
+        return str(conn.info.parameter_status("server_version")).split()[0]
+
+
 @pytest.fixture
 def database_url(server_settings: Settings, template: str, administer: Callable[[str], None]) -> Iterator[str]:
     """URL of a fresh, migrated database."""
+    met(f"PostgreSQL {_version(embedded.database_url(server_settings))}, embedded")
     name = f"test_{os.getpid()}_{next(_numbers)}"
     administer(f"create database {name} template {template} strategy file_copy")  # half the time of `wal_log`
     yield embedded.database_url(server_settings).replace("/postgres?", f"/{name}?")

@@ -116,8 +116,8 @@ with used as (select line_id, requests, ok, prompt, cached, output from usage
               sum(output) as output from parts group by 1),
  counted as (select tenant_id, sum(ok) as ok, sum(failed) as failed, sum(prompt_tokens) as prompt, sum(cached_tokens) as cached,
                sum(completion_tokens) as output
-        from (select tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens from batch
-              union all select * from removed_counts) every group by 1)
+        from (select tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens from batch union all
+              select tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens from removed_counts) every group by 1)
 select t.account_id, x.name, coalesce(x.ledger, 0)::int8, coalesce(x.queue, 0)::int8
 from tenant t left join booked b using (tenant_id) left join counted c using (tenant_id)
 cross join lateral (values ('ok', b.ok, c.ok), ('failed', b.failed, c.failed), ('prompt tokens', b.prompt, c.prompt),

@@ -38,7 +38,7 @@ async def check(
             await _attack(load, Nemesis(system, history, client, seed, only), seconds)
             history.log_line("healed")
             history.notes["seconds under attack"] = round(time.monotonic() - began)
-            await _rest(system, history, load)
+            await rest(system, history, load)
             await judge(system, history)
         except Exception:  # of the checker itself, or of clients that never got a response
             history.wrong("broken_runs", traceback.format_exc())
@@ -78,7 +78,7 @@ async def _attack(load: Load, nemesis: Nemesis, seconds: float) -> None:
         await nemesis.heal()
 
 
-async def _rest(system: System, history: History, load: Load) -> None:
+async def rest(system: System, history: History, load: Load) -> None:
     """Poll every batch until it is final or the deadline has passed. The verdict reports those that are not final."""
     await load.lifecycle.release()
     deadline = time.monotonic() + REST_SECONDS

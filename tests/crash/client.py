@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -21,7 +21,9 @@ ITEM_EVENTS = ["item.succeeded", "item.failed"]
 
 
 class Client:
-    """The clients of all tenants."""
+    """The clients of all tenants. `options` are those of their connections."""
+
+    options: Mapping[str, Any] = {"timeout": 4}
 
     def __init__(self, system: System, history: History) -> None:
         self._system = system
@@ -33,7 +35,7 @@ class Client:
         for tenant in TENANTS:
             base = f"{self._system.url}/client/v4/accounts/{tenant}"
             headers = {"authorization": f"Bearer {self._system.keys[tenant]}"}
-            client = httpx.AsyncClient(base_url=base, headers=headers, timeout=4, trust_env=False)
+            client = httpx.AsyncClient(base_url=base, headers=headers, trust_env=False, **self.options)
             self._clients[tenant] = client
             await self.subscribe(tenant, tenant)
 

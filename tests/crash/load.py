@@ -18,7 +18,6 @@ from tests.crash.system import TENANTS
 
 SIZES = ((1, 1), (2, 10), (11, 60), (61, 300))
 WINDOWS = (2, 5)  # seconds until a batch with a deadline expires
-MOST_OPEN_ITEMS = 900
 KEY_IN_USE = 409
 
 Operation = Callable[[random.Random], Awaitable[None]]
@@ -26,6 +25,8 @@ Operation = Callable[[random.Random], Awaitable[None]]
 
 class Load:
     """The operations of all clients. The rows of `table` are name → (weight, coroutine)."""
+
+    most_open_items = 900
 
     def __init__(self, client: Client, history: History, seed: int) -> None:
         self.lifecycle = Lifecycle(client, history)
@@ -51,7 +52,7 @@ class Load:
         weights = [self.table[name][0] for name in names]
         while not until.is_set():
             [name] = rng.choices(names, weights)
-            if name.startswith("submit") and self._history.open_items > MOST_OPEN_ITEMS:
+            if name.startswith("submit") and self._history.open_items > self.most_open_items:
                 name = "poll"
             self._history.operations[name] += 1
             await self.table[name][1](rng)

@@ -81,13 +81,22 @@ create trigger overspent after update on budget for each row
   execute function note_overspent()"""
 
 
+async def watch(postgres: Postgres) -> None:
+    """Note from now on what `judge` looks for."""
+    await postgres.rows(_WATCH)
+
+
+def first_budgets(roomy_tokens: int) -> dict[str, dict[str, Any]]:
+    """The terms of each account's budget `TIGHT`."""
+    given: dict[str, dict[str, Any]] = {ROOMY: {"max_tokens": roomy_tokens, "period": "total"}}
+    return given | {tight.account: tight.given() for tight in tight_budgets()}
+
+
 async def begin(postgres: Postgres, models: Path, roomy_tokens: int) -> None:
     """Give each account its budget, and watch them."""
-    await postgres.rows(_WATCH)
-    given = {ROOMY: {"max_tokens": roomy_tokens, "period": "total"}}
-    given |= {tight.account: tight.given() for tight in tight_budgets()}
+    await watch(postgres)
     async with Database(postgres.url, size=1) as database, database.transaction() as conn:
-        for account, terms in given.items():
+        for account, terms in first_budgets(roomy_tokens).items():
             tenant_id = await tenants.find_tenant(conn, account)
             await budgets.put(conn, catalogue.load(models), tenant_id, TIGHT, terms)
 

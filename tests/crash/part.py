@@ -1,4 +1,4 @@
-"""`python -m tests.crash.part MODULE`: runs `python -m MODULE` with a wrong wall clock. A worker adds a time stamp to each POST.
+"""`python -P part.py MODULE`: runs `python -m MODULE` with a wrong wall clock. A worker adds a time stamp to each POST.
 
 The stamp says who sent a request, and when. It is taken when the HTTP client is called, so it tells a request that a SIGSTOP
 caught on its way from one that was started after the SIGCONT.

@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,7 @@ MODULES = {
     "notifier": "workers.notifier",
     **dict.fromkeys(WORKERS, WORKER),
 }
+PART = Path(__file__).with_name("part.py")
 # Exit codes that are valid after each signal. SIGTERM itself is one: it can come before Python has a handler.
 ENDS = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGTERM: (0, -signal.SIGTERM)}
 _SET_PDEATHSIG = 1
@@ -51,16 +53,30 @@ def _dies_with_us() -> None:
     _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
+@dataclass(frozen=True)
+class Code:
+    """What a part runs: an interpreter, and a folder whose packages come before the interpreter's own ('': none do)."""
+
+    python: str = sys.executable
+    folder: str = str(ROOT)
+
+    def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment for this code."""
+        return {**environment, "PYTHONPATH": self.folder}
+
+
 @dataclass(eq=False)
 class Part:
     """One process. It is restarted whenever it ends."""
 
     name: str
+    module: str
     settings: Settings
     wire: Wire
     mark: str
     log: Path
     history: History
+    code: Code = field(default_factory=Code)  # from the next start on
     skew: float = 0.0
     ends: dict[int, set[int]] = field(default_factory=dict)  # valid exit codes of the pids that got a signal
     process: asyncio.subprocess.Process | None = None
@@ -71,11 +87,11 @@ class Part:
             environment = child_environment(self.settings, {MARK: self.mark, SKEW: str(self.skew)})
             with self.log.open("ab") as log:
                 self.process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "tests.crash.part", MODULES[self.name]),
+                    *(self.code.python, "-P", str(PART), self.module),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env=environment,
+                    env=self.code.environment(environment),
                     cwd=ROOT,
                     start_new_session=True,
                     preexec_fn=_dies_with_us,
@@ -118,7 +134,10 @@ class Part:
 
 
 class System:
-    """One installation."""
+    """One installation. `modules` has the parts by name; `workers` those among them that have an engine, by its number."""
+
+    modules: Mapping[str, str] = MODULES
+    workers: Mapping[str, int] = WORKERS
 
     def __init__(self, history: History, seed: int, lease: float = LEASE_SECONDS) -> None:
         self.history = history
@@ -147,7 +166,7 @@ class System:
             log_format="json",
         )
         self.postgres = Postgres(self.settings, history)
-        count = len(set(WORKERS.values()))
+        count = len(set(self.workers.values()))
         self.engines = [LoggedEngine(f"engine-{n}", history, random.Random(f"{seed}/engine/{n}")) for n in range(count)]
         self.receiver = Receiver(history)
         self.parts: dict[str, Part] = {}
@@ -161,32 +180,44 @@ class System:
         for knob in ("max_wal_size = '64MB'", "min_wal_size = '32MB'", "log_min_messages = 'fatal'"):
             await self.postgres.rows(f"alter system set {knob}")
         await self.postgres.rows("select pg_reload_conf()")
-        await asyncio.to_thread(migrate.upgrade, self.postgres.url)
-        async with Database(self.postgres.url, size=1) as database, database.transaction() as conn:
-            await partitions.create(conn, self.settings.partition_days_ahead)
+        await self._migrate()
         for engine in self.engines:
             await engine.__aenter__()
         await self.receiver.start()
-        for name in MODULES:
+        for name in self.modules:
             await self._begin(name)
         self._tasks.append(asyncio.create_task(self.postgres.keep()))
-        direct = self.settings.model_copy(update={"database_url": self.postgres.url})
-        for tenant in TENANTS:
-            self.keys[tenant] = await asyncio.to_thread(create_key, direct, tenant, "crash", 1)
-        await money.begin(self.postgres, self.settings.models_file, BUDGET_TOKENS)
+        await self._create_accounts()
         await self.until_ready()
+
+    async def _migrate(self) -> None:
+        await asyncio.to_thread(migrate.upgrade, self.postgres.url)
+        async with Database(self.postgres.url, size=1) as database, database.transaction() as conn:
+            await partitions.create(conn, self.settings.partition_days_ahead)
+
+    async def _create_accounts(self) -> None:
+        for tenant in TENANTS:
+            self.keys[tenant] = await asyncio.to_thread(create_key, self.direct, tenant, "crash", 1)
+        await money.begin(self.postgres, self.settings.models_file, BUDGET_TOKENS)
+
+    @property
+    def direct(self) -> Settings:
+        """The settings with the URL that leads directly to the server."""
+        return self.settings.model_copy(update={"database_url": self.postgres.url})
 
     async def _begin(self, name: str) -> None:
         wire = Wire(self.ground.folder / "via" / name, self.postgres.socket)
         await wire.start()
-        changes: dict[str, object] = {"database_url": wire.url}
-        if name in WORKERS:
-            engine = WORKERS[name]
-            changes |= {"engine_name": f"engine-{engine}", "engine_url": self.engines[engine].url}
-        settings = self.settings.model_copy(update=changes)
+        settings = self.settings.model_copy(update={"database_url": wire.url, **self._own(name)})
         log = self.ground.logs / f"{name}.log"
-        part = self.parts[name] = Part(name, settings, wire, self._mark, log, self.history)
+        part = self.parts[name] = Part(name, self.modules[name], settings, wire, self._mark, log, self.history)
         self._tasks.append(asyncio.create_task(part.keep()))
+
+    def _own(self, name: str) -> dict[str, object]:
+        """The settings of one part that others do not have."""
+        if (engine := self.workers.get(name)) is None:
+            return {}
+        return {"engine_name": f"engine-{engine}", "engine_url": self.engines[engine].url}
 
     async def until_ready(self, seconds: float = 30) -> None:
         """Wait for the API and its database."""

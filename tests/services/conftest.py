@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from app.db import migrate
-from tests.timing import note
+from tests.ran_on import met
 
 
 @pytest.fixture
@@ -16,7 +16,8 @@ def empty_postgres_url(postgres_server: str) -> Iterator[str]:
     """A new, empty database on an external server, by TCP."""
     name = f"slackwater_test_{uuid4().hex[:10]}"
     with psycopg.connect(postgres_server, autocommit=True) as conn:
-        note(f"external PostgreSQL {conn.info.parameter_status('server_version')}")
+        version = str(conn.info.parameter_status("server_version")).split()[0]
+        met(f"PostgreSQL {version}, external")
         conn.execute(f"create database {name}".encode())
         try:
             yield urlsplit(postgres_server)._replace(path=f"/{name}").geturl()
@@ -46,7 +47,7 @@ def rabbitmq_url(rabbitmq_server: str) -> Iterator[str]:
     clean()
     with kombu.Connection(rabbitmq_server) as connection:
         connection.ensure_connection(max_retries=1)
-        note(f"RabbitMQ {connection.connection.server_properties['version']}")
+        met(f"RabbitMQ {connection.connection.server_properties['version']}")
     yield rabbitmq_server
     clean()
 
@@ -57,7 +58,7 @@ def redis_url(redis_server: str) -> Iterator[str]:
     import redis
 
     with redis.Redis.from_url(redis_server) as client:
-        note(f"Redis {client.info('server')['redis_version']}")
+        met(f"Redis {client.info('server')['redis_version']}")
         client.flushdb()
         yield redis_server
         client.flushdb()

@@ -1,0 +1,1 @@
+"""What one PostgreSQL carries, and what survives while it grows, is upgraded or fails over."""
