@@ -35,7 +35,7 @@ select data->>'version' from change where kind = 'part.started' and (data->>'pid
 
 
 class Fleet(System):
-    """The installation. `mixed`: it begins on the new schema, and the second process of each kind is new; else everything is old."""
+    """The installation. `mixed`: it begins on the new schema, and the second process of each kind is new; else all is old."""
 
     modules = MODULES
     workers = WORKERS
