@@ -115,7 +115,9 @@ class Settings(BaseSettings):
 
     # Commands of callers, from any machine
     url: str = Field(
-        "", pattern="^(https?://.+)?$", description="http://… or https://… of the API that the callers' commands use"
+        "",
+        pattern="^(https?://.+)?$",
+        description="http://… or https://… of the API that the callers' commands and the console's playground use",
     )
     api_key: SecretStr = Field(
         SecretStr(""), description="API key of callers' commands; if empty, what `up` or `login` stored"

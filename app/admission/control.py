@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from app.admission import observation
@@ -111,8 +110,7 @@ class AdmissionControl:
 
     def check_webhook(self, tenant: Tenant, url: str) -> None:
         """Raise PolicyDenied for a webhook of this account to a host that a rule does not allow."""
-        host = (urlsplit(url).hostname or "").rstrip(".").lower()
-        if (refusal := webhook_refusal(self.policy.current.rules, tenant.account_id, host)) is not None:
+        if (refusal := webhook_refusal(self.policy.current.rules, tenant.account_id, url)) is not None:
             self._refused(tenant.account_id, refusal)
             raise PolicyDenied(refusal.message)
 

@@ -47,4 +47,4 @@ def wanted(due: Sequence[Due], tokens_per_second: float | None, start_seconds: f
 
 
 def _engines(tokens: float, tokens_per_second: float, seconds: float) -> int:
-    return math.ceil(tokens / (tokens_per_second * max(seconds, LATE_SECONDS)))
+    return max(1, math.ceil(tokens / (tokens_per_second * max(seconds, LATE_SECONDS))))

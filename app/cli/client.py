@@ -13,6 +13,7 @@ from typing import Any, Self
 import httpx
 
 from app.cli import credentials
+from app.errors import PolicyDenied
 from app.sentences import ended
 from app.settings import Settings
 from app.user_errors import Failure
@@ -30,7 +31,7 @@ class ApiError(Failure):
     """The API answered with an error. `status` is the HTTP status, `code` the API's error code."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(message, _REMEDIES.get(status, ""))
+        super().__init__(message, "" if code == PolicyDenied.code else _REMEDIES.get(status, ""))
         self.status = status
         self.code = code
 

@@ -46,7 +46,10 @@ def send_test(subscription_id: SubscriptionId, as_json: Json = False) -> None:
         tables.document(console, found)
     outcome = _outcome(found["last_attempt"])
     if found["state"] != DeliveryState.DELIVERED:
-        remedy = "It will be tried again; `slackwater subscription deliveries` shows the attempts."
+        remedy = "`slackwater subscription deliveries` shows the attempts."
+        if found["state"] == DeliveryState.DEAD:
+            raise Failure(ended(f"Not delivered: {found['reason']}"), f"It will not be tried again; {remedy}")
+        remedy = f"It will be tried again; {remedy}"
         raise Failure(ended(f"Not delivered: {_failure_message(found['last_attempt'])}"), remedy)
     if not as_json:
         tables.sentence(console, f"delivered in {found['last_attempt']['duration_ms']} ms: {outcome}")

@@ -70,7 +70,7 @@ class CommandLine(LateGroup):
         LateCommand(
             "up",
             "app.cli.installation:up",
-            "Run everything on this machine: database, API, engine, GPU worker, notifier, steward.",
+            "Run everything on this machine: database, API, engine, GPU worker, notifier, steward, console.",
         ),
         LateCommand(
             "demo",

@@ -88,7 +88,10 @@ GRANTS: Mapping[str, RoleGrants] = {
             **{"delivery": "raw", "attempt": "ra", "endpoint": "rw", "event": "ra", "change": "rad"},
             **dict.fromkeys(("batch", "batch_key", "item_payload", "item_result", "tenant"), "r"),
             "object_store": "raw",
+            "policy": "r",
+            **dict.fromkeys(("audit", "audit_pending"), "a"),
         },
+        columns={"audit": {"r": ("audit_id",)}},  # of the row that it adds
     ),
     REPORT: RoleGrants(
         "reports: usage, budgets and the audit log with its seals, read only",

@@ -27,6 +27,11 @@ class PolicyInForce:
         self._models = models
 
     @property
+    def known(self) -> bool:
+        """Whether one was read since the start."""
+        return self._current is not None
+
+    @property
     def current(self) -> Policy:
         """The policy. Raises PolicyUnknown while none was read since the start: a rule that nobody knows could refuse."""
         if self._current is None:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from app import host_lists
 from app.policy.denials import Denial, denial
@@ -196,8 +197,9 @@ def encrypts(rules: Sequence[Rule], account: str | None = None) -> str | None:
     return None
 
 
-def webhook_refusal(rules: Sequence[Rule], account: str, host: str) -> Denial | None:
-    """Why webhooks of this account may not go to a host: the first rule about its hosts does not allow it. None: they may."""
+def webhook_refusal(rules: Sequence[Rule], account: str, url: str) -> Denial | None:
+    """Why webhooks of this account may not go to a URL: the first rule about its hosts does not allow it. None: they may."""
+    host = (urlsplit(url).hostname or "").rstrip(".").lower()
     for rule in rules:
         hosts = rule.allow.webhook_hosts
         if hosts is None or rule.observe or account not in rule.when.texts.get("account", (account,)):

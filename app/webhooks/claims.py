@@ -33,6 +33,7 @@ class Claim:
     signing_key: bytes | None
     format: str
     watched: bool
+    account: str
     hosts: tuple[str, ...] | None
     begun: datetime
     due_at: datetime

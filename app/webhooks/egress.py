@@ -31,6 +31,7 @@ _PROTOCOL = (aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError, aiohtt
 # The error classes of an attempt without a response, each with its description.
 FAULTS = {
     "ssrf_blocked": "webhooks may not go to its address (ssrf_blocked)",
+    "policy_denied": "a rule of the policy does not allow its host (policy_denied)",
     "timeout": "it did not answer in time (timeout)",
     "dns": "its name does not resolve (dns)",
     "tls": "no TLS connection to it could be made (tls)",

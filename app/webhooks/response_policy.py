@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from app.webhooks.retry_policy import ATTEMPTS, delay
 
-TERMINAL = frozenset({"ssrf_blocked", "secret_unreadable"})
+TERMINAL = frozenset({"ssrf_blocked", "secret_unreadable", "policy_denied"})
 """Errors after which another attempt cannot succeed."""
 
-BLAMELESS = frozenset({"secret_unreadable"})
+BLAMELESS = frozenset({"secret_unreadable", "policy_denied"})
 """Errors that do not count against the health of the endpoint."""
 
 CONTROL = "webhook-delivery"
@@ -19,6 +19,7 @@ class Answer:
     """How one attempt ended. `error`: its class, None for a 2xx. `retry_after`: in seconds, as the receiver asked.
 
     `address`: the address that answered. `control`: the value of the `webhook-delivery` header.
+    `refusal`: why a rule of the policy forbids the receiver, so that nothing was sent.
     """
 
     duration_ms: int
@@ -28,6 +29,7 @@ class Answer:
     retry_after: float | None = None
     address: str | None = None
     control: str | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def dead_reason(answer: Answer, verdict: DeliveryVerdict) -> str | None:
         return verdict.disable
     if answer.control == "abort-message":
         return "the receiver ended it"
+    if answer.refusal is not None:
+        return answer.refusal
     if answer.error in TERMINAL:
         return f"{answer.error}: another attempt cannot succeed"
     return f"all {ATTEMPTS} attempts failed, the last one with {answer.error}"

@@ -116,7 +116,7 @@ async def test_a_queue_ends_at_the_measured_pace_of_its_ready_engines(
             "insert into worker (pool_id, host, pid, lease_until) select pool_id, 'h', 1, now() + interval '1 h' from pool"
         )
         await conn.execute("insert into engine (name, pool_id, url, mode, slots, worker_id, state) "
-                           "select 'e' || pool_id, pool_id, 'http://e', 'attached', 8, worker_id, 'ready' from worker")  # fmt: skip
+                           "select 'e', pool_id, 'http://e', 'attached', 8, worker_id, 'ready' from worker limit 1")  # fmt: skip
     [own] = (await read(client, f"{HISTORY}/queue"))["models"]
     assert (own["engines_ready"], own["tokens_per_second"], own["spread"]) == (1, 2.0, 0.1)
     assert own["eta_seconds"] == pytest.approx(own["tokens"] / 2, rel=0.05)  # the other's tokens are not known

@@ -19,9 +19,11 @@ from app.batches.validation.openai_lines import BatchLine, LineProblem, Lines
 from app.engines import catalogue
 from app.files.service import File
 from app.sentences import bare, ended
+from app.tenants.service import Tenant
 
 MODELS = catalogue.load(Path(app.__file__).with_name("models.toml"))
 RULES = {model.name: rules_of(model) for model in MODELS.models.values()}
+TENANT = Tenant(1, "acme")
 CHAT, MODEL = "/v1/chat/completions", "smollm2-135m-instruct"
 TWO_MARKS = re.compile(r"(\.\.|[…!?]\.|\. \.)$")
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
@@ -46,7 +48,7 @@ def details(told: list[LineProblem]) -> str | None:
     """What a file's `status_details` says of its lines."""
     found = [{**problem.view(), "alone": problem.alone} for problem in told]
     now = datetime.now(UTC)
-    return view(File(uuid4(), "batch", "x.jsonl", 1, now, now, 1, found, {}, None, None), 1)["status_details"]
+    return view(File(uuid4(), "batch", "x.jsonl", 1, now, now, 1, found, {}, None, None), 1, TENANT)["status_details"]
 
 
 def check(told: list[LineProblem]) -> None:

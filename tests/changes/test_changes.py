@@ -101,7 +101,7 @@ async def test_a_start_with_another_version_is_a_version_change(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in ("1.0", "1.0", "1.1"):
-        monkeypatch.setattr(service, "version", lambda version=version: version)
+        monkeypatch.setattr(service, "__version__", version)
         await service.started(database, "api")
     await service.started(database, "steward")
     async with database.durable() as conn:

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -185,6 +186,27 @@ def test_a_test_of_a_receiver_that_is_not_there_says_so_in_words(
     said = " ".join(shown.output.split())
     assert shown.exit_code == 1
     assert "Not delivered: the receiver could not be reached: no connection to it could be made (connect)." in said
+
+
+def test_a_rule_that_forbids_the_receiver_is_named_with_whom_to_ask_and_no_further_attempt_is_promised(
+    run: Run, settings: Settings, webhook_to: Make, tmp_path: Path
+) -> None:
+    with receiving() as receiver:
+        webhook = webhook_to(receiver)
+        rules = tmp_path / "policy.toml"
+        rules.write_text(
+            '[[rule]]\nid = "partners"\nallow = { webhook_hosts = ["x.example"] }\ncontact = "ops@x.example"\n'
+        )
+        assert run("policy", "apply", str(rules)).exit_code == 0
+        notifier = threading.Timer(0.5, send_all, [settings])
+        notifier.start()
+        shown = run("subscription", "test", webhook)
+        notifier.join()
+    said = " ".join(shown.output.split())
+    assert shown.exit_code == 1
+    assert "Not delivered: Policy rule partners does not allow webhooks to 127.0.0.1. Ask ops@x.example." in said
+    assert "It will not be tried again" in said
+    assert receiver.requests == []
 
 
 def test_a_test_that_nobody_sends_names_what_is_missing(

@@ -37,8 +37,6 @@ READS = {
             "chunk",
             "item_payload",
             "item_result",
-            "sched",
-            "pace",
         ),
         *(
             "worker",
@@ -57,7 +55,7 @@ READS = {
     },
     # A change names its account.
     "changes": {"tenant"},
-    # A use case: everything that an account has.
+    # Use cases: everything that an account has, and what the installation does.
     "batches": {
         "tenant",
         "api_key",
@@ -70,6 +68,7 @@ READS = {
         "pool",
         "engine",
         "usage",
+        *("batch_phase", "chunk", "engine_minute", "engine_sample", "pace", "worker"),
     },
 }
 WRITES = {

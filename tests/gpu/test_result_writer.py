@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -114,7 +114,7 @@ async def test_no_statement_has_more_bytes_than_its_bound_unless_it_is_one_resul
 
 async def test_what_the_database_refuses_of_one_chunk_blocks_no_other_chunk_and_is_run_again(bench: Bench) -> None:
     results = await bench.claim([10, 10, 10])
-    results[1] = replace(results[1], prompt_tokens=TOO_MANY)
+    results[1] = results[1]._replace(prompt_tokens=TOO_MANY)
     await bench.claim([10, 10])
     async with bench.storing():
         await bench.until_empty()
@@ -124,7 +124,7 @@ async def test_what_the_database_refuses_of_one_chunk_blocks_no_other_chunk_and_
 
 async def test_in_its_last_round_it_is_the_items_error(bench: Bench) -> None:
     results = await bench.claim([10, 10, 10], retries=bench.settings.item_retries)
-    results[1] = replace(results[1], prompt_tokens=TOO_MANY)
+    results[1] = results[1]._replace(prompt_tokens=TOO_MANY)
     async with bench.storing():
         await bench.until_empty()
     found = await bench.rows("select ok, body from item_result order by seq")

@@ -39,10 +39,14 @@ def test_each_part_gets_only_variables_that_a_setting_reads() -> None:
 
 def test_each_part_gets_the_variables_of_its_service_in_compose() -> None:
     manifests = render(
-        {**ATTACHED, "engines": [{"name": "own", "managed": True, "image": "slackwater-engine", "model": "m"}]}
+        {
+            **ATTACHED,
+            "engines": [{"name": "own", "managed": True, "image": "slackwater-engine", "model": "m"}],
+            "console": {"enabled": True, "url": "https://c.example.com"},
+        }
     )
     composed = {name: set(each["environment"]) for name, each in services().items() if "build" in each}
-    for part in ("api", "steward", "notifier"):
+    for part in ("api", "console", "steward", "notifier"):
         assert settings(manifests.container(f"{part}/{part}")) == composed[part] - _OTHER_NAMES, part
     assert settings(manifests.container("migrate-1/migrate")) == composed["migrate"] - _OTHER_NAMES
     beyond = settings(manifests.container("own/gpu-worker")) - composed["gpu-worker"]
@@ -52,7 +56,7 @@ def test_each_part_gets_the_variables_of_its_service_in_compose() -> None:
 
 
 def test_each_part_runs_the_command_of_its_service_in_compose() -> None:
-    manifests = render(ATTACHED)
+    manifests = render({**ATTACHED, "console": {"enabled": True, "url": "https://c.example.com"}})
     commands = {name: each["command"] for name, each in services().items() if "build" in each}
     found = {each["command"][1]: each["command"] for _, each in ours(manifests)}
     assert found == commands
@@ -208,6 +212,22 @@ def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_v
     caller = {"namespaceSelector": {"matchLabels": {"team": "chat"}}}
     opened = render({**example("vllm"), "networkPolicy": {"engineFrom": [caller]}}).of("NetworkPolicy")
     assert caller in opened["engine"]["spec"]["ingress"][0]["from"]
+
+
+def test_the_playground_of_the_console_reaches_the_api_also_where_the_values_say_who_else_may() -> None:
+    caller = {"namespaceSelector": {"matchLabels": {"team": "chat"}}}
+    values = {**ATTACHED, "console": {"enabled": True, "url": "https://c.example.com"}}
+    manifests = render({**values, "networkPolicy": {"enabled": True, "apiFrom": [caller]}})
+    [console] = [container for name, container in ours(manifests) if name == "console/console"]
+    [url] = [each["value"] for each in console["env"] if each["name"] == "SLACKWATER_URL"]
+    host, port = url.removeprefix("http://").split(":")
+    assert int(port) in [
+        each["port"] for each in manifests.of("Service")[host.removeprefix("slackwater-")]["spec"]["ports"]
+    ]
+    [rule] = manifests.of("NetworkPolicy")["api"]["spec"]["ingress"]
+    own = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if peer != caller]
+    assert caller in rule["from"]
+    assert [labels["app.kubernetes.io/component"] for labels in own] == ["console"]
 
 
 def test_the_pods_of_an_engine_over_several_nodes_reach_its_leader_at_any_port() -> None:

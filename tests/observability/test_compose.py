@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from app.access import origin
 from app.settings import Settings
 from tests.observability.support import DEPLOY, ROOT, dashboards
 
@@ -74,6 +75,18 @@ def test_grafana_finds_prometheus_and_the_dashboards_where_compose_mounts_them()
     home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert (folder / home.name).exists()
     assert str(home.parent) == provider["options"]["path"]
+
+
+def test_every_part_of_an_installation_is_a_service_and_browsers_of_this_machine_alone_reach_the_console() -> None:
+    parts = services()
+    commands = {tuple(service.get("command", ())) for service in parts.values()}
+    assert commands >= {("slackwater", part) for part in ("api", "console", "steward", "notifier", "gpu-worker")}
+    console = parts["console"]
+    given = {name.removeprefix("SLACKWATER_").lower(): value for name, value in console["environment"].items()}
+    settings = Settings.model_construct(**{name: given[name] for name in ("console_host", "console_url")})
+    assert not origin.exposed(settings)
+    assert console["ports"] == ["127.0.0.1:8701:8701"]
+    assert origin.of(settings) == "http://127.0.0.1:8701"
 
 
 def test_docker_accepts_the_file_with_and_without_the_profile() -> None:

@@ -22,6 +22,7 @@ import yaml
 from openai import OpenAI
 
 from app.environment import foreign_environment
+from app.processes import free_port
 from app.settings import Settings
 from tests.clients.batches import created, ended, line, lines_of, uploaded
 from tests.system.stack import ACCOUNT, Stack, wait_for
@@ -30,7 +31,7 @@ from tests.webhooks.support import receiving
 pytestmark = pytest.mark.services
 
 ROOT = Path(__file__).parents[2]
-OURS = ["migrate", "api", "steward", "notifier", "gpu-worker"]
+OURS = ["migrate", "api", "console", "steward", "notifier", "gpu-worker"]
 LONG_RUNNING = OURS[1:]
 ITEMS = 20
 VALUES = {
@@ -88,6 +89,9 @@ class Places:
             "SLACKWATER_STORAGE_URL": self.storage(service, values.get("SLACKWATER_STORAGE_URL", ""), volumes),
             "SLACKWATER_HOST": "127.0.0.1",
             "SLACKWATER_PORT": str(self.port),
+            "SLACKWATER_URL": f"http://127.0.0.1:{self.port}",
+            "SLACKWATER_CONSOLE_HOST": "127.0.0.1",
+            "SLACKWATER_CONSOLE_PORT": str(free_port()),
         }
         placed = {name: local.get(name, value) for name, value in values.items()}
         development = {"SLACKWATER_WEBHOOK_ALLOW_PRIVATE": "true", "SLACKWATER_ENGINE_URL": self.engine}

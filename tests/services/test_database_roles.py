@@ -18,6 +18,8 @@ from typer.testing import CliRunner, Result
 from app import processes
 from app.access import operator_tokens, sessions
 from app.access.roles import Grant, Role
+from app.audit.acts import Act
+from app.audit.grouped import GroupedLog
 from app.batches import budgets
 from app.cli import audit as audit_commands
 from app.cli.key import create_key
@@ -115,6 +117,18 @@ FORBIDDEN = [
 
 def test_a_role_is_refused_what_its_part_does_not_need(url: str) -> None:
     assert [case for case in FORBIDDEN if not refused(url, *case)] == []
+
+
+async def test_a_notifier_adds_refusals_to_the_audit_log_and_cannot_read_it(url: str) -> None:
+    async with Database(of_role(url, "sw_notifier"), size=1) as database:
+        noted = GroupedLog(database)
+        noted.add(Act.POLICY_DENIED, "partners", "acme", "not there")
+        await noted.store()
+    with psycopg.connect(url) as conn:
+        assert conn.execute("select account, target from audit join audit_pending using (audit_id)").fetchall() == [
+            ("acme", "partners")
+        ]
+    assert refused(url, "sw_notifier", "select body from audit")
 
 
 def test_the_roles_can_be_set_again(url: str) -> None:

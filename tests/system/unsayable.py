@@ -31,7 +31,7 @@ RULES = [
         r"/usage/explain", r"(before|after): .* (is not a period|ends before it begins)", "the calendar is no schema's"
     ),
     Rule(r"/usage/compare", r"b: both variants are ", "it compares two parameters"),
-    Rule(r"/ai/batches", r"after: no such batch in this account", "it depends on what there is"),
+    Rule(r"/(ai|operator)/batches", r"after: no such batch in th(is|ese) account", "it depends on what there is"),
     Rule(_INFERENCE + "|/v1/batches", r".*: unknown field(; did you mean|$)", "the query or a header may forbid them"),
     Rule(r"/.*", r".*\ba (string|key) contains the character .u0000", "it holds at any depth"),
     Rule(_INFERENCE, r".*: is set by Slackwater and may not be sent", "any other unknown field may be sent"),
@@ -67,6 +67,7 @@ RULES = [
     Rule(r"/test", r"The receiver could not be reached: ", "no receiver runs"),
     Rule(r"/input_items", r"after: no item of this response has the id", "it depends on the response"),
     Rule(r"/complete", r"(part_ids|md5)", "it depends on the upload's parts"),
+    Rule(r"/parts", r"data: this part has [0-9]+ bytes, but the whole upload", "it depends on the upload"),
     Rule(r"/estimate", r"Only an uploaded batch file has an estimate$", "it depends on the file"),
     Rule(
         _INFERENCE,

@@ -61,12 +61,14 @@ class AsyncBridge:
         self._sender = Sender(self._database, self._egress, crypto.secret_key(self._settings), self._settings)
         self._hints = Hints.of(self._settings, database_url(self._settings))
         self._tasks = [asyncio.create_task(self._sweep_forever()), asyncio.create_task(self._serve_metrics())]
+        self._tasks.append(asyncio.create_task(self._sender.rules.keep()))
 
     async def _close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.drain()
+        await self._sender.rules.audit.store()  # what the last attempts have noted
         await self._hints.close()
         await self._egress.close()
         await self._database.close()

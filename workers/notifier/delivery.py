@@ -11,6 +11,7 @@ from app import clock, crypto, trace_context
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
+from app.errors import PolicyUnknown
 from app.settings import Settings
 from app.webhooks import claims, due_sweep, formats, signing
 from app.webhooks.claims import Claim
@@ -20,6 +21,7 @@ from workers.notifier.attempt_span import AttemptSpan
 from workers.notifier.concurrency_limiter import ConcurrencyLimiter
 from workers.notifier.metrics import LATE, Metrics
 from workers.notifier.outcome_writer import OutcomeWriter
+from workers.notifier.receiver_rules import ReceiverRules
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +37,7 @@ class Sender:
         self._database = database
         self._egress = egress
         self._key = key
+        self.rules = ReceiverRules(database)
         self._item_share = settings.trace_item_share
         self._lease = 2 * settings.webhook_timeout_seconds
         self.metrics = Metrics()
@@ -87,11 +90,13 @@ class Sender:
         if self._stopping:
             return []
         try:
+            await self.rules.know()
             return await self._claims.ask(endpoint_id)
+        except PolicyUnknown as error:
+            log.warning("policy.unknown", verb="claim", endpoint=str(endpoint_id), error=str(error))
         except TRANSIENT as error:
-            # The sweep will hint at this endpoint again.
             log.warning("database.unavailable", verb="claim", endpoint=str(endpoint_id), error=str(error).strip())
-            return []
+        return []  # the sweep will hint at this endpoint again
 
     async def _claim_together(self, endpoint_ids: list[UUID]) -> list[list[Claim]]:
         """Claim the due deliveries of the endpoints, as many as there are free places. Returns one list for each endpoint."""
@@ -113,7 +118,7 @@ class Sender:
         trace_context.enter(claim.event.data.traceparent)
         try:
             with self._places.taken(), self.metrics.in_flight.track_inprogress():
-                answer = await self._post(claim, span.headers)
+                answer = self.rules.refusal(claim) or await self._post(claim, span.headers)
             verdict = await self._recorder.record(claim, answer)
             self.metrics.attempts.labels(verdict.verb if verdict else LATE).inc()
             self.metrics.seconds.observe(answer.duration_ms / 1000)
