@@ -235,7 +235,13 @@ def problem(settings: Settings) -> str | None:
         return str(error)
     if not rules:
         return "SLACKWATER_OIDC_RULES is empty, so nobody could sign in"
-    return None if settings.oidc_client_id else "SLACKWATER_OIDC_CLIENT_ID is empty"
+    if not settings.oidc_client_id:
+        return "SLACKWATER_OIDC_CLIENT_ID is empty"
+    if (
+        settings.oidc_audience == settings.oidc_client_id
+    ):  # or what signs somebody in to the console would open the admin API
+        return "SLACKWATER_OIDC_AUDIENCE is the client's id; register an API at the provider, and name its audience"
+    return None
 
 
 def _check_url(url: str) -> None:

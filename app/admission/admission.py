@@ -105,13 +105,17 @@ class Outcome:
         self.tools.clear()
 
 
+def _ignored(*_: object) -> None:
+    """What a call is for that nobody waits for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """The admission of one HTTP request, whose labels and policy are fixed. `policy`: narrowed to the requester.
     `redaction`: of its account's requests; None: they stay as they are. `vaults`: of its account.
 
     `scope`: of the key. `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`, `on_denial`:
-    called with each.
+    called with each. `on_refusal`: called with the model or endpoint that the key may not ask for, and what its caller reads.
     """
 
     who: Requester | None = None
@@ -123,6 +127,7 @@ class Admission:
     on_decision: Callable[[Decision], object] = id
     on_request: Callable[[RequestFacts], object] = id
     on_denial: Callable[[Denial], object] = id
+    on_refusal: Callable[[str, str], object] = _ignored
     outcome: Outcome = field(default_factory=Outcome)
     redaction: Redaction | None = None
     vaults: Vaults | None = None
@@ -192,10 +197,13 @@ class Admission:
         key = f"The API key {self.who.key}" if self.who else "The API key"
         if not self.scope.may_ask(model.name):
             allowed = ", ".join(sorted(self.scope.models or ())) or "no model"
-            raise ModelDenied(f"{key} is limited to {allowed}; it may not use {model.name}.")
+            message = f"{key} is limited to {allowed}; it may not use {model.name}."
+            self.on_refusal(model.name, message)
+            raise ModelDenied(message)
         if not self.scope.may_use(endpoint):
             allowed = ", ".join(sorted(self.scope.endpoints or ())) or "no endpoint"
             message = f"{key} is limited to {allowed}; it may not use {endpoint}."
+            self.on_refusal(endpoint, message)
             raise PolicyDenied(message, reason="endpoint_not_allowed")
 
     def note_batch(self, model: str, endpoint: str, items: int, est_tokens: int, answer_tokens: int) -> None:

@@ -89,6 +89,7 @@ class AdmissionControl:
             observation.count if kind in _QUEUED else partial(self._decided, tenant.account_id),
             partial(self.samples.add, tenant.tenant_id),
             partial(self._refused, tenant.account_id),
+            partial(self._outside, tenant.account_id),
             redaction=redaction,
             vaults=self.vaults(tenant),
         )
@@ -129,6 +130,10 @@ class AdmissionControl:
 
     def _refused(self, account: str, denial: Denial) -> None:
         self.audit.add(Act.POLICY_DENIED, denial.rule_id, account, denial.message)
+
+    def _outside(self, account: str, target: str, message: str) -> None:
+        """Note that a key asked for a model or an endpoint that it may not use."""
+        self.audit.add(Act.ACCESS_REFUSED, target, account, message)
 
     def _for(self, who: Requester) -> Policy:
         """The policy in force, narrowed to a requester."""

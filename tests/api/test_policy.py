@@ -329,6 +329,20 @@ async def test_a_webhook_to_a_host_that_no_rule_allows_is_not_registered(
     assert "Policy rule hosts does not allow webhooks to 127.0.0.2" in answer.text
 
 
+async def test_the_test_of_a_webhook_that_a_later_rule_forbids_names_the_rule_and_whom_to_ask(
+    client: httpx.AsyncClient, apply: Apply
+) -> None:
+    new = {"name": "mine", "url": "http://127.0.0.2:9/hook", "event_types": ["batch.completed"]}
+    made = (await client.post("/v1/webhook_endpoints", json=new)).json()["id"]
+    await apply(
+        rule("hosts", 'allow = { webhook_hosts = ["127.0.0.1"] }\ncontact = "it@clinic.example"', 'account = "acme"')
+    )
+    answer = await client.post(f"/v1/webhook_endpoints/{made}/test", json={"event_type": "batch.completed"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "policy_denied")
+    assert "Policy rule hosts does not allow webhooks to 127.0.0.2" in answer.text
+    assert "Ask it@clinic.example." in answer.text
+
+
 async def test_events_name_the_model_that_answers_and_the_rules_that_chose_it(
     client: httpx.AsyncClient, apply: Apply, database: Database
 ) -> None:

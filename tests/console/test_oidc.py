@@ -236,6 +236,7 @@ def test_a_provider_that_could_be_overheard_or_lets_nobody_in_is_refused_at_the_
         ({"oidc_rules": "groups=a -> operator:acme"}, "whole installation"),
         ({"oidc_rules": "operator"}, "is no rule"),
         ({"oidc_client_id": ""}, "CLIENT_ID"),
+        ({"oidc_audience": CLIENT}, "AUDIENCE is the client's id"),
     ):
         assert reason in (oidc.problem(settings.model_copy(update=change)) or "")
 

@@ -162,6 +162,9 @@ async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: Par
         raise _unknown_type("event_type", content.event_type)
     kind = _KINDS[content.event_type]
     async with parts.database.durable() as conn:
+        endpoint = await endpoints.get(conn, tenant.tenant_id, parsed_id)
+        if endpoint.url is not None:
+            parts.admission.check_webhook(tenant, endpoint.url)
         delivery_id = await deliveries.send_test(conn, tenant.tenant_id, tenant.account_id, parsed_id, kind)
     attempt = await _outcome(parts, tenant, parsed_id, delivery_id)
     if attempt.http_status is None:
