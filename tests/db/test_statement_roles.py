@@ -1,0 +1,118 @@
+"""Every statement as every database role. PostgreSQL checks rights as it begins a statement, so that planning it is enough."""
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+import app
+from app.db import roles
+from app.db.role_grants import BROKER, GRANTS, PRIVILEGES, RoleGrants
+
+APP = Path(app.__file__).parent
+_PLACEHOLDER = re.compile(r"%(%|\((\w+)\)[sbt]|[sbt])")
+_VERB = re.compile(r"\s*(select|insert|update|delete|with)\b", re.IGNORECASE)
+_DAY = re.compile(r"_\d{8}$")
+_MODIFIES = {"Insert": "a", "Update": "w", "Delete": "d"}
+
+
+class Statement(NamedTuple):
+    """A statement of a package. `uses`: rights by table, of what its plan touches."""
+
+    name: str
+    text: str
+    uses: frozenset[tuple[str, str]]
+
+
+def written() -> Iterator[tuple[str, str]]:
+    """The statements that are constants of the packages' SQL modules, by name."""
+    for path in sorted(APP.rglob("*sql.py")):
+        module = importlib.import_module(".".join(("app", *path.relative_to(APP).with_suffix("").parts)))
+        for name, value in vars(module).items():
+            if name[0].isupper() and name.isupper() and isinstance(value, str) and _VERB.match(value):
+                yield f"{module.__name__}.{name}", value
+
+
+def numbered(text: str) -> str:
+    """A statement of psycopg with PostgreSQL's own parameters."""
+    places: dict[str, int] = {}
+
+    def place(match: re.Match[str]) -> str:
+        if match[1] == "%":
+            return "%"
+        return f"${places.setdefault(match[2] or str(len(places)), len(places) + 1)}"
+
+    return _PLACEHOLDER.sub(place, text)
+
+
+def planned(conn: psycopg.Connection[Any], text: str) -> list[dict[str, Any]]:
+    """The plan of a statement for any parameters. Raises psycopg.Error."""
+    with conn.transaction(force_rollback=True):
+        row = conn.execute(f"explain (generic_plan, format json) {numbered(text)}".encode()).fetchone()
+    assert row is not None
+    return [row[0][0]["Plan"]]
+
+
+def uses(plans: list[dict[str, Any]], tables: set[str]) -> Iterator[tuple[str, str]]:
+    """The tables of a plan, with the right that each takes. A day's partition counts as its table."""
+    for plan in plans:
+        if found := plan.get("Relation Name"):
+            table = _DAY.sub("", found)
+            if table in tables:
+                yield table, _MODIFIES.get(plan.get("Operation", ""), "r")
+        yield from uses(plan.get("Plans", []), tables)
+
+
+def may(grants: RoleGrants, table: str, right: str) -> bool:
+    """Whether a role has a right, of all columns or of some."""
+    return right in grants.tables.get(table, "") or right in grants.columns.get(table, {})
+
+
+def refused(conn: psycopg.Connection[Any], text: str) -> str | None:
+    """The table that the role has no right to. None: the statement is allowed."""
+    try:
+        planned(conn, text)
+    except psycopg.errors.InsufficientPrivilege as error:
+        return str(error).split("\n")[0].rpartition(" ")[2]
+    return None
+
+
+@pytest.fixture
+def conn(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """An owner's connection to a database with the roles, which go with it."""
+    roles.apply(database_url)
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        yield conn
+        conn.execute("reset role")
+        for role in (*GRANTS, BROKER):
+            conn.execute(f"drop owned by {role} cascade; drop role {role}".encode())
+
+
+def test_every_statement_is_refused_to_each_role_that_has_no_right_to_it_and_to_no_other(
+    conn: psycopg.Connection[Any],
+) -> None:
+    owned = "select relname from pg_class where relkind in ('r', 'p') and relnamespace = 'public'::regnamespace"
+    tables = {row[0] for row in conn.execute(owned)}
+    statements, unplanned = [], []
+    for name, text in written():
+        try:
+            statements.append(Statement(name, text, frozenset(uses(planned(conn, text), tables))))
+        except psycopg.Error as error:
+            unplanned.append(f"{name}: {str(error).splitlines()[0]}")
+    print(f"{len(statements)} statements as {len(GRANTS)} roles; not planned alone: {unplanned}")
+    assert len(statements) > 300
+    assert len(unplanned) < 10, unplanned  # their callers fill them in, or name types
+    for role, grants in GRANTS.items():
+        conn.execute(f"set role {role}".encode())
+        for statement in statements:
+            table, lacking = refused(conn, statement.text), {use for use in statement.uses if not may(grants, *use)}
+            if table is None:
+                assert not lacking, f"{statement.name} runs as {role}, which may not: {lacking}"
+            else:
+                whole = grants.tables.get(table) == "".join(PRIVILEGES) and table not in grants.hidden
+                assert not whole, f"{statement.name} is refused to {role}, which may do everything with {table}"
+        conn.execute("reset role")
