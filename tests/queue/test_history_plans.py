@@ -120,7 +120,7 @@ def statements(conn: psycopg.Connection) -> dict[str, tuple[str, Parameters]]:
         "items with a rare error": (items_sql.FAILED_WITH, items | {"error": "timeout"}),
         "one item": (items_sql.ONE, {"batch_id": batch, "run": run, "seq": 777_777}),
         "incidents": (page, {"since": day, "tenant_id": 1, "before_at": position.at, "before": 77, "limit": 101}),
-        "engine, an hour": (samples_sql.SAMPLES, {"engine_id": 2, "since": hour, "stretch": 30.0}),
+        "engine, an hour": (samples_sql.SAMPLES, {"engine_id": 2, "since": hour, "until": now, "stretch": 30.0}),
         "latency, an hour and a week": (
             latency_sql.READ,
             {"since": hour, "until": now, "stretch": 60.0, "model": None, "days": 7},
