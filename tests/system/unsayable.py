@@ -58,6 +58,11 @@ RULES = [
     Rule(_BUDGET, r"(max_cost: must be more than 0|tz: time zone .*: unknown)", "no list or form has it"),
     Rule(_BUDGET, r"(key: the account has no|fallback: no such model)", "it depends on what there is"),
     Rule(_BUDGET, r"(max_tokens|divert_at|soft): must be .*whole number", "1.0 is an integer there"),
+    Rule(
+        r"/admin/v1/(keys|quotas/\{account\}|policy/rollback)",
+        r"\w+: Input should be a valid integer",
+        "1.0 is an integer there",
+    ),
     Rule(r"/admin/v1/keys", r"models: no such model", "it depends on what there is"),
     Rule(r"/admin/v1/keys", r"(endpoints|networks|expires|pins): ", "networks, days and labels are no schema's"),
     Rule(r"/keys/\{key_id\}/rotate", r"overlap: must be a length of time", "it is a number of days at most"),
