@@ -72,7 +72,7 @@ def merged(before: dict[str, int], run: dict[str, int]) -> dict[str, int]:
 def table(found: dict[str, int]) -> str:
     """The table of the page: one row for each version that a test has passed on."""
     rows = [f"| {what} | {tests} |" for what, tests in found.items()]
-    return "\n".join(("| Version | Tests passed |", "|---|---|", *rows)) + "\n"
+    return "\n".join(("| Version | Tests that passed in one run |", "|---|---|", *rows)) + "\n"
 
 
 def _place(what: str) -> tuple[int, Any]:

@@ -71,7 +71,9 @@ def released(folder: Path) -> Version:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=BUILD_SECONDS)
     python = str(folder / "bin" / "python")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "--python", python, "install"]
-    subprocess.run([*pip, "--no-deps", str(wheel)], check=True, timeout=BUILD_SECONDS)
+    # Metadata of these sources, which PYTHONPATH may name, would make pip believe that the wheel is installed.
+    environment = {name: value for name, value in foreign_environment().items() if name != "PYTHONPATH"}
+    subprocess.run([*pip, "--no-deps", str(wheel)], env=environment, cwd=folder, check=True, timeout=BUILD_SECONDS)
     (site_packages,) = folder.glob("lib/python*/site-packages")
     (site_packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return _look(Code(python, ""))
