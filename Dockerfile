@@ -22,7 +22,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev libnuma1 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --create-home slackwater \
-    && install --directory --mode=0700 --owner=slackwater /data /objects
+    && install --directory --mode=0700 --owner=slackwater /data /data/keys /objects
 COPY --from=build /opt/slackwater /opt/slackwater
 ENV PATH=/opt/slackwater/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -1,4 +1,4 @@
-"""kombu's `pgmq` transport on our own database, with six fixes.
+"""kombu's `pgmq` transport on our own database, with seven fixes.
 
 1. It connects with a libpq URL, so Unix sockets and TLS options work, and the pool checks its connections.
 2. A worker that stops returns prefetched messages at once instead of after the visibility timeout.
@@ -6,6 +6,8 @@
 4. A wait ends after half a second, so that a stop is noticed soon.
 5. One process at a time creates queues and their triggers: pgmq's DDL is not safe against itself.
 6. Commits do not wait for the disk: a message is only a hint, and the rows that it names are durable.
+7. A message whose acknowledgement fails frees its place. Otherwise an outage would use up all places for ever, and the channel
+   would read nothing more, so that it would not even notice that it has lost its connection.
 """
 
 import contextlib
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import kombu.transport
+import psycopg
 from kombu.transport import pgmq
 from pgmq import PGMQueue
 from psycopg_pool import ConnectionPool
@@ -30,6 +33,14 @@ class Channel(pgmq.Channel):
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self.qos.restore_at_shutdown = True
         self._creating = False
+
+    def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
+        """Delete the message. If that fails it comes again after the visibility timeout."""
+        try:
+            super().basic_ack(delivery_tag, multiple)  # type: ignore[no-untyped-call]
+        except psycopg.Error:
+            self.qos.ack(delivery_tag)
+            raise
 
     def _new_queue(self, queue: str, **kwargs: Any) -> None:
         with self._ddl_lock():

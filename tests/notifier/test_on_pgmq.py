@@ -26,6 +26,7 @@ from tests.webhooks.support import (
     subscribe_and_emit,
     wait_for,
 )
+from workers.notifier import app
 
 STATE = "select state from delivery"
 
@@ -88,6 +89,29 @@ def test_broken_broker_tables_lose_no_delivery(settings: Settings) -> None:
         asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1, 20)
         wait_for(settings.database_url, STATE, "delivered")
+
+
+FULL_DISK = f"""
+create function full_disk() returns trigger language plpgsql as $$
+  begin raise exception 'no space left on device' using errcode = 'disk_full'; end $$;
+create trigger full_disk before delete on pgmq.q_{names.WEBHOOKS} for each row execute function full_disk()"""
+
+
+def test_more_failed_acknowledgements_than_places_stop_no_delivery(settings: Settings) -> None:
+    count = 4 * app._THREADS
+
+    async def emit_to_many(url: str) -> None:
+        async with Database.of(settings, "test") as database, database.transaction() as conn:
+            for _ in range(count):
+                await subscribe(conn, settings, url)
+            await emit(conn, 1)
+
+    with receiving() as receiver, notifying(settings) as notifier:
+        execute(settings, FULL_DISK)
+        asyncio.run(emit_to_many(receiver.url))
+        receiver.wait(count)
+        wait_for(settings.database_url, "select count(*) from delivery where state = 'delivered'", count)
+        assert "Couldn't ack" in notifier.log.read_text(), "no acknowledgement failed"
 
 
 def test_a_message_that_comes_twice_is_delivered_once(settings: Settings) -> None:

@@ -33,9 +33,9 @@ class LeaseRenewer(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def _renew(self, channel: Any, stopping: threading.Event) -> None:
         while not stopping.wait(channel.visibility_timeout / 3):
-            for message in list(channel.qos._delivered.values()):
+            for tag, message in list(channel.qos._delivered.items()):
                 info = message.delivery_info
-                if info.get("pgmq_msg_id") is None:
+                if tag in channel.qos._dirty or info.get("pgmq_msg_id") is None:  # done, or not of this transport
                     continue
                 try:
                     channel.pgmq.set_vt(info["pgmq_queue"], info["pgmq_msg_id"], channel.visibility_timeout)
