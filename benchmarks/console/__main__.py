@@ -40,8 +40,8 @@ class ConsoleSizes:
     stored_items: int = 1_000_000
     page_rounds: int = 40
     changes: int = 100
-    drain_items: int = 100_000
-    drain_pairs: int = 8
+    drain_items: int = 200_000
+    drain_pairs: int = 12
     consoles: int = 50
     ttft_rounds: int = 4
     themes: int = 2
