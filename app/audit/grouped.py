@@ -92,8 +92,16 @@ class GroupedLog:
                 for (at, kind), group in groups.items():
                     await log.record_all(conn, [_record(kind, group)], at)
         except (psycopg.Error, PoolTimeout, *TRANSIENT) as error:
-            self._groups = groups | self._groups
+            self._take_back(groups)
             _log.warning("audit.not_stored", records=len(groups), error=str(error).strip())
+
+    def _take_back(self, groups: dict[tuple[datetime, Kind], _Group]) -> None:
+        for key, group in groups.items():
+            if (newer := self._groups.get(key)) is not None:
+                newer.count += group.count
+                newer.ids = dict.fromkeys([*group.ids, *newer.ids][:MOST_IDS])
+            else:
+                self._groups[key] = group
 
 
 def _record(kind: Kind, group: _Group) -> Record:
