@@ -33,10 +33,11 @@ def restored(reason: Reason = None, as_json: Json = False) -> None:
         batches, lost_files = on_database(settings, look)
     if as_json:
         lacks = {"batches": [{"request_id": name, "objects": n} for name, n in batches], "files": lost_files}
-        tables.document(console, {**asdict(tidied), "missing": lacks})
+        newest = tidied.newest_batch and tidied.newest_batch.isoformat()
+        tables.document(console, {**asdict(tidied), "newest_batch": newest, "missing": lacks})
         return
-    newest = f"{tidied.newest_batch:%Y-%m-%d %H:%M:%S %Z}" if tidied.newest_batch else "not there"
-    console.print(f"The newest batch is {'of ' if tidied.newest_batch else ''}{newest}. New ids are far from all earlier ones.")
+    if tidied.newest_batch:
+        console.print(f"The newest batch is of {tidied.newest_batch:%Y-%m-%d %H:%M:%S %Z}.")
     console.print(
         f"{many(tidied.workers, 'worker')} removed, {many(tidied.chunks, 'chunk')} back in the queue, "
         f"{many(tidied.webhooks, 'webhook')} hinted at again."

@@ -36,6 +36,7 @@ class Replicated(System):
         super().__init__(history, seed, lease)
         self._network = network
         if network is not None:
+            self.settings = self.settings.model_copy(update={"webhook_allow_private": "all"})  # the API has an address
             for name in HOSTS:
                 network.add(name)
             self.url = f"http://{network.hosts[API].address}:{self.settings.port}"

