@@ -1,4 +1,4 @@
-"""What a database needs that was restored to an earlier moment, before a part of Slackwater runs on it again (docs/operate.md)."""
+"""What a database needs that was restored to an earlier moment, before a part runs on it again (docs/operate.md)."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime

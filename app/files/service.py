@@ -230,10 +230,8 @@ async def forget(database: Database, store: Store, tenant_id: int) -> None:
 
 
 async def expire(database: Database, store: Store, grace_days: int = 0) -> int:
-    """Delete files that have expired or whose object never arrived, and batches that were refused 30 days ago. Objects are removed
-    `grace_days` later.
-
-    Returns the number of files.
+    """Delete files that have expired or whose object never arrived, and batches that were refused 30 days ago. Returns the number
+    of files. Their objects are removed `grace_days` later.
     """
     async with database.relaxed() as conn:
         await conn.execute(sql.FORGET_REFUSED, {"days": _REFUSED_DAYS})
@@ -268,9 +266,7 @@ async def sweep(database: Database, store: Store, grace_days: int = 0) -> int:
     return count
 
 
-async def _sweep(
-    database: Database, store: Store, query: str, owners: Mapping[str, UUID], grace_days: int
-) -> int:
+async def _sweep(database: Database, store: Store, query: str, owners: Mapping[str, UUID], grace_days: int) -> int:
     async with database.durable() as conn:
         rows = await (await conn.execute(query.encode(), {"ids": list(set(owners.values()))})).fetchall()
         unknown = {row[0] for row in rows}

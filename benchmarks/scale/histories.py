@@ -11,7 +11,7 @@ LIMIT_SECONDS = 3600
 
 
 def checked(module: str, *arguments: str) -> dict[str, Any]:
-    """The last line of `python -m MODULE --json …`, whether or not it found violations. Raises RuntimeError if it printed none."""
+    """What `python -m MODULE --json …` has counted, violations or not. Raises RuntimeError if it ends without a result."""
     command = [sys.executable, "-m", module, "--json", *arguments]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, check=False, timeout=LIMIT_SECONDS, preexec_fn=dies_with_parent()

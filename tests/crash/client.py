@@ -98,11 +98,6 @@ class Client:
         """One attempt to pause, resume, cancel or retry."""
         return await self._answer(self._clients[batch.tenant].post(f"/ai/batches/{batch.request_id}/{verb}"))
 
-    async def call(self, tenant: str, prompt: str) -> httpx.Response | None:
-        """One synchronous request."""
-        self._history.calls.add(prompt)
-        return await self._answer(self._clients[tenant].post(RUN, json={"prompt": prompt, "max_tokens": MOST_TOKENS}))
-
     async def budget(self, account: str, name: str, terms: dict[str, Any] | None) -> int:
         """Set a budget, or remove it. Returns the status."""
         client, path = self._clients[account], f"/ai/budgets/{name}"

@@ -12,16 +12,15 @@ import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 
 import psycopg
 
 from tests.crash.checker import while_loaded
-from tests.crash.client import TRY_AGAIN, Client
+from tests.crash.client import Client
 from tests.crash.history import History
 from tests.crash.load import Load
 from tests.crash.logs import judge_logs
-from tests.crash.system import TENANTS
+from tests.failover.caller import calling
 from tests.failover.installation import API, PRIMARY, STANDBY, WORKERS, Replicated
 from tests.failover.network import HERE, Network
 
@@ -31,7 +30,6 @@ BUSY_RESULTS = 60  # stored before something is done to the installation
 GOES_ON_SECONDS = 3.0
 PATIENCE_SECONDS = 90.0
 CUT_LEASES = 2.0
-CALL_SECONDS = 0.3  # between two synchronous requests
 _STORED = "select count(*), extract(epoch from min(finished_at))::float8 from item_result where finished_at > to_timestamp(%s)"
 
 
@@ -52,11 +50,11 @@ class ShortQueue(Load):
 class Drill:
     """What is done to one installation."""
 
-    def __init__(self, system: Replicated, outcome: Outcome, client: Client, network: Network | None) -> None:
+    def __init__(self, system: Replicated, outcome: Outcome, network: Network | None) -> None:
+        self._system = system
         self._pair = system.pair
         self._history = outcome.history
         self._outcome = outcome
-        self._client = client
         self._network = network
 
     async def crash(self) -> None:
@@ -69,8 +67,7 @@ class Drill:
 
     async def partition(self) -> None:
         """Cut one connection after the other; at last the primary from everybody but one worker."""
-        calls = asyncio.create_task(self._call())
-        try:
+        async with calling(self._system):
             await self._until_works(time.time(), BUSY_RESULTS)
             one, other = WORKERS
             await self._cut(one, PRIMARY, STANDBY)
@@ -78,8 +75,6 @@ class Drill:
             await self._cut(API, *WORKERS)
             await self._cut(API, PRIMARY, STANDBY)
             await self._isolate(keeps=one, loses=(other, API, HERE, STANDBY))
-        finally:
-            calls.cancel()
 
     async def _cut(self, one: str, *others: str) -> None:
         """Cut hosts off from each other for longer than a lease."""
@@ -124,17 +119,6 @@ class Drill:
                         return float(max(first, min(accepted)) - since)
                 await asyncio.sleep(0.05)
 
-    async def _call(self) -> None:
-        """Send one synchronous request after the other, which the API announces to a worker. Each is answered as it is, or 503."""
-        for number in count():
-            prompt = f"call {number} plain"
-            answer = await self._client.call(TENANTS[0], prompt)
-            if answer is not None and answer.status_code not in TRY_AGAIN:
-                right = answer.status_code == 200 and answer.json()["result"]["response"] == f"echo: {prompt}"
-                if not right:
-                    self._history.wrong("misanswered", f"{prompt}: {answer.status_code} {answer.text[:200]}")
-            await asyncio.sleep(CALL_SECONDS)
-
 
 DRILLS: dict[str, Callable[[Drill], Awaitable[None]]] = {"crash": Drill.crash, "partition": Drill.partition}
 NETWORKED = ("partition",)
@@ -149,7 +133,7 @@ async def run(name: str, seed: int = 1, *, keep_logs: bool = False) -> Outcome:
     try:
         await system.start()
         client = Client(system, history)
-        drill = Drill(system, outcome, client, network)
+        drill = Drill(system, outcome, network)
         await while_loaded(system, client, ShortQueue(client, history, seed), lambda: DRILLS[name](drill), CLIENTS)
     except Exception:
         history.wrong("broken_runs", traceback.format_exc())

@@ -1,8 +1,6 @@
 """Hosts of a test in network namespaces, around a router that can drop whatever two of them send to each other.
 
-    unshare --net COMMAND       runs COMMAND in a namespace of its own: it is one of the hosts, and nothing of it reaches the machine
-
-Each namespace lives as long as the process that holds it, and these end with us.
+This process is on a host as well, in a namespace of its own (`unshare --net`): nothing of it reaches the machine. Each lives as long as the process that holds it, and these end with us.
 """
 
 import os

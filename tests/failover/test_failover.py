@@ -36,7 +36,7 @@ def test_hosts_that_lose_each_other_and_a_primary_that_is_cut_off_lose_double_an
         text=True,
         check=False,
         timeout=LIMIT_SECONDS,
-        preexec_fn=dies_with_parent(),  # noqa: PLW1509
+        preexec_fn=dies_with_parent(),
     )
     found = json.loads(done.stdout.splitlines()[-1])
     note(f"{found['items']} items, works again {found['recovery_s']} s after the promote")

@@ -256,7 +256,9 @@ class Rounds:
             store = Store.of(self._settings)
             await shared_storage.require(self._database, self._settings, "steward")
             grace = self._settings.object_grace_days
-            expired = await files.expire(self._database, store, grace) + await upload_parts.expire(self._database, store)
+            expired = await files.expire(self._database, store, grace) + await upload_parts.expire(
+                self._database, store
+            )
             swept = await files.sweep(self._database, store, grace)
             await late_removal.sweep(self._database, store)
             shredded = await shredding.sweep(self._database, store)
