@@ -22,8 +22,8 @@ def jump(at: datetime) -> int:
 
 
 async def advance(conn: Connection, at: datetime) -> int:
-    """Let every sequence go on far beyond the ids that it may have given. Returns how many sequences there are. That stays, even if
-    the transaction is rolled back.
+    """Let every sequence go on far beyond the ids that it may have given. Returns how many sequences there are. A
+    rollback does not undo it.
     """
     [(count,)] = await (await conn.execute(queries.ADVANCE, {"wide": jump(at), "narrow": STEP})).fetchall()
     return int(count)

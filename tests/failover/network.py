@@ -1,6 +1,7 @@
 """Hosts of a test in network namespaces, around a router that can drop whatever two of them send to each other.
 
-This process is on a host as well, in a namespace of its own (`unshare --net`): nothing of it reaches the machine. Each lives as long as the process that holds it, and these end with us.
+This process is on a host as well, in a namespace of its own (`unshare --net`): nothing of it reaches the machine.
+Each namespace lives as long as the process that holds it, and these end with us.
 """
 
 import os
