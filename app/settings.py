@@ -149,6 +149,12 @@ class Settings(BaseSettings):
 
     # Object store
     object_kb: int = Field(0, ge=0, description="larger items and results go to the object store; 0: none do")
+    object_grace_days: int = Field(
+        0,
+        ge=0,
+        description="objects of batches and files whose time is over are removed so many days after their rows; set it to at "
+        "least as many days as you can restore the database back",
+    )
     storage_url: str = Field(
         "",
         pattern="^(s3://[^/]+.*|file:///.+)?$",

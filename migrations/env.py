@@ -19,6 +19,7 @@ import app.queue.delta_tables
 import app.queue.history_tables
 import app.queue.tables
 import app.sealing.tables
+import app.storage.tables
 import app.tenants.tables
 import app.webhooks.tables  # noqa: F401  (the imports fill the metadata)
 from app.db.metadata import metadata

@@ -71,3 +71,5 @@ class Act(StrEnum):
     SESSION_END = "session.end"
     SESSION_REVOKE = "session.revoke"
     ACCESS_REFUSED = "access.refused"
+
+    DATABASE_RESTORED = "database.restored"

@@ -25,6 +25,7 @@ class ChangeKind(StrEnum):
     STEWARD_LEADS = "steward.leads"
     PART_STARTED = "part.started"
     VERSION_CHANGED = "version.changed"
+    DATABASE_RESTORED = "database.restored"
 
 
 TROUBLE = frozenset(
@@ -60,6 +61,7 @@ _SENTENCES = {
     ChangeKind.STEWARD_LEADS: "a steward has taken the lead",
     ChangeKind.PART_STARTED: "{subject} started, version {version}",
     ChangeKind.VERSION_CHANGED: "{subject} runs version {to} instead of {from}",
+    ChangeKind.DATABASE_RESTORED: "the {subject} was restored to an earlier moment; its newest batch is of {newest_batch}",
 }
 
 

@@ -88,6 +88,11 @@ class CommandLine(LateGroup):
             "Migrate the database to the newest schema and create today's partitions.",
         ),
         LateCommand(
+            "restored",
+            "app.cli.restored:restored",
+            "Prepare a database that was restored to an earlier moment, before parts run on it again.",
+        ),
+        LateCommand(
             "shred",
             "app.cli.shred:shred",
             "Show on raw files what the deletion of a batch's contents removes. `slackwater batch rm` deletes those of a batch.",

@@ -141,4 +141,5 @@ def _config() -> Config:
 
 
 def _connect(url: str) -> Connection:
-    return create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool).connect()
+    """By psycopg itself, because SQLAlchemy reads no URL with several hosts."""
+    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool).connect()

@@ -77,7 +77,16 @@ GRANTS: Mapping[str, RoleGrants] = {
     ),
     STEWARD: RoleGrants(
         "the steward",
-        {**_QUEUE, **_SEALS, "tenant": "rwd", "policy": "r", "key_usage": "rd", "endpoint": "rwd", "api_key": "d"},
+        {
+            **_QUEUE,
+            **_SEALS,
+            "object_removal": "rad",
+            "tenant": "rwd",
+            "policy": "r",
+            "key_usage": "rd",
+            "endpoint": "rwd",
+            "api_key": "d",
+        },
         hidden={"endpoint": ENDPOINT_SECRETS},
         columns={"api_key": {"r": ("key_id", "tenant_id", "revoked_at", "expires_at")}},
         sees_sessions=True,

@@ -21,7 +21,7 @@ from app.errors import BadInput, NotFound, StorageError
 from app.files import ids, sealed_files, sql
 from app.files.sealed_files import FileSeal
 from app.sealing import batch_keys
-from app.storage import object_names
+from app.storage import late_removal, object_names
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
@@ -229,10 +229,9 @@ async def forget(database: Database, store: Store, tenant_id: int) -> None:
                 pass
 
 
-async def expire(database: Database, store: Store) -> int:
-    """Delete files that have expired or whose object never arrived, and batches that were refused 30 days ago.
-
-    Returns the number of files.
+async def expire(database: Database, store: Store, grace_days: int = 0) -> int:
+    """Delete files that have expired or whose object never arrived, and batches that were refused 30 days ago. Returns the number
+    of files. Their objects are removed `grace_days` later.
     """
     async with database.relaxed() as conn:
         await conn.execute(sql.FORGET_REFUSED, {"days": _REFUSED_DAYS})
@@ -242,15 +241,18 @@ async def expire(database: Database, store: Store) -> int:
             rows = await (await conn.execute(sql.EXPIRED_FILES, {"limit": _SLICE})).fetchall()
         if not rows:
             return count
-        await store.delete([object_names.upload(tenant_id, file_id) for tenant_id, file_id in rows])
         async with database.durable() as conn:
+            keys = [object_names.upload(tenant_id, file_id) for tenant_id, file_id in rows]
+            await late_removal.remove(conn, store, keys, grace_days)
             for tenant_id, file_id in rows:
                 await conn.execute(sql.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
         count += len(rows)
 
 
-async def sweep(database: Database, store: Store) -> int:
-    """Delete objects of files and uploads that have no row. A row is inserted before its objects. Returns how many."""
+async def sweep(database: Database, store: Store, grace_days: int = 0) -> int:
+    """Delete objects of files and uploads that have no row, `grace_days` after they were found. A row is inserted before its
+    objects. Returns how many were found.
+    """
     count = 0
     for kind, query in sql.UNKNOWN.items():
         page: dict[str, UUID] = {}
@@ -258,16 +260,15 @@ async def sweep(database: Database, store: Store) -> int:
             if (owner := object_names.owner(key)) is not None:
                 page[key] = owner
             if len(page) == _PAGE:
-                count += await _sweep(database, store, query, page)
+                count += await _sweep(database, store, query, page, grace_days)
                 page = {}
-        count += await _sweep(database, store, query, page)
+        count += await _sweep(database, store, query, page, grace_days)
     return count
 
 
-async def _sweep(database: Database, store: Store, query: str, owners: Mapping[str, UUID]) -> int:
-    async with database.relaxed() as conn:
+async def _sweep(database: Database, store: Store, query: str, owners: Mapping[str, UUID], grace_days: int) -> int:
+    async with database.durable() as conn:
         rows = await (await conn.execute(query.encode(), {"ids": list(set(owners.values()))})).fetchall()
-    unknown = {row[0] for row in rows}
-    orphans = [key for key, owner in owners.items() if owner in unknown]
-    await store.delete(orphans)
-    return len(orphans)
+        unknown = {row[0] for row in rows}
+        orphans = [key for key, owner in owners.items() if owner in unknown]
+        return await late_removal.remove(conn, store, orphans, grace_days)

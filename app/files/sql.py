@@ -79,6 +79,8 @@ from batch b
 where b.batch_id = f.batch_id and {_IS_FINAL} and b.run = %(run)s
   and f.tenant_id = %(tenant_id)s and %(file_id)s in (f.output_file_id, f.error_file_id)
 """
+STORED_FILES = f"""
+select tenant_id, file_id from file where state = '{FileState.READY}' and (expires_at is null or expires_at > now())"""
 EXPIRED_FILES = "select tenant_id, file_id from file where expires_at <= now() limit %(limit)s"
 # The ids without a row, by the first segment of an object's key.
 UNKNOWN = {

@@ -28,3 +28,11 @@ async def look(conn: Connection, watch: WorkerWatch) -> None:
     row = await (await conn.execute(queries.LOOK)).fetchone()
     assert row is not None
     watch.look(*row)
+
+
+async def reap_all(conn: Connection) -> tuple[int, int]:
+    """Take back the chunks of all workers, and charge none. Returns the numbers of (workers, chunks). Call in a transaction."""
+    lapsed = [worker_id for (worker_id,) in await (await conn.execute(queries.END_LEASES)).fetchall()]
+    row = await (await conn.execute(queries.REAP, {"lapsed": lapsed, "charged": []})).fetchone()
+    assert row is not None
+    return row[0], row[1]

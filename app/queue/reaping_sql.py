@@ -13,6 +13,9 @@ select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start
        extract(epoch from w.lease_until)::float8
 from (select) one left join worker w on true"""
 
+# For a database that was restored: no process that had these leases may renew one.
+END_LEASES = "update worker set lease_until = now() - interval '1 second' returning worker_id"
+
 _READY_AGAIN = """select r.pool_id, r.tenant_id, count(*) as n, sum(r.est_tokens) as tokens, min(w.weight) as weight
              from released r join tenant w using (tenant_id) group by 1, 2"""
 

@@ -1,7 +1,7 @@
 """Retention drops an old day of batches as a whole:
 
     rows        batches with their events and deliveries, some at a time; from then on their ids are unknown
-    objects     large bodies, including those of failed submits
+    objects     large bodies, including those of failed submits; perhaps only later (`app.storage.late_removal`)
     partitions  detached without blocking other statements, then dropped
 
 While a partition of a day exists, the next run starts with that day again, so a run may be killed between any two steps. A
@@ -18,7 +18,7 @@ from psycopg import sql
 
 from app.db.pool import Connection
 from app.queue import retention_sql as queries
-from app.storage import object_names
+from app.storage import late_removal, object_names
 from app.storage.store import Store
 
 _SLICE = 500
@@ -48,8 +48,9 @@ class RetentionOutcome:
     busy: date | None = None
 
 
-async def run(url: str, days: int, store: Store) -> RetentionOutcome:
-    """Drop every day whose batches have all been final for `days` days, or longer if their account has a longer retention.
+async def run(url: str, days: int, store: Store, grace_days: int = 0) -> RetentionOutcome:
+    """Drop every day whose batches have all been final for `days` days, or longer if their account has a longer retention. Its
+    objects are removed `grace_days` later.
 
     0 days: nothing is ever dropped. Opens its own connection. Does nothing while another run is active.
     """
@@ -63,7 +64,7 @@ async def run(url: str, days: int, store: Store) -> RetentionOutcome:
             await _delete_loose_events(conn, days)
             for day, partitions in groupby(await _partitions(conn, days), lambda partition: partition.day):
                 try:
-                    batches = await _drop_day(conn, list(partitions), days, store)
+                    batches = await _drop_day(conn, list(partitions), days, store, grace_days)
                 except psycopg.errors.LockNotAvailable:  # a half-detached day blocks the days after it
                     outcome.busy = day
                     break
@@ -72,15 +73,16 @@ async def run(url: str, days: int, store: Store) -> RetentionOutcome:
     return outcome
 
 
-async def _drop_day(conn: Connection, partitions: Sequence[Partition], days: int, store: Store) -> int | None:
+async def _drop_day(
+    conn: Connection, partitions: Sequence[Partition], days: int, store: Store, grace_days: int
+) -> int | None:
     """Drop one day if it is old enough. Returns how many batches it still had. First finishes interrupted detaches."""
     for partition in partitions:
         if partition.pending:
             await _alter(conn, queries.FINALIZE, partition)
     batches = await _delete_rows(conn, partitions[0], days) if partitions[0].is_old else None
     if batches is not None:
-        for prefix in object_names.of_day(partitions[0].day):
-            await store.delete_prefix(prefix)
+        await late_removal.remove(conn, store, object_names.of_day(partitions[0].day), grace_days)
         for partition in partitions:
             if partition.attached and not partition.pending:
                 await _alter(conn, queries.DETACH, partition)

@@ -1,7 +1,8 @@
 """The verbs of a GPU worker: register, claim, load, flush, finish, heartbeat, retire.
 
-`register_worker` and `flush` must use a durable connection; the others may use a relaxed one (see `app.db.pool`). If a server
-crash loses one of their commits, the fence rejects the worker, the work is redone, or the next heartbeat's answer shows it.
+`register_worker`, `heartbeat` and `flush` must use a durable connection; the others may use a relaxed one (see `app.db.pool`).
+If a server crash loses one of their commits, the fence rejects the worker, the work is redone, or the next heartbeat's answer
+shows it.
 A verb whose fence does not match returns None or False: the lease is lost, which is an ordinary outcome.
 """
 

@@ -11,6 +11,7 @@ from uuid import UUID
 _FIRST_DAY = date(2024, 1, 1)  # as next_batch_id() in the first migration
 _DAY_BITS = 36
 _INCOMPLETE = "-incomplete"
+FILES = "file/"
 MARKERS = "marker/"
 CHECKPOINTS = "audit/"
 _INSTALLATION = "~"  # no name of an account has this character
@@ -36,7 +37,7 @@ def is_incomplete(key: str) -> bool:
 
 def upload(tenant_id: int, file_id: UUID) -> str:
     """The key of an uploaded file."""
-    return f"file/{tenant_id}/{file_id.hex}"
+    return f"{FILES}{tenant_id}/{file_id.hex}"
 
 
 def parts(tenant_id: int, upload_id: UUID) -> str:

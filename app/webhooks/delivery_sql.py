@@ -29,6 +29,7 @@ returning endpoint.endpoint_id
 """
 
 UNHINT = "update endpoint set hinted_at = null where endpoint_id = any(%s)"
+UNHINT_ALL = "update endpoint set hinted_at = null where hinted_at is not null"
 
 LOCK_ENDPOINTS = "select from endpoint where endpoint_id = any(%s) order by endpoint_id for no key update"
 

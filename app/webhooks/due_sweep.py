@@ -49,3 +49,8 @@ async def take_due(conn: Connection, *, rehint_seconds: float, limit: int = LIMI
 async def unhint(conn: Connection, endpoint_ids: Sequence[UUID]) -> None:
     """Take the stamps back: the broker did not take the hints, or no notifier acts on them any more."""
     await conn.execute(sql.UNHINT.encode(), [list(endpoint_ids)])
+
+
+async def unhint_all(conn: Connection) -> int:
+    """Take all stamps back, because the broker's messages are of another time. Returns of how many endpoints."""
+    return (await conn.execute(sql.UNHINT_ALL.encode())).rowcount

@@ -4,6 +4,7 @@
 
 versions  old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
           workers only
+failover  the primary is killed under load, hosts lose each other; with --quick only the first, which needs no root
 
 Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
 """
@@ -17,13 +18,14 @@ from typing import Any
 
 from benchmarks.harness import say
 from benchmarks.machine import describe
-from benchmarks.scale import versions
+from benchmarks.scale import failover, versions
 
 
 def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """All arms by name, in the order in which they run."""
     return {
         "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
+        "failover": lambda: failover.failover(drills=("crash",) if quick else failover.DRILLS),
     }
 
 

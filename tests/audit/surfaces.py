@@ -114,6 +114,7 @@ COMMANDS: Table = {
     "operator revoke": (Act.OPERATOR_REVOKE,),
     "policy apply": (Act.POLICY_APPLY,),
     "policy rollback": (Act.POLICY_ROLLBACK,),
+    "restored": (Act.DATABASE_RESTORED,),
     "secret-key reseal": (Act.SECRET_KEY_RESEAL,),
 }
 _LOOKS = (

@@ -41,6 +41,7 @@ COMMANDS = (
     "engine drain east-1 --no-wait",
     "engine undrain east-1",
     "secret-key reseal --reason enough",
+    "restored --reason enough",
 )
 
 

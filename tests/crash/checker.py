@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tests.crash.client import Client
@@ -47,6 +47,26 @@ async def check(
             judge_logs(history, system.ground.logs)
         history.notes["seconds in all"] = round(time.monotonic() - began)
     return history
+
+
+async def while_loaded(
+    system: System, client: Client, load: Load, work: Callable[[], Awaitable[None]], clients: int
+) -> None:
+    """Apply load while `work` runs. Then wait until the system is at rest, and judge."""
+    enough = asyncio.Event()
+    try:
+        await client.start()
+        async with asyncio.TaskGroup() as group:
+            for number in range(clients):
+                group.create_task(load.run(number, enough))
+            try:
+                await work()
+            finally:
+                enough.set()
+        await rest(system, system.history, load)
+        await judge(system, system.history)
+    finally:
+        await client.close()
 
 
 @asynccontextmanager

@@ -129,6 +129,7 @@ class History:
         self.began = time.time()
         self.batches: list[Batch] = []
         self.arrivals: list[Arrival] = []
+        self.calls: set[str] = set()  # prompts of synchronous requests
         self.stops: list[Stop] = []
         self.webhooks: list[tuple[str, str, str]] = []  # (webhook-id, event type, request id)
         self.doomed: list[tuple[str, float]] = []  # (endpoint, time of an event) for endpoints that will be deleted

@@ -117,11 +117,11 @@ from budget b join tenant t using (tenant_id)
 left join line l on l.tenant_id = b.tenant_id and b.scope_value in ('', l.workflow)
 left join usage u using (line_id) group by t.account_id, b.budget_id order by 1, 2"""
 
-# By account: the tokens of the ledger, those of diverted work among them, and the tokens of the stored results.
+# By account: the tokens of queued work in the ledger, those of diverted work among them, and the tokens of the stored results.
 _TOKENS = """
 select t.account_id, coalesce(u.tokens, 0)::int8, coalesce(u.diverted, 0)::int8, coalesce(r.tokens, 0)::int8 from tenant t
 left join (select l.tenant_id, sum(prompt + output) as tokens, sum(prompt + output) filter (where l.model = 'spare') as diverted
-           from usage join line l using (line_id) group by 1) u using (tenant_id)
+           from usage join line l using (line_id) where l.kind <> 'sync' group by 1) u using (tenant_id)
 left join (select b.tenant_id, sum(r.prompt_tokens + r.completion_tokens) as tokens
            from item_result r join batch b using (batch_id) group by 1) r using (tenant_id)"""
 

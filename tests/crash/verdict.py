@@ -141,6 +141,8 @@ def _arrivals(history: History, halted: float, rows: dict[tuple[str, str], Row],
         if arrival.prompt == PROBE:
             history.notes["probes of engines whose telemetry had failed"] += 1
             continue
+        if arrival.prompt in history.calls:
+            continue
         if arrival.prompt not in places:
             history.wrong("unaccounted", f"an engine was sent {arrival.prompt!r}, which nobody submitted")
             continue

@@ -7,14 +7,14 @@ import pytest
 
 from app.db.pool import Connection
 from app.queue import service as queue
-from app.queue.types import Finished, Lease, Result
+from app.queue.types import Finished, HeldLease, Lease, Result
 from tests.gpu.world import World
 
 
-async def test_results_wait_for_the_disk_and_the_end_of_a_lease_does_not(
+async def test_results_and_leases_wait_for_the_disk_and_the_end_of_a_lease_does_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush, finish, seen = queue.flush, queue.finish, Counter[tuple[str, str]]()
+    flush, finish, heartbeat, seen = queue.flush, queue.finish, queue.heartbeat, Counter[tuple[str, str]]()
 
     async def note(conn: Connection, verb: str) -> None:
         row = await (await conn.execute("show synchronous_commit")).fetchone()
@@ -29,12 +29,17 @@ async def test_results_wait_for_the_disk_and_the_end_of_a_lease_does_not(
         await note(conn, "finish")
         return await finish(conn, lease, **how)
 
+    async def noted_heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> list[HeldLease] | None:
+        await note(conn, "heartbeat")
+        return await heartbeat(conn, worker_id, lease_seconds)
+
+    monkeypatch.setattr(queue, "heartbeat", noted_heartbeat)
     monkeypatch.setattr(queue, "flush", noted_flush)
     monkeypatch.setattr(queue, "finish", noted_finish)
     batch = await world.submit([f"prompt {n}" for n in range(16)])
     async with world.worker():
         await world.finished(batch)
-    assert seen.keys() == {("flush", "on"), ("finish", "off")}
+    assert seen.keys() == {("heartbeat", "on"), ("flush", "on"), ("finish", "off")}
 
 
 async def test_a_finish_that_a_server_crash_took_back_is_done_again(world: World) -> None:

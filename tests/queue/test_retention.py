@@ -10,7 +10,7 @@ from app.queue import retention
 from app.storage import object_names
 from app.storage.store import Store
 from tests.queue import support
-from tests.queue.past import TABLES, Past, deliver
+from tests.queue.past import KEEP, TABLES, Past, deliver
 
 
 async def test_a_day_that_is_over_goes_with_all_its_rows_and_its_partitions(past: Past) -> None:
@@ -163,3 +163,18 @@ async def test_a_store_that_fails_leaves_the_day_to_the_next_run(past: Past, mon
         await past.retire()
     assert len(await past.tables(day)) == 2
     assert list((await past.retire()).dropped) == [day]
+
+
+async def test_with_days_of_grace_the_objects_of_a_dropped_day_stay_for_a_restored_database(past: Past) -> None:
+    day = await past.day(ago=40)
+    await past.batch(day, final_ago=35)
+    await deliver(past)
+    keys = {f"{prefix}7/0" for prefix in object_names.of_day(day)}
+    for key in keys:
+        await past.store.put(key, b"x")
+    outcome = await retention.run(past.database.url, KEEP, past.store, grace_days=7)
+    assert outcome.dropped == {day: 1}
+    assert {key async for key, _ in past.store.list("payload/")} | {
+        key async for key, _ in past.store.list("result/")
+    } == keys
+    assert await past.one("select count(*) from object_removal where due_at > now() + interval '6 days'") == 2

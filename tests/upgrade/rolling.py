@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.crash.checker import rest
+from tests.crash.checker import while_loaded
 from tests.crash.history import History
 from tests.crash.load import Load
 from tests.crash.logs import judge_logs
-from tests.crash.verdict import judge
 from tests.upgrade.fleet import KINDS, WORKERS, Fleet, SubmittingClient, ready
 from tests.upgrade.versions import following, released
 
@@ -95,23 +94,9 @@ async def _try(
 
 
 async def _run(fleet: Fleet, work: Callable[[Fleet], Awaitable[None]], seed: int) -> None:
-    history = fleet.history
-    client = SubmittingClient(fleet, history)
-    load = UpgradeLoad(client, history, seed)
-    enough = asyncio.Event()
-    try:
-        await client.start()
-        async with asyncio.TaskGroup() as clients:
-            for number in range(CLIENTS):
-                clients.create_task(load.run(number, enough))
-            try:
-                await work(fleet)
-            finally:
-                enough.set()
-        await rest(fleet, history, load)
-        await judge(fleet, history)
-    finally:
-        await client.close()
+    client = SubmittingClient(fleet, fleet.history)
+    load = UpgradeLoad(client, fleet.history, seed)
+    await while_loaded(fleet, client, load, lambda: work(fleet), CLIENTS)
 
 
 async def _mingled(fleet: Fleet) -> None:

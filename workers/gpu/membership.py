@@ -214,7 +214,7 @@ class Membership:
 
     async def _renew(self, worker_id: int) -> list[HeldLease] | None:
         began = clock.monotonic()
-        async with self._database.relaxed() as conn:
+        async with self._database.durable() as conn:
             held = await queue.heartbeat(conn, worker_id, self._settings.lease_seconds)
             if held is not None:
                 self._hold_until(began)

@@ -43,6 +43,7 @@ from app.queue.lost_workers import WorkerWatch
 from app.queue.running_batches import BatchProgress
 from app.sealing.keyring import Keyring
 from app.settings import Settings
+from app.storage import late_removal
 from app.storage.store import Store
 from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
@@ -254,12 +255,16 @@ class Rounds:
         try:
             store = Store.of(self._settings)
             await shared_storage.require(self._database, self._settings, "steward")
-            expired = await files.expire(self._database, store) + await upload_parts.expire(self._database, store)
-            swept = await files.sweep(self._database, store)
+            grace = self._settings.object_grace_days
+            expired = await files.expire(self._database, store, grace) + await upload_parts.expire(
+                self._database, store
+            )
+            swept = await files.sweep(self._database, store, grace)
+            await late_removal.sweep(self._database, store)
             shredded = await shredding.sweep(self._database, store)
             async with self._database.relaxed() as conn:
                 await samples.forget_old(conn)
-            outcome = await retention.run(self._database.url, self._settings.retention_days, Store.of(self._settings))
+            outcome = await retention.run(self._database.url, self._settings.retention_days, store, grace)
         except (psycopg.Error, StorageError, StoreNotShared) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())
             return

@@ -1,0 +1,147 @@
+"""What is done to an installation under load. The history checker of tests/crash judges at the end.
+
+crash      the primary is killed, and its standby promoted
+partition  a worker loses the database, a worker its engine, the API its workers, the API the database; then the primary loses
+           everybody but one worker, its standby is promoted, and later the old primary is fenced
+"""
+
+import asyncio
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import psycopg
+
+from tests.crash.checker import while_loaded
+from tests.crash.client import Client
+from tests.crash.history import History
+from tests.crash.load import Load
+from tests.crash.logs import judge_logs
+from tests.failover.caller import calling
+from tests.failover.installation import API, PRIMARY, STANDBY, WORKERS, Replicated
+from tests.failover.network import HERE, Network
+
+LEASE_SECONDS = 2.0
+CLIENTS = 4
+BUSY_RESULTS = 60  # stored before something is done to the installation
+GOES_ON_SECONDS = 3.0
+PATIENCE_SECONDS = 90.0
+CUT_LEASES = 2.0
+_STORED = "select count(*), extract(epoch from min(finished_at))::float8 from item_result where finished_at > to_timestamp(%s)"
+
+
+@dataclass
+class Outcome:
+    """What a drill has found. `recovery`: seconds from each promote until a batch was accepted and a result stored."""
+
+    history: History = field(default_factory=History)
+    recovery: list[float] = field(default_factory=list)
+
+
+class ShortQueue(Load):
+    """The load of tests.crash with fewer open items, so that the end does not take long."""
+
+    most_open_items = 200
+
+
+class Drill:
+    """What is done to one installation."""
+
+    def __init__(self, system: Replicated, outcome: Outcome, network: Network | None) -> None:
+        self._system = system
+        self._pair = system.pair
+        self._history = outcome.history
+        self._outcome = outcome
+        self._network = network
+
+    async def crash(self) -> None:
+        """Kill the primary and promote its standby."""
+        await self._until_works(time.time(), BUSY_RESULTS)
+        self._history.fault("SIGKILL of the primary")
+        self._pair.primary.kill()
+        await self._promote()
+        await asyncio.sleep(GOES_ON_SECONDS)
+
+    async def partition(self) -> None:
+        """Cut one connection after the other; at last the primary from everybody but one worker."""
+        async with calling(self._system):
+            await self._until_works(time.time(), BUSY_RESULTS)
+            one, other = WORKERS
+            await self._cut(one, PRIMARY, STANDBY)
+            await self._cut(one, HERE)
+            await self._cut(API, *WORKERS)
+            await self._cut(API, PRIMARY, STANDBY)
+            await self._isolate(keeps=one, loses=(other, API, HERE, STANDBY))
+
+    async def _cut(self, one: str, *others: str) -> None:
+        """Cut hosts off from each other for longer than a lease."""
+        assert self._network
+        self._history.fault(f"{one} cut off from {' and '.join(others)}")
+        with self._network.apart(one, *others):
+            await asyncio.sleep(CUT_LEASES * LEASE_SECONDS)
+        self._history.log_line("healed")
+        await self._until_works(time.time())
+
+    async def _isolate(self, keeps: str, loses: tuple[str, ...]) -> None:
+        """The primary loses all but the worker `keeps`, which in turn does not reach the standby. A lease later the standby is
+        promoted. The old primary goes on beside it, until it is fenced.
+        """
+        assert self._network
+        self._history.fault("primary isolated")
+        self._network.cut(PRIMARY, *loses)
+        self._network.cut(keeps, STANDBY)
+        await asyncio.sleep(CUT_LEASES * LEASE_SECONDS)
+        await self._promote()
+        await asyncio.sleep(CUT_LEASES * LEASE_SECONDS)
+        self._history.log_line("old primary fenced")
+        self._pair.primary.kill()
+        self._network.heal()
+        await self._until_works(time.time(), BUSY_RESULTS)
+
+    async def _promote(self) -> None:
+        began = time.time()
+        await self._pair.promote()
+        self._history.log_line("standby promoted")
+        self._outcome.recovery.append(await self._until_works(began))
+        print(f"works again {self._outcome.recovery[-1]:.2f} s after the promote", file=sys.stderr, flush=True)
+
+    async def _until_works(self, since: float, results: int = 1) -> float:
+        """Wait until a batch was accepted and `results` were stored. Returns the seconds from `since` to the first of each."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                with suppress(psycopg.Error):
+                    [(stored, first)] = await self._pair.rows(_STORED, since)
+                    accepted = [each.accepted_at for each in self._history.accepted if each.accepted_at > since]
+                    if accepted and stored >= results:
+                        return float(max(first, min(accepted)) - since)
+                await asyncio.sleep(0.05)
+
+
+DRILLS: dict[str, Callable[[Drill], Awaitable[None]]] = {"crash": Drill.crash, "partition": Drill.partition}
+NETWORKED = ("partition",)
+
+
+async def run(name: str, seed: int = 1, *, keep_logs: bool = False) -> Outcome:
+    """Run one drill under load, and judge. Logs of a bad run are always kept."""
+    outcome = Outcome()
+    history = outcome.history
+    network = Network() if name in NETWORKED else None
+    system = Replicated(history, seed, LEASE_SECONDS, network)
+    try:
+        await system.start()
+        client = Client(system, history)
+        drill = Drill(system, outcome, network)
+        await while_loaded(system, client, ShortQueue(client, history, seed), lambda: DRILLS[name](drill), CLIENTS)
+    except Exception:
+        history.wrong("broken_runs", traceback.format_exc())
+    finally:
+        judge_logs(history, system.ground.logs)
+        kept = await system.close(keep_logs or not history.sound)
+        if kept:
+            history.details.append(f"logs of all parts: {kept}")
+        if network is not None:
+            network.close()
+    return outcome
