@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
 from app import processes
-from app.api.__main__ import serving
+from app.api.server import serving
 from app.api.app import create_app
 from app.api.connection_limits import limits_of
 from app.api.http_protocol import ClientTimeouts, LimitedProtocol, limited, parsers
