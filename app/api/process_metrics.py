@@ -59,7 +59,7 @@ class ProcessSums(Collector):
     """Memory, processor time and open files of several processes together, and the latest start of one."""
 
     def __init__(self, pids: list[int]) -> None:
-        self._processes = [ProcessCollector(pid=lambda pid=pid: pid, registry=None) for pid in pids]  # type: ignore[misc]
+        self._processes = [_collector(pid) for pid in pids]
 
     def collect(self) -> Iterable[Metric]:
         """The families of `ProcessCollector`, each with one sample."""
@@ -68,7 +68,11 @@ class ProcessSums(Collector):
             for family in process.collect():
                 families.setdefault(family.name, []).append(family)
         for name, found in families.items():
-            combined = max if name == "process_start_time_seconds" else sum
-            value = combined(family.samples[0].value for family in found)
+            values = [family.samples[0].value for family in found]
+            value = max(values) if name == "process_start_time_seconds" else sum(values)
             found[0].samples = [found[0].samples[0]._replace(value=value)]
             yield found[0]
+
+
+def _collector(pid: int) -> ProcessCollector:
+    return ProcessCollector(pid=lambda: pid, registry=None)

@@ -33,12 +33,15 @@ def capacity(
     Cores are twice what is busy. The constants and where they were measured are in the output of --json.
     """
     settings = configured()
+    kept = settings.retention_days if days is None else days
+    if not kept:
+        raise typer.BadParameter("batches are kept for ever: say for how long with --days")
     fleet = model.Fleet(
         engines=engines,
         tokens_per_second=tokens_per_second,
         tokens_per_item=tokens_per_item,
         bytes_per_item=bytes_per_item,
-        days=settings.retention_days if days is None else days,
+        days=kept,
         chunk_tokens=settings.chunk_tokens,
         chunk_items=settings.chunk_items,
         heartbeat_seconds=settings.heartbeat_seconds,

@@ -61,6 +61,7 @@ class Fleet:
 
     @property
     def items_per_second(self) -> float:
+        """At full load."""
         return self.engines * self.tokens_per_second / self.tokens_per_item
 
     @property
@@ -70,6 +71,7 @@ class Fleet:
 
     @property
     def workers(self) -> int:
+        """Processes of workers."""
         return ceil(self.engines / self.engines_per_process)
 
 

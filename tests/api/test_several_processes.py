@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
+from prometheus_client import REGISTRY, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import processes
+from app.api import app as _api  # its metrics are in the registry
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import Settings
@@ -151,3 +153,9 @@ async def test_no_process_of_an_api_outlives_the_killed_parent(settings: Setting
         async with asyncio.timeout(30):
             while processes.marked("SLACKWATER_DATA_DIR", str(settings.data_dir)):
                 await asyncio.sleep(0.1)
+
+
+def test_every_gauge_of_the_api_says_how_those_of_its_processes_are_added_up() -> None:
+    modes = {each._name: each._multiprocess_mode for each in REGISTRY._collector_to_names if isinstance(each, Gauge)}
+    assert {"slackwater_open_requests", "slackwater_build_info"} <= modes.keys()
+    assert {name for name, mode in modes.items() if not mode.startswith("live")} == set()
