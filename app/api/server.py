@@ -1,6 +1,6 @@
 """Runs uvicorn until a signal comes: in this process, or in several that accept connections from the same sockets."""
 
-import multiprocessing
+import os
 import signal
 import socket
 import sys
@@ -20,7 +20,7 @@ from app.api.request_limits import HEAD_BYTES
 from app.settings import Settings
 from app.tracing import recorder
 
-_SILENT_SECONDS = 60  # a process that does not answer its parent for so long is replaced
+_SILENT_SECONDS = 30  # a process that does not answer its parent for so long is replaced; a start takes some of it
 
 
 def prepare() -> Settings:
@@ -61,15 +61,12 @@ class _ChildConfig(uvicorn.Config):
     store_checked = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _in_child, (self.store_checked,)
+        return _in_child, (os.getpid(), self.store_checked)
 
 
-def _in_child(store_checked: bool) -> uvicorn.Config:
+def _in_child(parent: int, store_checked: bool) -> uvicorn.Config:
     """The first call in a child process. Returns its configuration."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    assert parent.pid is not None
-    processes.die_with(parent.pid)
+    processes.die_with(parent)
     settings = prepare()
     return uvicorn.Config(create_app(settings, store_checked=store_checked), **serving(settings))
 

@@ -29,7 +29,9 @@ SUBMITTED_ITEM_MS = Constant(0.057, "benchmarks.queue, ingest over HTTP, the API
 HEARTBEAT_MS = Constant(0.35, DESIGN)
 ITEM_BYTES = Constant(414, "benchmarks.queue, WAL beside the bodies; tables have less")
 CONNECTIONS = Constant(4, DESIGN)  # of one process
-ACCOUNT_CHUNKS = Constant(1250, DESIGN)  # per second, of one account in one pool: its row in the fair order is the limit
+ACCOUNT_CHUNKS = Constant(
+    1250, DESIGN
+)  # per second, of one account in one pool: its row in the fair order is the limit
 CONSTANTS = (
     "CHUNK_MS",
     "ITEM_MS",

@@ -8,7 +8,6 @@ import psycopg
 
 from app.db.pool import Database
 from app.queue import service as queue
-from app.settings import Settings
 from benchmarks.harness import Testbed, cpu_seconds, open_testbed, part, say
 from benchmarks.queue_drain import race, settled
 from benchmarks.queue_workload import fill, pool_at

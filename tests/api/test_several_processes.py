@@ -14,7 +14,6 @@ from prometheus_client import REGISTRY, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import processes
-from app.api import app as _api  # its metrics are in the registry
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import Settings
@@ -91,7 +90,9 @@ async def test_whatever_a_caller_does_each_of_its_requests_may_reach_another_api
         once = {"idempotency-key": "order-1"}
         ids = {(await client.post(SUBMIT, json=ONE, headers=once)).json()["result"]["request_id"] for _ in range(4)}
         assert len(ids) == 1
-        states = {(await client.post(RUN, json={"request_id": each})).json()["result"]["status"] for each in ids for _ in "ab"}
+        states = {
+            (await client.post(RUN, json={"request_id": each})).json()["result"]["status"] for each in ids for _ in "ab"
+        }
         assert states == {"queued"}
         assert (await client.post(f"{BATCHES}/{ids.pop()}/cancel")).status_code == 200
 

@@ -2,9 +2,9 @@
 
     python -m tests.soak --minutes 60 --json [--rate 40] [--plot docs/soak.svg]
 
-The engine is timed: it answers after a fixed time. After a warm-up of 15 minutes, or of a quarter of a shorter run, the growth of
-each series is a line through its readings, in percent an hour with a 95 % interval. The exit code is 1 if one surely grows by more
-than --most, or if a request failed.
+The engine is timed: it answers after a fixed time. After a warm-up of 15 minutes (of a quarter of a shorter run), the growth of
+each series is a line through its readings, in percent an hour with a 95 % interval. The exit code is 1 if one surely grows by
+more than --most, or if a request failed.
 """
 
 import argparse

@@ -20,7 +20,10 @@ class Load:
 
     def __init__(self, url: str, key: str, items_per_second: float) -> None:
         self._client = httpx.AsyncClient(
-            base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=60, limits=httpx.Limits(max_connections=50)
+            base_url=url,
+            headers={"authorization": f"Bearer {key}"},
+            timeout=60,
+            limits=httpx.Limits(max_connections=50),
         )
         self._rate = items_per_second
         self._running: set[asyncio.Task[None]] = set()
@@ -64,7 +67,6 @@ class Load:
             return {"status": "running"}
         found: dict[str, Any] = answer.json()["result"]
         return found
-
 
     async def _single(self) -> None:
         body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8, "stream": True}

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 HOUR = 3600.0
 BLOCKS = 20  # neighbouring readings depend on each other, so the line goes through the means of so many blocks
 # 97.5 % quantiles of Student's t, by degrees of freedom.
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101)
+_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262),
+    *(2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101),
+)
 Point = tuple[float, float]  # seconds, value
 
 
@@ -44,5 +48,5 @@ def trend(points: Sequence[Point]) -> Trend:
 def _blocks(points: Sequence[Point]) -> list[Point]:
     count = min(BLOCKS, len(points))
     cuts = [round(n * len(points) / count) for n in range(count + 1)]
-    parts = [points[first:last] for first, last in zip(cuts, cuts[1:], strict=False)]
+    parts = [points[first:last] for first, last in pairwise(cuts)]
     return [(fmean(at for at, _ in part), fmean(value for _, value in part)) for part in parts]
