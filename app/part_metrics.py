@@ -10,7 +10,13 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a second time seri
 
 def describe(registry: CollectorRegistry, part: str) -> None:
     """Add the version of a part to its metrics. The default registry has the process already."""
-    info = Gauge("slackwater_build_info", "1, with the version of this part", ["part", "version"], registry=registry)
+    info = Gauge(
+        "slackwater_build_info",
+        "1, with the version of this part",
+        ["part", "version"],
+        registry=registry,
+        multiprocess_mode="livemax",
+    )
     info.labels(part, __version__).set(1)
 
 

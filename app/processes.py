@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -39,15 +40,15 @@ def usual_modes() -> Iterator[None]:
 
 def dies_with_parent() -> Callable[[], None]:
     """A `preexec_fn` that ends the child when the calling process dies."""
-    parent = os.getpid()
+    return partial(die_with, os.getpid())
 
-    def tie() -> None:
-        if _libc is not None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
 
-    return tie
+def die_with(parent: int) -> None:
+    """End this process when its parent, which has this pid, dies."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def python_module(name: str, *arguments: str) -> list[str]:

@@ -45,8 +45,13 @@ class Settings(BaseSettings):
         "127.0.0.1", description="address of the API, and of the metrics pages of notifiers and GPU workers"
     )
     port: int = Field(8700, ge=1, le=65535, description="port that the API listens on")
+    api_processes: int = Field(
+        1, ge=1, le=64, description="processes of the API that share its port: one for each core it may use; in a pod 1"
+    )
     connections: int = Field(
-        8192, gt=0, description="maximum number of open connections to the API; fewer if open files are limited"
+        8192,
+        gt=0,
+        description="maximum number of open connections to one process of the API; fewer if open files are limited",
     )
     connections_per_address: int = Field(
         0, ge=0, description="maximum from one address; 0: half of `connections`. Behind a proxy: `connections`"

@@ -146,10 +146,11 @@ def end(process: subprocess.Popen[Any]) -> None:
         process.wait()
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and its threads so far."""
+def cpu_seconds(pid: int, *, of_ended_children: bool = False) -> float:
+    """Processor time of a process and its threads so far, and with `of_ended_children` of those processes, too."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ticks = sum(map(int, fields[11 : 15 if of_ended_children else 13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Api:

@@ -1,4 +1,4 @@
-"""`/metrics`: metrics of this process, and gauges of the queue, which are equal at every API process."""
+"""`/metrics`: metrics of this API, and gauges of the queue, which are equal at every API."""
 
 import hmac
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from app import part_metrics
+from app.api import process_metrics
 from app.api.deps import PartsDep
 from app.api.queue_gauges import Gauge
 from app.errors import AuthenticationError
-from app.tracing.recorder import SpanCounts
 
 router = APIRouter()
 part_metrics.describe(REGISTRY, "api")
@@ -107,11 +107,10 @@ class Gauges(Collector):
 async def metrics(request: Request, parts: PartsDep) -> Response:
     """Prometheus text; without the database only that of the process. A token in the settings is required as bearer."""
     check_token(request, parts.settings.metrics_token.get_secret_value())
-    gauges = await parts.gauges.read()
-    registry = CollectorRegistry()
-    registry.register(Gauges(gauges))
-    registry.register(SpanCounts())
-    return Response(generate_latest(REGISTRY) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    gauges = CollectorRegistry()
+    gauges.register(Gauges(await parts.gauges.read()))
+    pages = [generate_latest(registry) for registry in (*process_metrics.registries(), gauges)]
+    return Response(b"".join(pages), media_type=CONTENT_TYPE_LATEST)
 
 
 def check_token(request: Request, token: str) -> None:

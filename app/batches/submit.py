@@ -1,12 +1,12 @@
 """Submit a batch: check and spool it while it arrives, then write it and its event in one transaction."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from app import cells
 from app.admission import quota_events, quotas
 from app.admission.admission import NO_ADMISSION, Admission
 from app.batches import batch_chunks, batch_spans
@@ -222,7 +222,7 @@ def _new_batch(
     aim_seconds = _AIMS.get(decided.priority or "", order.aim_seconds)
     return ingest.NewBatch(
         batch_id=intake.batch_id,
-        request_id=uuid.uuid4(),
+        request_id=cells.new_id(),
         tenant_id=order.tenant.tenant_id,
         pool_id=pool_id,
         model=order.model.name,

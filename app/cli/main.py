@@ -97,6 +97,11 @@ class CommandLine(LateGroup):
             "app.cli.shred:shred",
             "Show on raw files what the deletion of a batch's contents removes. `slackwater batch rm` deletes those of a batch.",
         ),
+        LateCommand(
+            "capacity",
+            "app.cli.capacity:capacity",
+            "Estimate what a fleet at full load needs of one PostgreSQL, and what runs out first.",
+        ),
         LateCommand("api", "app.cli.parts:api", "Run the HTTP API."),
         LateCommand(
             "gpu-worker",

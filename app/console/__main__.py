@@ -1,5 +1,6 @@
 """`python -m app.console`: serve the console until a signal stops it."""
 
+import asyncio
 import signal
 import sys
 
@@ -11,6 +12,7 @@ from app import settings as configuration
 from app.access import oidc, origin
 from app.console.app import create_app
 from app.engines import catalogue
+from app.files import shared_storage
 from app.settings import Settings
 from app.user_errors import Failure, guarded
 
@@ -25,6 +27,7 @@ def main() -> None:
     telemetry.configure(settings, "console")
     check(settings)
     catalogue.load(settings.models_file)
+    asyncio.run(shared_storage.checked(settings, "console", only_bodies=True))
     uvicorn.run(
         create_app(settings),
         host=settings.console_host,

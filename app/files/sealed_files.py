@@ -5,8 +5,9 @@ The wrapped key is in the row of the file or of the upload, and goes with it.
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from uuid import UUID, uuid4
+from uuid import UUID
 
+from app import cells
 from app.db.pool import Connection, Database
 from app.errors import KeysUnavailable
 from app.files import sql
@@ -39,7 +40,7 @@ async def new_seal(database: Database, settings: Settings, tenant_id: int, rule:
     """
     if not wanted(settings, rule):
         return None
-    owner = uuid4()
+    owner = cells.new_id()
     return FileSeal(owner, await batch_keys.make(database, Keyring.of(settings), tenant_id, owner.bytes))
 
 

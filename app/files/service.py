@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import psycopg
 from psycopg.types.json import Jsonb
 from psycopg_pool import PoolTimeout
 
+from app import cells
 from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
@@ -148,7 +149,7 @@ async def note_cancel(conn: Connection, tenant_id: int, request_id: UUID) -> Non
 
 async def assign_output_files(conn: Connection, tenant_id: int, request_id: UUID) -> None:
     """Give a batch new ids for its output and error files, for a new run. The old ids become unknown."""
-    values = {"output_file_id": uuid4(), "error_file_id": uuid4()}
+    values = {"output_file_id": cells.new_id(), "error_file_id": cells.new_id()}
     await conn.execute(sql.NEW_FILES, values | {"tenant_id": tenant_id, "request_id": request_id})
 
 

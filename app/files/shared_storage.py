@@ -1,18 +1,21 @@
 """Checks that all processes use the same object store: one of them puts a marker object there, the others must find it."""
 
 import socket
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from uuid import UUID, uuid4
 
 import structlog
 
 from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
 from app.errors import StorageError, StoreNotShared, StoreTaken
 from app.files import sql
 from app.settings import Settings
 from app.storage import object_names, store
 from app.storage.store import Store
 
+PATIENCE_SECONDS = 5.0
 _TEXT = "{writer} has put this here. By it the parts of one Slackwater know that they share a store, and with nobody else.\n"
 
 log = structlog.get_logger()
@@ -56,6 +59,19 @@ async def require_bodies(database: Database, settings: Settings, part: str) -> N
     found = await read(database)
     if settings.object_kb or (found is not None and found.bodies):
         await require(database, settings, part)
+
+
+async def checked(settings: Settings, part: str, *, only_bodies: bool = False) -> bool:
+    """Check the store before a part starts, as `require`, or with `only_bodies` as `require_bodies`.
+
+    Returns False if the database does not answer, so that nothing is known. Raises StoreNotShared.
+    """
+    check_of = require_bodies if only_bodies else require
+    async with Database.of(settings, part, patience_seconds=PATIENCE_SECONDS) as database:
+        with suppress(*TRANSIENT):
+            await check_of(database, settings, part)
+            return True
+    return False
 
 
 async def check(found: StorageMarker | None, settings: Settings) -> None:

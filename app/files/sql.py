@@ -6,6 +6,8 @@ Exception: these statements read `batch` (`app.queue`), because the output files
 from app.states import BATCH, FILE, UPLOAD, FileState, UploadState
 
 _FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"
+# The id of an output file: random, and in the cell of its batch, which the third group names (app.cells).
+_OUTPUT_ID = "overlay(gen_random_uuid()::text placing substr(b.request_id::text, 15, 4) from 15)::uuid"
 
 # The row expires if its object is not stored in time. It is then removed like any other expired file.
 INSERT_FILE = """
@@ -118,12 +120,12 @@ select request_id, created_at, metadata, problems from file_batch
 where tenant_id = %(tenant_id)s and request_id = any(%(request_ids)s) and problems is not null
 """
 # A batch that was not made from a file gets a row when it is first read through OpenAI's API.
-ADOPT = """
+ADOPT = f"""
 insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, created_at, metadata,
                         output_file_id, error_file_id)
 select b.request_id, b.tenant_id, b.batch_id, '', b.endpoint,
        coalesce(extract(epoch from b.expires_at - b.opened_at)::int || 's', 'background'), b.created_at, b.meta,
-       gen_random_uuid(), gen_random_uuid()
+       {_OUTPUT_ID}, {_OUTPUT_ID}
 from batch b where b.tenant_id = %(tenant_id)s and b.request_id = any(%(request_ids)s) and b.kind = 'batch'
 on conflict (request_id) do nothing
 """

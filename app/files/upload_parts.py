@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from app import cells
 from app.db.pool import Connection, Database
 from app.errors import BadInput, Conflict, NotFound
 from app.files import sealed_files, sql
@@ -58,7 +59,7 @@ async def create(
     seal: FileSeal | None = None,
 ) -> Upload:
     """Create an upload. `seal`: of its parts. Call inside a transaction. Raises KeysUnavailable."""
-    upload_id = uuid4() if seal is None else seal.owner
+    upload_id = cells.new_id() if seal is None else seal.owner
     values = {"upload_id": upload_id, "tenant_id": tenant_id, "filename": filename, "purpose": purpose, "bytes": size}
     values |= {"seconds": OPEN_SECONDS, "file_seconds": file_seconds}
     values |= sealed_files.columns(seal)

@@ -23,8 +23,18 @@ DURATION = Histogram(
     "slackwater_request_seconds", "time from the arrival of a request to the end of its answer", (*_LABELS, "streamed"),
     buckets=(*_BUCKETS, 120, 300, 600),
 )  # fmt: skip
-OPEN = Gauge("slackwater_open_requests", "requests of this gateway that an engine processes", _LABELS)
-QUEUED = Gauge("slackwater_queued_requests", "requests that wait in this gateway for an engine", _LABELS)
+OPEN = Gauge(
+    "slackwater_open_requests",
+    "requests of this gateway that an engine processes",
+    _LABELS,
+    multiprocess_mode="livesum",
+)
+QUEUED = Gauge(
+    "slackwater_queued_requests",
+    "requests that wait in this gateway for an engine",
+    _LABELS,
+    multiprocess_mode="livesum",
+)
 ERRORS = Counter(
     "slackwater_relay_errors_total",
     "requests without a successful answer: no_engine, busy, unreachable, lost, timeout, refused, broken, caller_gone",

@@ -18,9 +18,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace import SpanContext as SdkContext
+from prometheus_client import Counter
 
 from app import __version__
 from app.trace_context import SpanContext
+from app.tracing.recorder import no_spans
 from app.tracing.span import Kind, Span
 
 MOST_WAITING = 8192
@@ -47,25 +49,22 @@ class Exporter:
         logging.getLogger("opentelemetry").setLevel(
             logging.CRITICAL
         )  # it would log each attempt; `_Counted` logs changes
-        self._counted = _Counted(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces"), endpoint)
+        self.outcomes = no_spans()
+        self._counted = _Counted(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces"), endpoint, self.outcomes)
         self._processor = BatchSpanProcessor(
             self._counted,
             max_queue_size=MOST_WAITING + _AT_ONCE,  # so that it is never full, and we know what was dropped
             max_export_batch_size=_AT_ONCE,
         )
-        self._taken = self._dropped = 0
+        self._taken = 0
 
     def add(self, span: Span) -> None:
         """Queue a span. Drop it if too many wait."""
         if self._taken - self._counted.done >= MOST_WAITING:
-            self._dropped += 1
+            self.outcomes.labels("dropped").inc()
             return
         self._taken += 1
         self._processor.on_end(_readable(span, self._resource))
-
-    def counts(self) -> dict[str, int]:
-        """Spans by what became of them."""
-        return {"exported": self._counted.exported, "failed": self._counted.failed, "dropped": self._dropped}
 
     def close(self) -> None:
         """Send what is left, for a few seconds at most."""
@@ -77,16 +76,13 @@ class Exporter:
 class _Counted(SpanExporter):
     """Counts what an exporter sends, and logs when the collector goes and comes back."""
 
-    def __init__(self, inner: SpanExporter, endpoint: str) -> None:
-        self.exported = self.failed = 0
+    def __init__(self, inner: SpanExporter, endpoint: str, outcomes: Counter) -> None:
+        self.done = 0  # spans that no longer wait
+        self._lost = 0
+        self._outcomes = outcomes
         self._inner = inner
         self._endpoint = endpoint
         self._away = False
-
-    @property
-    def done(self) -> int:
-        """Spans that no longer wait."""
-        return self.exported + self.failed
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send spans. Called by the processor's thread."""
@@ -94,11 +90,11 @@ class _Counted(SpanExporter):
         try:
             result = self._inner.export(spans)
         finally:
-            if result is SpanExportResult.SUCCESS:
-                self.exported += len(spans)
-            else:
-                self.failed += len(spans)
-            self._note(away=result is not SpanExportResult.SUCCESS)
+            failed = result is not SpanExportResult.SUCCESS
+            self.done += len(spans)
+            self._lost += len(spans) * failed
+            self._outcomes.labels("failed" if failed else "exported").inc(len(spans))
+            self._note(away=failed)
         return result
 
     def shutdown(self) -> None:
@@ -109,7 +105,7 @@ class _Counted(SpanExporter):
         if away and not self._away:
             log.warning("traces.not_taken", endpoint=self._endpoint, effect="spans are lost; nothing else is affected")
         elif self._away and not away:
-            log.info("traces.taken_again", endpoint=self._endpoint, lost=self.failed)
+            log.info("traces.taken_again", endpoint=self._endpoint, lost=self._lost)
         self._away = away
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import structlog
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client import Counter
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from app.optional_packages import OTEL
@@ -17,24 +18,35 @@ from app.tracing.span import Span
 
 log = structlog.get_logger()
 
-OUTCOMES = ("exported", "failed", "dropped")
+_OUTCOMES = ("exported", "failed", "dropped")
 
 
 class Sink(Protocol):
-    """Takes spans and never waits."""
+    """Takes spans and never waits. `outcomes` counts what became of them, as `no_spans` begins."""
+
+    outcomes: Counter
 
     def add(self, span: Span) -> None:
         """Take a span, or drop and count it."""
-
-    def counts(self) -> dict[str, int]:
-        """How many spans had each of `OUTCOMES`."""
 
     def close(self) -> None:
         """Send what is left, for a short time at most."""
 
 
+def no_spans() -> Counter:
+    """A counter of spans by what became of them, at zero."""
+    meaning = (
+        "spans by what became of them: exported; failed: the collector did not take them; dropped: too many waited"
+    )
+    counter = Counter("slackwater_trace_spans_total", meaning, ["outcome"], registry=None)
+    for outcome in _OUTCOMES:
+        counter.labels(outcome)
+    return counter
+
+
 class _Process:
     sink: Sink | None = None
+    outcomes = no_spans()  # while there is no sink
 
 
 def configure(settings: Settings, part: str) -> None:
@@ -79,11 +91,4 @@ class SpanCounts(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """One family: spans by what became of them."""
-        meaning = (
-            "spans by what became of them: exported; failed: the collector did not take them; dropped: too many waited"
-        )
-        family = CounterMetricFamily("slackwater_trace_spans", meaning, labels=["outcome"])
-        counts = _Process.sink.counts() if _Process.sink else {}
-        for outcome in OUTCOMES:
-            family.add_metric([outcome], counts.get(outcome, 0))
-        yield family
+        return (_Process.sink or _Process).outcomes.collect()

@@ -36,6 +36,7 @@ async def emit(
 ) -> None:
     """Write an event and its deliveries in one statement. A second event of the same (batch, run, kind, n) is ignored."""
     values = {"tenant_id": tenant_id, "kind": kind, "model": model, "batch_id": batch_id, "run": run, "n": n}
+    values |= {"request_id": None if batch_id is None else data.request_id}
     await conn.execute(sql.EMIT.encode(), values | {"data": events.to_json(data)})
 
 

@@ -34,10 +34,25 @@ def subscribed_kind(kind: str, batch_id: str) -> str:
     return f"case when {ran} then '{EventKind.BATCH_SUCCEEDED}' else {kind} end"
 
 
+def stable_id(request_id: str, run: str, kind: str, n: str) -> str:
+    """The webhook-id of an event of a batch: the same if the event is written again, as after a failover that has lost it.
+
+    A UUID of version 8 from SHA-256 (RFC 9562, B.2), since PostgreSQL has no SHA-1, which version 5 takes. Null if the event is
+    of no batch.
+    """
+    name = f"{request_id} || '/' || {run} || '/' || {kind} || '/' || {n}"
+    digits = f"left(encode(sha256(convert_to({name}, 'UTF8')), 'hex'), 32)"
+    return f"overlay(overlay({digits} placing '8' from 13) placing '8' from 17)::uuid"
+
+
+_STABLE_ID = stable_id("%(request_id)s::text", "%(run)s::smallint", "%(kind)s::text", "%(n)s::int")
+_STABLE_ITEM_ID = stable_id("b.request_id", "%(run)s::smallint", "x.kind", "r.seq")
+
+
 EMIT = f"""
 with inserted as (
-    insert into event (tenant_id, kind, model, batch_id, run, n, data)
-    values (%(tenant_id)s, %(kind)s, %(model)s, %(batch_id)s, %(run)s, %(n)s, %(data)s)
+    insert into event (message_id, tenant_id, kind, model, batch_id, run, n, data)
+    values (coalesce({_STABLE_ID}, gen_random_uuid()), %(tenant_id)s, %(kind)s, %(model)s, %(batch_id)s, %(run)s, %(n)s, %(data)s)
     on conflict (batch_id, run, kind, n) do nothing
     returning event_id
 )
@@ -82,8 +97,8 @@ with batch as (select b.*, t.account_id from batch b join tenant t using (tenant
     {_LOCK_ENDPOINT}
 ),
  inserted as (
-    insert into event (tenant_id, kind, model, batch_id, run, n, data)
-    select b.tenant_id, x.kind, b.model, b.batch_id, %(run)s, r.seq,
+    insert into event (message_id, tenant_id, kind, model, batch_id, run, n, data)
+    select {_STABLE_ITEM_ID}, b.tenant_id, x.kind, b.model, b.batch_id, %(run)s, r.seq,
            convert_to(jsonb_build_object('request_id', b.request_id, 'account_id', b.account_id, 'item', r.seq,
                                          'reference', p.reference, 'traceparent', b.traceparent)::text, 'UTF8')
     from batch b, item_result r

@@ -22,10 +22,10 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
 from app import processes
-from app.api.__main__ import serving
 from app.api.app import create_app
 from app.api.connection_limits import limits_of
 from app.api.http_protocol import ClientTimeouts, LimitedProtocol, limited, parsers
+from app.api.server import serving
 from app.environment import child_environment
 from app.settings import Settings
 from tests.system.stack import wait_for

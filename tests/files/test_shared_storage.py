@@ -11,7 +11,6 @@ import psycopg
 import pytest
 
 from app.api import store_check
-from app.api.__main__ import _check_store
 from app.api.app import create_app
 from app.cli.doctor.check import CheckStatus
 from app.cli.doctor.services import object_store
@@ -123,6 +122,17 @@ async def test_a_gpu_worker_needs_the_store_only_once_bodies_may_lie_there(
         await shared_storage.require_bodies(database, host, "gpu-worker")
 
 
+async def test_a_console_is_refused_too_once_the_store_may_contain_bodies(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    lonely = elsewhere(settings, tmp_path)
+    await shared_storage.require(database, settings, "api")
+    assert await shared_storage.checked(lonely, "console", only_bodies=True)
+    await shared_storage.require(database, settings.model_copy(update={"object_kb": 100}), "api")
+    with pytest.raises(StoreNotShared):
+        await shared_storage.checked(lonely, "console", only_bodies=True)
+
+
 async def test_an_unreachable_store_stops_no_part(database: Database, settings: Settings) -> None:
     await shared_storage.require(database, settings, "api")
     (settings.data_dir / "objects").rename(settings.data_dir / "away")
@@ -150,9 +160,9 @@ async def test_an_api_that_started_without_its_database_accepts_no_key_before_it
     async with database.durable() as conn:
         key = str(await tenants.create_key(conn, secret_key(settings), "acme", "test"))
     away = settings.model_copy(update={"database_url": "postgresql://nobody@127.0.0.1:1/none"})
-    assert await _check_store(settings) is True
-    monkeypatch.setattr("app.api.__main__._PATIENCE_SECONDS", 0.1)
-    assert await _check_store(away) is False
+    assert await shared_storage.checked(settings, "api") is True
+    monkeypatch.setattr(shared_storage, "PATIENCE_SECONDS", 0.1)
+    assert await shared_storage.checked(away, "api") is False
 
     # The database is back before the store has been looked at, and the store is another one.
     lonely = elsewhere(settings, tmp_path)

@@ -1,10 +1,14 @@
-"""Claims about announcements to a worker that does not read them."""
+"""Claims about announcements: to whom they go, and what a worker does that does not read them."""
 
 import asyncio
+from dataclasses import replace
 
 from prometheus_client import REGISTRY
 
 from app.gateway.announcer import Announcer
+from app.gateway.relay import Gateway, SyncCall
+from testing.fakes.engine import FakeEngine
+from tests.gateway.support import FakeWorker, Registry
 
 EVENT = {"id": "a", "event": "finished"}
 
@@ -56,3 +60,14 @@ async def test_nobody_listens_where_there_is_no_address() -> None:
         await speaker.announce(None, EVENT)
         speaker.report(None, EVENT)
     assert count("skipped") == skipped + 1
+
+
+async def test_a_gateway_has_lines_only_to_the_workers_of_engines_that_it_sends_to(
+    gateway: Gateway, registry: Registry, call: SyncCall, worker: FakeWorker
+) -> None:
+    async with FakeEngine() as engine:
+        for n in range(10):
+            await registry.ready(engine, f"engine-{n}", arrival_url=f"{worker.url}?{n}")  # ten addresses of one worker
+        for _ in range(20):
+            await gateway.complete(replace(call, session="s"))
+    assert worker.messages == 1

@@ -56,22 +56,22 @@ class Stack:
     """One running installation."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
+        usual: dict[str, Any] = {
+            "lease_seconds": 2,
+            "heartbeat_seconds": 0.4,
+            "steward_seconds": 0.1,
+            "webhook_sweep_seconds": 0.5,
+            "webhook_allow_private": "loopback",
+            "worker_metrics_port": 0,
+            "notifier_metrics_port": 0,
+            "steward_metrics_port": 0,
+            "console_port": 0,
+        }
         self.settings = Settings(
             data_dir=folder / "data",
             secret_key="test-secret-key-of-at-least-32-bytes!",
             port=processes.free_port(),
-            lease_seconds=2,
-            heartbeat_seconds=0.4,
-            steward_seconds=0.1,
-            webhook_sweep_seconds=0.5,
-            webhook_allow_private="loopback",
-            **{
-                "worker_metrics_port": 0,
-                "notifier_metrics_port": 0,
-                "steward_metrics_port": 0,
-                "console_port": 0,
-            }
-            | changes,
+            **usual | changes,
         )
         self.log = folder / "up.log"
         self.engine_port = processes.free_port()
@@ -180,11 +180,15 @@ class Stack:
 
 @contextlib.contextmanager
 def running(
-    *, real_engine: bool = False, engine: tuple[subprocess.Popen[bytes], int] | None = None, **changes: Any
+    *,
+    real_engine: bool = False,
+    engine: tuple[subprocess.Popen[bytes], int] | None = None,
+    latency: float = 0.05,
+    **changes: Any,
 ) -> Iterator[Stack]:
     """A started installation, which is removed afterwards. A real engine uses the weights prepared on this machine.
 
-    `engine`: the process and the port of a running engine to attach to.
+    `engine`: the process and the port of a running engine to attach to. `latency`: seconds of a request at the fake one.
     """
     folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
     stack = Stack(folder, **changes)
@@ -197,7 +201,7 @@ def running(
         elif engine is not None:
             stack.engine, stack.engine_port = engine
         else:
-            stack.start_engine()
+            stack.start_engine(latency)
         stack.start()
         yield stack
     except BaseException:

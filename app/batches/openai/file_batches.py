@@ -7,7 +7,6 @@ A file with an invalid line makes a batch that has failed, with the reason, as a
 
 import asyncio
 import hashlib
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +16,7 @@ from uuid import UUID
 import orjson
 from psycopg.types.json import Jsonb
 
+from app import cells
 from app.admission.admission import NO_ADMISSION, Admission
 from app.audit import actor, log
 from app.audit.acts import Act
@@ -179,7 +179,7 @@ def _terms(new: NewFileBatch) -> bytes:
 
 
 async def _refuse(database: Database, tenant: Tenant, new: NewFileBatch, problems: Sequence[LineProblem]) -> FileBatch:
-    request_id = uuid.uuid4()
+    request_id = cells.new_id()
     async with database.transaction() as conn:
         await _register(conn, tenant, new, request_id, None, [problem.view() for problem in problems])
         await emitter.emit(
@@ -211,8 +211,8 @@ async def _register(
         "tenant_id": tenant.tenant_id,
         "batch_id": batch_id,
         "problems": None if problems is None else Jsonb(problems),
-        "output_file_id": uuid.uuid4(),
-        "error_file_id": uuid.uuid4(),
+        "output_file_id": cells.new_id(),
+        "error_file_id": cells.new_id(),
     }
     await conn.execute(sql.INSERT_BATCH, values | _columns(new))
     if actor.current().session_id is not None:  # what a key submits is not recorded: its line names the key

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from uuid import uuid4
 
 import orjson
 
+from app import cells
 from app.admission import quota_events, quotas
 from app.admission.redaction import Redaction
 from app.batches.intake import redacted_lines
@@ -178,7 +178,7 @@ async def store(
             database,
             Store.of(settings),
             upload.path,
-            file_id=upload.seal.owner if upload.seal else uuid4(),
+            file_id=upload.seal.owner if upload.seal else cells.new_id(),
             tenant_id=tenant.tenant_id,
             purpose=upload.purpose or PURPOSE,
             filename=filename.replace("\0", "")[:_NAME_LENGTH],

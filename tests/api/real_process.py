@@ -1,0 +1,40 @@
+"""The API in a process of its own, as it runs in production."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+
+from app import processes
+from app.environment import child_environment
+from app.settings import Settings
+
+
+@asynccontextmanager
+async def api(settings: Settings) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    """Its URL and its process, or the parent of its processes. It has stopped in order at the end."""
+    port = processes.free_port()
+    process = await asyncio.create_subprocess_exec(
+        *processes.python_module("app.api"),
+        env=child_environment(settings.model_copy(update={"port": port}), {"PYTHONPATH": os.getcwd()}),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=sys.stderr,
+        start_new_session=True,
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient() as client, asyncio.timeout(60):
+            while True:
+                try:
+                    if (await client.get(f"{url}/ready")).status_code == 200:
+                        break
+                except httpx.TransportError:
+                    await asyncio.sleep(0.05)
+        yield url, process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()

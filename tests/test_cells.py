@@ -1,0 +1,48 @@
+"""Claims about the cell that an id names. Today every id names cell 0."""
+
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from app import cells
+from app.db.pool import Database
+from app.files import ids
+from tests.api.support import line, submit, uploaded
+
+
+@pytest.mark.parametrize("cell", [0, 1, 0xABC, 4095])
+def test_an_id_names_its_cell_where_a_proxy_can_read_it(cell: int) -> None:
+    made = cells.new_id(cell)
+    assert cells.of_id(made) == cell
+    assert str(made).split("-")[2] == f"8{cell:03x}"
+    assert (made.version, made.variant) == (8, uuid4().variant)
+    assert cells.new_id(cell) != made
+
+
+def test_ids_of_before_are_of_cell_0() -> None:
+    assert {cells.of_id(uuid4()) for _ in range(100)} == {0}
+
+
+async def test_every_id_that_is_given_out_today_names_cell_0(client: httpx.AsyncClient, database: Database) -> None:
+    request_id = await submit(client)
+    file_id = await uploaded(client, line(1))
+    body = {"input_file_id": file_id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    batch_id = (await client.post("/v1/batches", json=body)).json()["id"]
+    await client.get(f"/v1/batches/batch_{request_id.replace('-', '')}")  # now it has output files, too
+    async with database.durable() as conn:
+        numbers = await (await conn.execute("select batch_id, request_id from batch")).fetchall()
+        files = await (await conn.execute("select output_file_id, error_file_id from file_batch")).fetchall()
+    assert len(numbers) == len(files) == 2
+    assert {cells.of_batch(number) for number, _ in numbers} == {0}
+    public = [UUID(request_id), UUID(batch_id.removeprefix("batch_")), ids.parse_id(file_id)]
+    for each in (*public, *(request for _, request in numbers), *sum(files, ())):
+        assert each is not None
+        assert (each.version, cells.of_id(each)) == (8, 0)
+
+
+async def test_the_number_of_a_batch_leaves_the_bits_of_the_cell_free_until_2068(database: Database) -> None:
+    async with database.durable() as conn:
+        [(day,)] = await (await conn.execute("select next_batch_id() >> 36")).fetchall()
+        [(last,)] = await (await conn.execute("select date '2068-11-08' - date '2024-01-01'")).fetchall()
+    assert 0 < day < last < 1 << 14
