@@ -24,13 +24,16 @@ POINTS = 32  # of an engine on the ring; the more, the more evenly sessions are 
 
 
 class Fleet:
-    """The engines that a request may go to. `slots`: by engine, how many requests it runs at once. `before`: the last fleet, whose
-    ring is used again if it had the same engines.
+    """The engines that a request may go to. `slots`: by engine, how many requests it runs at once.
+
+    `before`: the last fleet, whose ring is used again if it had the same engines.
     """
 
     def __init__(self, slots: Mapping[str, int], before: "Fleet | None" = None) -> None:
         self.slots = slots
         self.all_slots = max(1, sum(slots.values()))
+        self._places: list[int]
+        self._names: list[str]
         if before is not None and before.slots.keys() == slots.keys():
             self._places, self._names = before._places, before._names
         else:

@@ -29,8 +29,8 @@ log = structlog.get_logger()
 
 
 async def serve(settings: Settings) -> None:
-    """Run the workers of the settings' engines. Raises a group of CatalogueError, ModelUnavailable, EngineListError, SelfTestError,
-    StoreNotShared, Failure.
+    """Run the workers of the settings' engines. Raises a group of what makes that impossible: CatalogueError, ModelUnavailable,
+    EngineListError, SelfTestError, StoreNotShared, Failure.
     """
     ending = Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
