@@ -104,7 +104,7 @@ def test_a_busy_worker_shows_gate_work_steps_plug_in_and_gpus() -> None:
         ("gpu_memory_used_bytes", "MIG-b"): 1,
         ("gpu_memory_total_bytes", "GPU-a"): 120,
         ("gpu_power_watts", "GPU-a"): 412.5,
-        ("engine_info", "toy"): 1,
+        ("engine_info", "managed"): 1,
         ("harvested_tokens_total", "prompt"): 60,
         ("harvested_tokens_total", "cached"): 40,
         ("harvested_tokens_total", "output"): 30,

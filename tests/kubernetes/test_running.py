@@ -222,7 +222,8 @@ def test_a_worker_for_engines_that_it_cannot_find_ends_instead_of_starting_one_o
     command = [sys.executable, "-m", "workers.gpu"]
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1, done.stderr
-    assert "has no [launch] table" in done.stdout + done.stderr
+    assert "slackwater-decode.batch.svc:8000,8001 finds no engine" in done.stdout + done.stderr
+    assert "the selector of that Service must match their pods" in done.stdout + done.stderr
 
 
 def ready(client: httpx.Client) -> set[str]:
