@@ -9,6 +9,7 @@ import os
 import random
 from dataclasses import dataclass, replace
 
+import psycopg
 import structlog
 
 from app import clock
@@ -53,7 +54,8 @@ class Roster:
         self._changed = asyncio.Event()
         self._failed = asyncio.Event()
         self._error: BaseException | None = None
-        self._noticed = False
+        self._noticed = self._warned = False
+        self._full_looks = 0
         self._trouble = ""
 
     async def run(self, ending: Ending) -> None:
@@ -131,7 +133,7 @@ class Roster:
             self._trouble = ""
         except EngineListError as error:
             self._log_trouble("engines.not_listed", str(error), remedy=error.remedy)
-        except (TimeoutError, *TRANSIENT) as error:
+        except (TimeoutError, psycopg.Error, *TRANSIENT) as error:
             self._log_trouble("database.unavailable", str(error).strip(), verb="find")
 
     def _let_go(self, listed: list[ListedEngine]) -> None:
@@ -150,20 +152,37 @@ class Roster:
         """The free engines to start a worker for, as many as there is room. Those that were tried longest ago come first."""
         own = {post.engine.url: name for name, post in self._posts.items()}
         room = self._settings.engines_max - len(own)
-        if room <= 0 or all(engine.url in own for engine in listed):
+        self._full_looks = 0 if room > 0 else self._full_looks + 1
+        seldom = room <= 0 and self._full_looks % self._tuning.full_looks
+        if seldom or all(engine.url in own for engine in listed):
             return []
-        by_dns = discovery.of_dns(self._settings.engines)
-        prefix = engine_list.name_prefix(engine_list.dns_query(self._settings.engines)[0]) if by_dns else None
+        free = await self._free(listed, own)
+        if room <= 0:
+            self._warn_of(free)
+            return []
+        free.sort(key=lambda engine: (self._tried.get(engine.name, 0.0), random.random()))  # noqa: S311
+        return free[:room]
+
+    async def _free(self, listed: list[ListedEngine], own: dict[str, str]) -> list[ListedEngine]:
+        """Those that no live worker controls, with their names. `own`: the names of this process's engines, by URL."""
+        prefix = None
+        if discovery.of_dns(self._settings.engines):
+            prefix = engine_list.name_prefix(engine_list.dns_query(self._settings.engines)[0])
         async with self._process.database.relaxed() as conn:
             known = await engines.known(conn, listed, prefix)
         if prefix is not None:
             names = engine_list.named([engine.url for engine in listed], known, prefix, own)
             listed = [replace(engine, name=names[engine.url]) for engine in listed]
-        held = {row.name for row in known if row.held} | {row.url for row in known if row.held}
-        free = [engine for engine in listed if engine.name not in held | self._posts.keys() and engine.url not in held]
-        self._tried = {engine.name: self._tried.get(engine.name, 0.0) for engine in listed}
-        free.sort(key=lambda engine: (self._tried[engine.name], random.random()))  # noqa: S311
-        return free[:room]
+        held = {row.name for row in known if row.held} | self._posts.keys()
+        held_urls = {row.url for row in known if row.held}
+        return [engine for engine in listed if engine.name not in held and engine.url not in held_urls]
+
+    def _warn_of(self, free: list[ListedEngine]) -> None:
+        """Once, while this process is full and there are engines without a worker."""
+        if free and not self._warned:
+            remedy = "start more worker processes with this list, or raise SLACKWATER_ENGINES_MAX"
+            log.warning("engines.without_worker", engines=len(free), first=free[0].name, remedy=remedy)
+        self._warned = bool(free)
 
     def _start(self, settings: Settings, engine: ListedEngine) -> None:
         ending, name = Ending(), engine.name
