@@ -167,4 +167,4 @@ def test_the_page_of_a_process_with_several_engines_has_a_series_for_each_and_ea
         ({"engine": "engine-0"}, 0),
         ({"engine": "engine-7"}, 12),
     ]
-    assert [each.labels["engine"] for each in families[f"{PREFIX}engine"].samples] == ["engine-0", "engine-7"]
+    assert [each.labels["engine"] for each in families[f"{PREFIX}engine_info"].samples] == ["engine-0", "engine-7"]

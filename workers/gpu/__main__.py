@@ -6,7 +6,6 @@ The first signal lets running requests end; a second one hands them back at once
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator
 
 import structlog
 
@@ -29,9 +28,7 @@ log = structlog.get_logger()
 
 
 async def serve(settings: Settings) -> None:
-    """Run the workers of the settings' engines. Raises a group of what makes that impossible: CatalogueError, ModelUnavailable,
-    EngineListError, SelfTestError, StoreNotShared, Failure.
-    """
+    """Run the workers of the settings' engines. Raises CatalogueError, ModelUnavailable, EngineListError, Failure."""
     ending = Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.signal)
@@ -56,18 +53,10 @@ def main() -> int:
     try:
         asyncio.run(serve(settings))
     except* (CatalogueError, ModelUnavailable, SelfTestError) as errors:
-        for error in _leaves(errors):
+        for error in errors.exceptions:
             log.error("worker.cannot_serve", error=str(error))
         code = 1
     return code
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
-    else:
-        yield error
 
 
 if __name__ == "__main__":

@@ -48,7 +48,11 @@ class WorkerProcess:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+        """What the workers raise goes on as it is. A cancellation may be that of a part that has failed."""
+        if isinstance(error, asyncio.CancelledError):
+            await self._stack.__aexit__(kind, error, trace)
+        else:
+            await self._stack.aclose()
 
     @contextmanager
     def worker(
