@@ -200,7 +200,7 @@ class Roster:
         try:
             # One of several that does not answer does not keep its place: another may.
             async with asyncio.timeout(self._tuning.answer_seconds if several else None):
-                model = await model_of(settings, database, ending.finishing, self._tuning)
+                model = await model_of(settings, database, ending.finishing, self._tuning, answering=several)
         except TimeoutError:
             return
         if model is None:

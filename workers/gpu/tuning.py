@@ -18,7 +18,7 @@ class WorkerTuning:
     `engine_death_seconds` before items of a dead engine come back; `item_retry_seconds` before items with transient errors
     come back; `suspect_wait_seconds` that a suspect waits at most until no synchronous request is in the engine.
     Several engines: `list_seconds` between two looks at their list; `missed_looks` without an address that the DNS had before
-    its engine is let go; `answer_seconds` for an engine of unknown model to answer; `full_looks` of a process without room until
+    its engine is let go; `answer_seconds` for one of them to answer at first; `full_looks` of a process without room until
     it looks whether engines have no worker.
     `notice_seconds` between two looks for the notice file.
     Results: `flush_bytes` in one statement; a larger result is stored alone.
