@@ -31,8 +31,9 @@ async def model_of(
     *,
     answering: bool = False,
 ) -> Model | None:
-    """The model; None if `stop` is set before an attached engine that must name it has answered. `answering`: an engine whose model
-    is known must answer, too.
+    """The model; None if `stop` is set before an attached engine that must name it has answered.
+
+    `answering`: an engine whose model is known must answer, too.
 
     Raises CatalogueError if a managed engine's model is unknown, and Failure if an attached engine contradicts the settings.
     """
