@@ -34,7 +34,7 @@ from workers.gpu.result_writer import ResultWriter
 from workers.gpu.stream_log import StreamLogWriter
 from workers.gpu.tuning import TUNING, WorkerTuning
 
-CLAIM_SECONDS = 2.0  # on ending, the longest wait for the answer to a claim
+CLAIM_SECONDS = 2.0  # the longest wait for the answer to a claim when work is handed back
 _WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
 log = structlog.get_logger()
 
@@ -160,7 +160,7 @@ class Puller:
         Once `returning` is set, what runs is aborted and handed back at once.
         """
         self._chunks.draining = True
-        await first_of(self._claimer.stop(), seconds=CLAIM_SECONDS)
+        await first_of(self._claimer.stop(), _soon_after(returning))
         self._give_back()
         tasks = self._cancel_outside_engine()
         if tasks:
@@ -282,3 +282,8 @@ class Puller:
         for chunk in self._chunks.values():
             self.wasted_tokens += chunk.give_back()
         self._writer.hurry()
+
+
+async def _soon_after(returning: asyncio.Event) -> None:
+    await returning.wait()
+    await asyncio.sleep(CLAIM_SECONDS)
