@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -213,6 +214,26 @@ async def test_while_there_is_a_notice_a_process_has_no_worker_and_afterwards_it
         notice.unlink()
         await world.finished(batch)
     assert set(world.engine.finished) == {f"item {n}" for n in range(8)}
+
+
+async def test_after_kill_9_of_a_process_with_several_engines_another_one_loses_and_repeats_nothing_stored(
+    world: World, engines: list[FakeEngine], tmp_path: Path
+) -> None:
+    for engine in engines:
+        engine.latency = 0.05
+    spec = listed(tmp_path / "e.toml", {f"gpu-{n}": engine.url for n, engine in enumerate(engines)})
+    batch = await world.submit([f"question {n}." for n in range(600)])
+    async with process(world, ENGINE_URL="", ENGINES=spec) as first:
+        await world.until("(select count(distinct engine_id) from item_result) = 3 and count(*) > 100 from item_result")
+        first.kill()
+        await first.wait()
+    stored = await world.results(batch)
+    seen = sum((engine.count for engine in engines), Counter[str]())
+    async with process(world, ENGINE_URL="", ENGINES=spec):
+        await world.finished(batch, seconds=40)
+    again = sum((engine.count for engine in engines), Counter[str]())
+    assert len(await world.results(batch)) == 600
+    assert [seq for seq in stored if again[f"question {seq}."] > seen[f"question {seq}."]] == []
 
 
 class MeteredEngine(FakeEngine):
