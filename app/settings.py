@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.protect import BUDGETS, DEFAULT, Protect
@@ -206,7 +206,14 @@ class Settings(BaseSettings):
         pattern="^(https?://.+)?$",
         description="http://… or https://… of an engine to attach to, with or without `/v1`; if empty, one is started",
     )
-    engine_api_key: SecretStr = Field(SecretStr(""), description="bearer token of an attached engine")
+    engines: str = Field(
+        "",
+        pattern=r"^(file:.+|dns://.+:[0-9,-]+)?$",
+        description="several engines to attach to: `file:engines.toml`, or `dns://HOST:8000-8007`; each worker process takes "
+        "free ones of them",
+    )
+    engines_max: int = Field(8, ge=1, description="most engines that one worker process controls")
+    engine_api_key: SecretStr = Field(SecretStr(""), description="bearer token of attached engines")
     engine_host: str = Field("127.0.0.1", description="address of a managed engine; the API's gateway calls it there")
     engine_port: int = Field(0, ge=0, description="port of a managed engine; 0: any free port")
     engine_slots: int = Field(
@@ -230,7 +237,14 @@ class Settings(BaseSettings):
     flush_items: int = Field(32, gt=0, description="number of results that are stored in one flush")
     flush_seconds: float = Field(0.25, gt=0, description="longest time that a result waits for its flush")
     drain_seconds: float = Field(
-        20, ge=0, description="after SIGTERM, time for requests in flight before they are requeued"
+        20,
+        ge=0,
+        description="after SIGTERM, time for requests in flight before they are requeued; a second one ends it",
+    )
+    notice_file: str = Field(
+        "",
+        description="while this file exists (somebody's notice that the machine will go), a worker hands back all its work and "
+        "takes none",
     )
     worker_metrics_port: int = Field(
         8710,
@@ -385,6 +399,11 @@ class Settings(BaseSettings):
     )
 
     @property
+    def attached_to(self) -> str:
+        """Where the engines are that somebody else runs: a URL or a list. Empty: one is started."""
+        return self.engines or self.engine_url
+
+    @property
     def wanted_model(self) -> str | None:
         """The model that somebody named for the engine; None if nobody did, so that an attached engine may say it."""
         return self.engine_model if "engine_model" in self.model_fields_set else None
@@ -426,16 +445,34 @@ class Settings(BaseSettings):
             return "loopback"
         return "off" if text in ("false", "no", "0") else text
 
+    @field_validator("engines")
+    @classmethod
+    def _only_list(cls, engines: str, info: ValidationInfo) -> str:
+        if engines and info.data.get("engine_url"):
+            raise ValueError("excludes SLACKWATER_ENGINE_URL (--attach), which is one engine: set one of them")
+        return engines
+
+    @field_validator("page_dir")
+    @classmethod
+    def _of_one_engine(cls, page_dir: str, info: ValidationInfo) -> str:
+        if page_dir and info.data.get("engines"):
+            raise ValueError("is the folder of one engine: the file of SLACKWATER_ENGINES names one for each engine")
+        return page_dir
+
     @field_validator("engine_url")
     @classmethod
     def _without_version(cls, url: str) -> str:
-        """The address that OpenAI's clients take ends in `/v1`; ours adds that itself."""
-        return re.sub("(?<=[^/])/v1/*$", "", url)
+        return bare_url(url)
 
-    @field_validator("engine_url", "arrival_url", "url")
+    @field_validator("arrival_url", "url")
     @classmethod
     def _without_slash(cls, url: str) -> str:
         return url.rstrip("/")
+
+
+def bare_url(url: str) -> str:
+    """An engine's URL without the `/v1` that OpenAI's clients take, since ours add it themselves."""
+    return re.sub("(?<=[^/])/v1/*$", "", url).rstrip("/")
 
 
 @cache

@@ -33,6 +33,7 @@ _USER_ERRORS = (
         "{}",
         "Correct that entry, or name another catalogue with SLACKWATER_MODELS_FILE.",
     ),
+    ("app.engines.engine_list.EngineListError", "{}", ""),  # it has its own remedy
     (
         "app.engines.model_weights.ModelUnavailable",
         "{}",

@@ -90,7 +90,7 @@ def model_name(settings: Settings) -> str:
 
 
 async def _demo(plan: DemoPlan) -> None:
-    if not plan.settings.engine_url:
+    if not plan.settings.attached_to:
         await _prepare(plan)
     plan.log_file.parent.mkdir(parents=True, exist_ok=True)
     with plan.log_file.open("w") as log:

@@ -106,7 +106,7 @@ class CommandLine(LateGroup):
         LateCommand(
             "gpu-worker",
             "app.cli.parts:gpu_worker",
-            "Run the worker of one engine: it starts vLLM, or attaches to SLACKWATER_ENGINE_URL.",
+            "Run a worker: it starts vLLM, or attaches to SLACKWATER_ENGINE_URL or to those of SLACKWATER_ENGINES.",
         ),
         LateCommand("notifier", "app.cli.parts:notifier", "Run the Celery worker that delivers webhooks."),
         LateCommand(

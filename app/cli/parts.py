@@ -14,7 +14,7 @@ def api() -> None:
 
 
 def gpu_worker() -> None:
-    """Run the worker of one engine: it starts vLLM, or attaches to SLACKWATER_ENGINE_URL."""
+    """Run a worker: it starts vLLM, or attaches to SLACKWATER_ENGINE_URL or to those of SLACKWATER_ENGINES."""
     become("workers.gpu")
 
 

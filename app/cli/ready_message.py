@@ -96,6 +96,8 @@ def usual_start_seconds(settings: Settings) -> float | None:
 
 def _engine(settings: Settings) -> EngineOverview | None:
     found = {engine.name: engine for engine in on_database(settings, engine_overview.overview)}
+    if settings.engines:  # any will do, if possible one that is ready
+        return max((engine for engine in found.values() if engine.alive), key=lambda engine: engine.ready, default=None)
     return found.get(settings.engine_name)
 
 
@@ -172,7 +174,7 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
         _print(console, "           shown only once" + ("; this machine's commands find it" if access.stored else ""))
     if settings.console_port:
         _print(console, f"  Console  {origin.of(settings)}   (sign in: {program()} console login)")
-    if settings.engine_url:
+    if settings.attached_to:
         _print(console, f"  Sharing  {attached_engine.protection(settings)}")
     _print(console, f"  Webhooks go to {private_targets.describe(settings)}")
     _print(console, f"  Data     {settings.data_dir}")

@@ -77,7 +77,7 @@ async def _up(settings: Settings, console: Console, screen: Screen) -> None:
     screen.stages.open()
     async with _in_background(screen.run()):
         try:
-            if not settings.engine_url:
+            if not settings.attached_to:
                 await _prepare(settings, screen.stages)
             on_signals(supervisor)
             async with _in_background(Greeter(settings, supervisor, console, screen.stages).run()):
@@ -141,8 +141,8 @@ class Greeter:
         stages.begin("API")
         await until_ready(settings)
         stages.end(base_url(settings))
-        if settings.engine_url:
-            stages.begin("engine", masked(settings.engine_url))
+        if settings.attached_to:
+            stages.begin("engine", masked(settings.attached_to))
         else:
             usual = await asyncio.to_thread(ready_message.usual_start_seconds, settings)
             stages.begin("engine", f"loading {settings.engine_model}", usual=usual, slow=True)
@@ -152,13 +152,13 @@ class Greeter:
                 problem = await asyncio.to_thread(attached_engine.connection_problem, settings) or problem
             stages.end(problem, failed=True)
             return problem
-        where = f"{settings.engine_model} at {masked(settings.engine_url) or settings.engine_name}"
+        where = f"{settings.engine_model} at {masked(settings.attached_to) or settings.engine_name}"
         stages.end(where)
         return ""
 
     def _gives_up(self) -> bool:
         """Whether to stop waiting and report that the engine is not ready."""
-        patience = _ATTACH_SECONDS if self._settings.engine_url else self._settings.engine_start_seconds
+        patience = _ATTACH_SECONDS if self._settings.attached_to else self._settings.engine_start_seconds
         return self._stages.seconds > patience or self._supervisor.deaths("gpu-worker") >= _DEATHS
 
     async def _engine_ready(self, gives_up: Callable[[], bool]) -> str:

@@ -15,6 +15,7 @@ from app.engines import sql
 from app.engines.adoption import EngineProblem
 from app.engines.catalogue import Task
 from app.engines.dialects import DIALECTS, VLLM, DialectName, Terms
+from app.engines.engine_list import KnownEngine, ListedEngine
 from app.states import EngineIntake
 
 
@@ -228,6 +229,12 @@ async def release_engine(conn: Connection, engine_id: int, worker_id: int) -> No
 async def list_engines(conn: Connection) -> list[Engine]:
     """Every engine that was ever taken, by name."""
     return [Engine(*row) for row in await (await conn.execute(sql.LIST)).fetchall()]
+
+
+async def known(conn: Connection, listed: Sequence[ListedEngine], prefix: str | None = None) -> list[KnownEngine]:
+    """The rows of these engines, by URL or name, and of all whose name begins with `prefix`."""
+    parameters = {"urls": [each.url for each in listed], "names": [each.name for each in listed], "prefix": prefix}
+    return [KnownEngine(*row) for row in await (await conn.execute(sql.KNOWN, parameters)).fetchall()]
 
 
 async def change_intake(conn: Connection, name: str, verb: Literal["drain", "drain now", "undrain"]) -> bool:

@@ -3,7 +3,7 @@
 from app.changes import sql as changes
 from app.changes.kinds import ChangeKind
 from app.engines.adoption import MISSING, TOO_SMALL
-from app.states import CHUNK, ENGINE, INTAKE, EngineState
+from app.states import CHUNK, ENGINE, INTAKE, EngineIntake, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
 FIND_POOL = "select pool_id from pool where model = %(model)s"
@@ -129,6 +129,12 @@ changed as (update engine e set intake = '{INTAKE.target(verb)}', intake_since =
 noted as ({changes.also(rows)})
 select before, after from changed"""
 
+
+# The rows of engines that a list names, and of those that were given a name of this beginning.
+KNOWN = f"""
+select e.name, e.url, coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake <> '{EngineIntake.OPEN}'
+from engine e left join worker w on w.worker_id = e.worker_id
+where e.url = any(%(urls)s::text[]) or e.name = any(%(names)s::text[]) or starts_with(e.name, %(prefix)s::text)"""
 
 EXISTS = "select from engine where name = %(name)s"
 ID_OF = "select engine_id from engine where name = %(name)s"

@@ -10,6 +10,7 @@ from app.db.stale_if_error import StaleIfError
 from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.service import Engine
+from app.gateway.routing import Fleet
 from app.states import EngineIntake, EngineState
 
 GRACE_SECONDS = 2.0  # an engine that is down for less may return at once, whatever its worker expects
@@ -42,6 +43,32 @@ def updated(before: EngineList | None, engines: Sequence[Engine], now: float, *,
     return EngineList(engines, now, grace_until)
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model's engines as of one list, by name: those with a worker, and those of them that answer. `fleet`: the ready ones."""
+
+    known: Mapping[str, Engine]
+    ready: Mapping[str, Engine]
+    fleet: Fleet
+
+
+_NONE = Served({}, {}, Fleet({}))
+
+
+def by_model(listed: EngineList, before: Mapping[str, Served]) -> dict[str, Served]:
+    """The engines of a list that take requests, by model. `before`: those of the last list."""
+    known: dict[str, dict[str, Engine]] = {}
+    for engine in listed.engines:
+        if engine.intake == EngineIntake.OPEN and listed.has_worker(engine):
+            known.setdefault(engine.model, {})[engine.name] = engine
+    found = {}
+    for model, own in known.items():
+        ready = {name: engine for name, engine in own.items() if engine.state == EngineState.READY}
+        slots = {name: engine.slots for name, engine in ready.items()}
+        found[model] = Served(own, ready, Fleet(slots, before.get(model, _NONE).fleet))
+    return found
+
+
 class EngineDirectory:
     """Answers from a list of the engines, which is read again on demand when it is older than `refresh_seconds`."""
 
@@ -51,22 +78,27 @@ class EngineDirectory:
         self._list = StaleIfError[EngineList]()
         self._failed = False  # whether a read has failed since the last successful one
         self._server: datetime | None = None  # when the database server had started, at that read
+        self._sorted: EngineList | None = None  # the list that `_by_model` is of
+        self._by_model: dict[str, Served] = {}
         self._down_since: dict[str, float] = {}  # by model without a ready engine: the second when this was first seen
 
-    async def ready(self, model: str) -> list[Engine]:
-        """The engines of this served model that answer and have a worker. Raises database errors."""
-        found = [engine for engine in await self._known(model) if engine.state == EngineState.READY]
-        if found:
+    async def served(self, model: str) -> Served:
+        """The engines of this served model. Raises database errors."""
+        listed = await self._list.get(self._read, self._refresh)
+        if listed is not self._sorted:
+            self._by_model, self._sorted = by_model(listed, self._by_model), listed
+        found = self._by_model.get(model, _NONE)
+        if found.ready:
             self._down_since.pop(model, None)
         return found
 
     async def has_untried(self, model: str, tried: Set[str] = frozenset()) -> bool:
         """Whether this served model has an engine with a worker, ready or starting, that was not tried."""
-        return any(engine.name not in tried for engine in await self._known(model))
+        return bool((await self.served(model)).known.keys() - tried)
 
     async def should_give_up(self, model: str, seconds: float) -> bool:
         """Whether no engine of this served model is ready or expected within `seconds`, for longer than GRACE_SECONDS."""
-        if await self.ready(model):
+        if (await self.served(model)).ready:
             return False
         since, expected = self._down_since.setdefault(model, clock.monotonic()), await self.expected(model)
         soon = expected is not None and expected <= seconds
@@ -74,14 +106,8 @@ class EngineDirectory:
 
     async def expected(self, model: str) -> float | None:
         """Seconds until an engine of this served model should answer; None if unknown."""
-        known = [engine.expected_seconds for engine in await self._known(model)]
+        known = [engine.expected_seconds for engine in (await self.served(model)).known.values()]
         return min((seconds for seconds in known if seconds is not None), default=None)
-
-    async def _known(self, model: str) -> list[Engine]:
-        listed = await self._list.get(self._read, self._refresh)
-        return [
-            e for e in listed.engines if e.model == model and listed.has_worker(e) and e.intake == EngineIntake.OPEN
-        ]
 
     async def _read(self) -> EngineList:
         began = clock.monotonic()

@@ -211,8 +211,8 @@ class Gateway:
         refusal: SlackwaterError | None = None
         tried: set[str] = set()
         reached, until = 0, clock.monotonic() + (0 if call.hurried else self._settings.line_seconds)
-        while reached < _ENGINES_TRIED and (candidates := await self._choose_engines(call, tried, until)):
-            engine = candidates[0]
+        while reached < _ENGINES_TRIED and (chosen := await self._choose_engine(call, tried, until)):
+            [engine] = chosen
             request = self._request(call, engine, stream=stream)
             tried.add(engine.name)
             span.sent(engine.name)
@@ -239,18 +239,17 @@ class Gateway:
                 raise refusal
         raise refusal or await self._no_engine(call.model)
 
-    async def _choose_engines(self, call: SyncCall, tried: Set[str], until: float) -> Sequence[Engine]:
-        """The untried engines with room, best first. Waits for one until `until`; empty if there is none by then."""
+    async def _choose_engine(self, call: SyncCall, tried: Set[str], until: float) -> Sequence[Engine]:
+        """The best untried engine with room. Waits for one until `until`; empty if there is none by then."""
         served = call.model.served
         session = call.session and f"{call.tenant_id} {call.session}"
 
         async def find() -> Sequence[Engine]:
-            ready = [engine for engine in await self._directory.ready(served) if engine.name not in tried]
-            if not ready and await self._directory.should_give_up(served, until - clock.monotonic()):
+            known = await self._directory.served(served)
+            if known.ready.keys() <= tried and await self._directory.should_give_up(served, until - clock.monotonic()):
                 raise await self._no_engine(call.model)
-            with_room = {engine.name: engine for engine in ready if self._balance.open[engine.name] < engine.slots}
-            slots = {name: engine.slots for name, engine in with_room.items()}
-            return [with_room[name] for name in self._balance.order(slots, session)]
+            best = self._balance.choose(known.fleet, session, tried)
+            return [known.ready[best]] if best is not None else ()
 
         async def patience() -> float:
             return until - clock.monotonic() if await self._directory.has_untried(served, tried) else 0
@@ -259,7 +258,7 @@ class Gateway:
 
     async def _no_engine(self, model: Model) -> SlackwaterError:
         """The error for a caller whose request no engine had room for."""
-        if await self._directory.ready(model.served):
+        if (await self._directory.served(model.served)).ready:
             ERRORS.labels(SYNC, model.served, "busy").inc()
             return NoCapacity("Capacity temporarily exceeded, please try again.")
         ERRORS.labels(SYNC, model.served, "no_engine").inc()

@@ -103,14 +103,14 @@ class System:
             return parse((await client.get(f"{self.engine}/metrics")).text)
 
     async def worker_metrics(self) -> dict[str, float]:
-        """Unlabelled metrics of the worker, by name."""
+        """Metrics of the worker without a label beside the engine's, by name."""
         with psycopg.connect(embedded.database_url(self.settings)) as conn:
             row = conn.execute("select arrival_url from engine").fetchone()
         assert row
         async with httpx.AsyncClient() as client:
             lines = (await client.get(f"{row[0]}/metrics")).text.splitlines()
-        pairs = [line.split(" ") for line in lines if line.startswith("slackwater_") and "{" not in line]
-        return {name: float(value) for name, value in pairs}
+        pairs = [line.split(" ") for line in lines if line.startswith("slackwater_") and "," not in line]
+        return {name.partition("{")[0]: float(value) for name, value in pairs}
 
     async def stored_tokens(self) -> int:
         """Output tokens of all stored batch answers, each counted once."""

@@ -3,6 +3,7 @@
     python -m benchmarks.scale --json [--quick] [--only ARM[,ARM…]]
 
 costs     what the server does for a chunk, an item and a heartbeat: the constants of `slackwater capacity`
+handback  how fast a worker hands back all its work: second signal, notice file, `engine drain --now`
 versions  old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
           workers only
 failover  the primary is killed under load, hosts lose each other; with --quick only the first, which needs no root
@@ -19,13 +20,14 @@ from typing import Any
 
 from benchmarks.harness import say
 from benchmarks.machine import describe
-from benchmarks.scale import costs, failover, versions
+from benchmarks.scale import costs, failover, handback, versions
 
 
 def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """All arms by name, in the order in which they run."""
     return {
         "costs": lambda: costs.costs(items=2_000, heartbeats=200) if quick else costs.costs(),
+        "handback": lambda: handback.handback(rounds=1 if quick else 5),
         "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
         "failover": lambda: failover.failover(drills=("crash",) if quick else failover.DRILLS),
     }

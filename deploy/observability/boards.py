@@ -42,7 +42,7 @@ NOW = [
         ),
         Panel(
             "Why does work wait? What holds each gate",
-            {"slackwater_worker_reason == 1": "{{instance}} {{reason}}"},
+            {"slackwater_worker_reason == 1": "{{engine}} {{reason}}"},
             "none",
             stacked=True,
             about="docs/headroom.md explains each reason. `slackwater why ID` says it for one batch.",

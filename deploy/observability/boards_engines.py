@@ -74,15 +74,15 @@ ENGINES = [
         Panel(
             "How many batch requests may run, and do?",
             {
-                "slackwater_worker_allowance_requests": "{{instance}} allowed",
-                "slackwater_worker_in_flight_requests": "{{instance}} in flight",
+                "slackwater_worker_allowance_requests": "{{engine}} allowed",
+                "slackwater_worker_in_flight_requests": "{{engine}} in flight",
             },
         ),
     ],
     [
         Panel(
             "What holds the gate? Reason",
-            {"slackwater_worker_reason == 1": "{{instance}} {{reason}}"},
+            {"slackwater_worker_reason == 1": "{{engine}} {{reason}}"},
             "none",
             stacked=True,
         ),
@@ -96,17 +96,17 @@ ENGINES = [
         Panel(
             "How long is a step? Predicted and measured",
             {
-                "slackwater_worker_predicted_step_seconds": "{{instance}} predicted",
-                "slackwater_worker_measured_step_seconds": "{{instance}} measured",
+                "slackwater_worker_predicted_step_seconds": "{{engine}} predicted",
+                "slackwater_worker_measured_step_seconds": "{{engine}} measured",
             },
             "s",
         ),
         Panel(
             "What does yielding cost?",
             {
-                "rate(slackwater_worker_yields_total[$__rate_interval])": "{{instance}} yields",
-                "rate(slackwater_worker_wasted_tokens_total[$__rate_interval])": "{{instance}} wasted tokens",
-                "rate(slackwater_worker_harvest_evictions_total[$__rate_interval])": "{{instance}} evictions",
+                "rate(slackwater_worker_yields_total[$__rate_interval])": "{{engine}} yields",
+                "rate(slackwater_worker_wasted_tokens_total[$__rate_interval])": "{{engine}} wasted tokens",
+                "rate(slackwater_worker_harvest_evictions_total[$__rate_interval])": "{{engine}} evictions",
             },
             "ops",
         ),

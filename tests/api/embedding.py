@@ -12,7 +12,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import PACKAGE, Settings
 from tests.gpu.world import Running, tend
-from workers.gpu.worker import Worker, WorkerEngine
+from workers.gpu.worker import WorkerEngine
 
 EMBEDDER = "@cf/test/embedder"
 RUN = f"/client/v4/accounts/acme/ai/run/{EMBEDDER}"
@@ -39,7 +39,7 @@ async def working(settings: Settings, database: Database, engine: WorkerEngine) 
     model = catalogue.load(settings.models_file).resolve(EMBEDDER)
     assert model is not None
     steward = asyncio.create_task(tend(database))
-    running = Running(Worker(settings, database, model, engine))
+    running = Running(settings, database, model, engine)
     try:
         yield running
     finally:

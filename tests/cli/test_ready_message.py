@@ -185,6 +185,16 @@ async def test_the_commands_come_only_when_a_request_would_succeed(settings: Set
     assert console.export_text().count("sk_sw_") == 1
 
 
+def test_of_a_list_any_engine_that_is_ready_answers_requests(settings: Settings, engine: Any) -> None:
+    listed = settings.model_copy(update={"engines": "file:engines.toml", "engine_name": "none-of-them"})
+    assert ready_message.engine_problem(listed) == (None, "The GPU worker has not started yet.")
+    engine("down", "engine_down")
+    assert ready_message.engine_problem(listed)[1]
+    engine("ready")
+    found, problem = ready_message.engine_problem(listed)
+    assert (found and found.name, problem) == (settings.engine_name, "")
+
+
 def test_the_usual_time_of_a_start_is_the_one_that_the_worker_learned(settings: Settings, engine: Any) -> None:
     assert ready_message.usual_start_seconds(settings) is None
     engine("ready")

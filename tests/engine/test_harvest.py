@@ -52,11 +52,11 @@ def page(stack: Stack, engine_url: str) -> Iterator[Page]:
 
 
 def worker_metrics(stack: Stack) -> dict[str, float]:
-    """Unlabelled metrics of the worker, by name."""
+    """Metrics of the worker without a label beside the engine's, by name."""
     [(url,)] = stack.query("select arrival_url from engine")
     lines = httpx.get(f"{url}/metrics").text.splitlines()
-    pairs = [line.split(" ") for line in lines if line.startswith("slackwater_") and "{" not in line]
-    return {name: float(value) for name, value in pairs}
+    pairs = [line.split(" ") for line in lines if line.startswith("slackwater_") and "," not in line]
+    return {name.partition("{")[0]: float(value) for name, value in pairs}
 
 
 def ask(stack: Stack, number: int) -> dict[str, Any]:

@@ -1,10 +1,16 @@
 """Claims about announcements: to whom they go, and what a worker does that does not read them."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 
+import orjson
+import pytest
+from aiohttp import web
 from prometheus_client import REGISTRY
 
+from app.gateway import announcer
 from app.gateway.announcer import Announcer
 from app.gateway.relay import Gateway, SyncCall
 from testing.fakes.engine import FakeEngine
@@ -71,3 +77,65 @@ async def test_a_gateway_has_lines_only_to_the_workers_of_engines_that_it_sends_
         for _ in range(20):
             await gateway.complete(replace(call, session="s"))
     assert worker.messages == 1
+
+
+async def test_a_line_that_nobody_uses_is_closed_in_order_and_the_next_event_opens_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(announcer, "UNUSED_SECONDS", 0.2)
+    async with worker_server() as worker, Announcer("token", rest_seconds=3600) as speaker:
+        await speaker.announce(worker.url, {**EVENT, "id": "first"})
+        await until(lambda: worker.ended == 1)
+        assert not speaker._streams
+        skipped = count("skipped")
+        await speaker.announce(worker.url, {**EVENT, "id": "second"})
+        assert count("skipped") == skipped
+        await until(lambda: worker.heard == ["first", "second"])
+
+
+async def test_a_line_in_use_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcer, "UNUSED_SECONDS", 1.0)
+    async with worker_server() as worker, Announcer("token", rest_seconds=3600) as speaker:
+        for number in range(30):
+            speaker.report(worker.url, {**EVENT, "id": str(number)})
+            await asyncio.sleep(0.05)
+        await until(lambda: len(worker.heard) == 30)
+        assert (worker.begun, worker.ended) == (1, 0)
+
+
+@dataclass
+class Worker:
+    """Who reads announcements: how many requests began and ended, and the ids of their events."""
+
+    url: str = ""
+    begun: int = 0
+    ended: int = 0
+    heard: list[str] = field(default_factory=list)
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.begun += 1
+        async for line in request.content:
+            if line.strip():
+                self.heard.append(orjson.loads(line)["id"])
+        self.ended += 1
+        return web.Response(status=204)
+
+
+@asynccontextmanager
+async def worker_server() -> AsyncIterator[Worker]:
+    worker, app = Worker(), web.Application()
+    app.router.add_post("/arrivals", worker.take)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        worker.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield worker
+    finally:
+        await runner.cleanup()
+
+
+async def until(found: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not found():
+            await asyncio.sleep(0.01)

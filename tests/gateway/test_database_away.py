@@ -27,8 +27,8 @@ from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry, serve
+from tests.gpu.world import Running
 from workers.gpu.attached_engine import AttachedEngine
-from workers.gpu.worker import Worker
 
 RUN = "/client/v4/accounts/acme/ai/run/smollm2-135m-instruct"
 SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
@@ -90,17 +90,15 @@ async def working(settings: Settings) -> AsyncIterator[None]:
     """A real worker of the engine that the settings name, with the lease that ships, until the block is left."""
     model = catalogue.load(settings.models_file).resolve("smollm2-135m-instruct")
     assert model is not None
-    stop = asyncio.Event()
     async with Database.of(settings, "gpu test") as database:
-        task = asyncio.create_task(Worker(settings, database, model, AttachedEngine(settings)).run(stop))
+        running = Running(settings, database, model, AttachedEngine(settings))
         try:
             async with asyncio.timeout(20):
                 while not await ready(database):
                     await asyncio.sleep(0.05)
             yield
         finally:
-            stop.set()
-            await task
+            await running.stop()
 
 
 async def ready(database: Database) -> bool:
@@ -218,12 +216,12 @@ async def test_a_gateway_that_nobody_has_asked_for_long_takes_no_dead_workers_en
     directory = EngineDirectory(database, refresh_seconds=0.1)
     async with FakeEngine() as engine:
         await Registry(database).ready(engine)
-        assert await directory.ready(engine.model)
+        assert (await directory.served(engine.model)).ready
         async with database.relaxed() as conn:
             await conn.execute("update worker set lease_until = now() - interval '1 second'")
         await asyncio.sleep(BLIND_SECONDS + 0.2)
         async with asyncio.timeout(RETURN_SECONDS / 2):
-            while await directory.ready(engine.model):
+            while (await directory.served(engine.model)).ready:
                 await asyncio.sleep(0.05)
 
 
@@ -246,18 +244,18 @@ async def test_a_look_that_failed_or_took_long_counts_as_an_outage(
     async with FakeEngine() as engine:
         await Registry(database).ready(engine)
         hang.set()
-        assert await directory.ready(engine.model)
+        assert (await directory.served(engine.model)).ready
         async with database.relaxed() as conn:
             await conn.execute("update worker set lease_until = now() - interval '1 second'")
         hang.clear()
-        assert await directory.ready(engine.model)  # what was said before
+        assert (await directory.served(engine.model)).ready  # what was said before
         await asyncio.sleep(BLIND_SECONDS + 0.2)
         hang.set()
         async with asyncio.timeout(RETURN_SECONDS / 2):
             while directory._list.last.engines[0].controlled:  # type: ignore[union-attr]
-                assert await directory.ready(engine.model)
+                assert (await directory.served(engine.model)).ready
                 await asyncio.sleep(0.05)
-        assert await directory.ready(engine.model)
+        assert (await directory.served(engine.model)).ready
 
 
 async def test_a_pool_whose_connections_were_all_lost_gives_one_out_soon_after_a_long_outage(

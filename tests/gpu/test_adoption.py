@@ -26,7 +26,6 @@ from workers.gpu import model_adoption
 from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.engine_health import EngineHealth
 from workers.gpu.tuning import WorkerTuning
-from workers.gpu.worker import Worker
 
 QUICK = WorkerTuning(health_seconds=0.05, inspection_seconds=0.05, adoption_seconds=0.05)
 THEIRS = "org/their-name"
@@ -46,7 +45,7 @@ async def attached(settings: Settings, **changes: Any) -> AsyncIterator[Running]
     async with Database.of(settings, "gpu test") as database:
         model = await model_adoption.model_of(settings, database, asyncio.Event(), QUICK)
         assert model is not None
-        running = Running(Worker(settings, database, model, AttachedEngine(settings), QUICK))
+        running = Running(settings, database, model, AttachedEngine(settings), QUICK)
         try:
             yield running
         finally:

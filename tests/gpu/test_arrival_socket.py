@@ -110,13 +110,11 @@ async def test_a_worker_that_does_not_read_delays_no_caller(tmp_path: Path, anno
 
 
 async def test_without_a_shared_folder_the_stream_of_the_gateways_is_used(tmp_path: Path, woken: Woken) -> None:
-    server = HttpServer(
-        Settings(data_dir=tmp_path), SECRET, woken.ledger, on_arrival=woken.woke.set, metrics=lambda: ""
-    )
-    async with server:
-        for token, wakes in ((door_token(SECRET, "engine-0"), True), (door_token(SECRET, "engine-1"), False)):
-            announcer = DoorAnnouncer(token, None, server.url)
-            announcer.tell(ARRIVED, at_once=True)
-            assert await woken.within(0.5) is wakes
-            announcer.close()
-            await asyncio.sleep(SOON)
+    async with HttpServer(Settings(data_dir=tmp_path), SECRET, metrics=bytes) as server:
+        with server.announced("engine-0", ArrivalEvents(woken.ledger, woken.woke.set)) as url:
+            for token, wakes in ((door_token(SECRET, "engine-0"), True), (door_token(SECRET, "engine-1"), False)):
+                announcer = DoorAnnouncer(token, None, url)
+                announcer.tell(ARRIVED, at_once=True)
+                assert await woken.within(0.5) is wakes
+                announcer.close()
+                await asyncio.sleep(SOON)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 
 from app import clock
 from app.crypto import MasterKey, bearer_token
+from app.engines.engine_key import door_token
 from app.gateway.announcer import Announcer
 from app.headroom.arrivals import ANNOUNCING, Arrivals
 from app.settings import Settings
+from workers.gpu.arrival_events import ArrivalEvents
 from workers.gpu.http_server import HttpServer
 
 SECRET = b"a secret key of at least thirty-two bytes"
@@ -40,6 +43,15 @@ class Served:
             return (await session.post(f"{self.url}/arrivals", data=body)).status
 
 
+@asynccontextmanager
+async def listening(settings: Settings, secret: bytes = SECRET, ledger: Arrivals | None = None) -> AsyncIterator[str]:
+    """The URL of a server that hears announcements for one engine."""
+    events = ArrivalEvents(ledger or Arrivals(1), lambda: None)
+    async with HttpServer(settings, secret, metrics=bytes) as server:
+        with server.announced(settings.engine_name, events) as url:
+            yield url
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path)
@@ -48,10 +60,9 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 async def served(settings: Settings) -> AsyncIterator[Served]:
     served = Served()
-    endpoint = HttpServer(settings, SECRET, served.ledger, on_arrival=served.wake, metrics=lambda: "slackwater_up 1\n")
-    async with endpoint:
-        served.url = endpoint.url
-        yield served
+    async with HttpServer(settings, SECRET, metrics=lambda: b"slackwater_up 1\n") as server:
+        with server.announced(settings.engine_name, ArrivalEvents(served.ledger, served.wake)) as served.url:
+            yield served
 
 
 async def test_an_announcement_is_in_the_ledger_and_has_woken_the_loop_when_the_answer_comes(served: Served) -> None:
@@ -112,13 +123,34 @@ async def test_prometheus_and_probes_need_no_token(served: Served) -> None:
         assert (await session.get(f"{served.url}/health")).status == 200
 
 
+async def test_each_engine_of_a_process_hears_its_own_announcements_and_a_door_opens_only_its_own(
+    settings: Settings,
+) -> None:
+    several = settings.model_copy(update={"engines": "file:engines.toml"})
+    first, second = Served(), Served()
+    async with HttpServer(several, SECRET, metrics=bytes) as server:
+        with (
+            server.announced("a-0", ArrivalEvents(first.ledger, first.wake)) as first.url,
+            server.announced("a/1", ArrivalEvents(second.ledger, second.wake)) as second.url,
+        ):
+            assert await second.post(ARRIVED) == 204
+            assert await first.post(ARRIVED, token=door_token(SECRET, "a/1")) == 401
+            assert await second.post({**ARRIVED, "id": "b"}, token=door_token(SECRET, "a/1")) == 204
+            assert (first.ledger.load(0).open, second.ledger.load(0).open) == (0, 2)
+            async with aiohttp.ClientSession() as session:
+                assert (await session.get(first.url.replace("/engines/a-0", "/health"))).status == 200
+        assert await first.post(ARRIVED) == 404
+        async with aiohttp.ClientSession() as session:
+            assert (await session.get(first.url.replace("/engines/a-0", "/health"))).status == 503
+
+
 async def test_a_gateway_with_another_accepted_secret_key_is_heard(settings: Settings) -> None:
     next_key = MasterKey(b"the next secret key of thirty-two bytes")
     next_key.others = (SECRET,)
-    async with HttpServer(settings, next_key, Arrivals(1), on_arrival=lambda: None, metrics=str) as endpoint:
+    async with listening(settings, next_key) as url:
         for token, status in ((TOKEN, 204), (bearer_token(next_key, ANNOUNCING), 204), (f"{TOKEN}x", 401)):
             async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
-                assert (await session.post(f"{endpoint.url}/arrivals", data=b"")).status == status
+                assert (await session.post(f"{url}/arrivals", data=b"")).status == status
 
 
 async def test_gateways_are_told_an_address_that_they_can_connect_to(settings: Settings) -> None:
@@ -128,9 +160,9 @@ async def test_gateways_are_told_an_address_that_they_can_connect_to(settings: S
         ({"arrival_host": "0.0.0.0", "arrival_url": "http://worker-7:9000"}, "http://worker-7:9000"),
     ):
         own = settings.model_copy(update=changes)
-        async with HttpServer(own, SECRET, Arrivals(1), on_arrival=lambda: None, metrics=str) as endpoint:
-            assert endpoint.url.startswith(expected)
-            assert "0.0.0.0" not in endpoint.url
+        async with listening(own) as url:
+            assert url.startswith(expected)
+            assert "0.0.0.0" not in url
 
 
 async def test_the_gateways_announcer_is_heard_event_by_event_over_one_request(served: Served) -> None:
@@ -149,8 +181,8 @@ async def test_the_gateways_announcer_is_heard_event_by_event_over_one_request(s
 async def test_an_endpoint_closes_at_once_under_a_gateway_that_speaks(settings: Settings) -> None:
     ledger = Arrivals(600)
     async with Announcer(TOKEN, rest_seconds=5) as announcer:
-        async with HttpServer(settings, SECRET, ledger, on_arrival=lambda: None, metrics=str) as endpoint:
-            await announcer.announce(endpoint.url, ARRIVED)
+        async with listening(settings, SECRET, ledger) as url:
+            await announcer.announce(url, ARRIVED)
             await until(lambda: ledger.load(0).open == 1)
             began = clock.monotonic()
         assert clock.monotonic() - began < 0.9  # aiohttp itself would wait for a second

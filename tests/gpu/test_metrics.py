@@ -1,6 +1,8 @@
 """A worker's metrics page: what is there from the start, and what each number is called."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -39,15 +41,18 @@ BUSY = View(
     itl=Latency(0.02, 0.03),
     harvest=HarvestView(active=True, tripped=False, frozen=7, evictions=2, faults=0, plan_seconds=0.0001),
     stored=UsageCounts(10, 8, prompt=100, cached=40, output=30, retried=3, retried_ok=2, engine_ms=1500),
-    gpus=[Gpu("GPU-a", "NVIDIA H200", 0.87, 30, 120, 412.5), Gpu("MIG-b", "NVIDIA H200", None, 1, 2, None)],
 )
+GPUS = [Gpu("GPU-a", "NVIDIA H200", 0.87, 30, 120, 412.5), Gpu("MIG-b", "NVIDIA H200", None, 1, 2, None)]
 
 
-def scraped(view: View) -> dict[tuple[str, str], float]:
-    """(name without prefix, first label's value) → value."""
+def scraped(view: View, gpus: Sequence[Gpu] = ()) -> dict[tuple[str, str], float]:
+    """(name without prefix, value of the first label beside the engine's) → value."""
     return {
-        (sample.name.removeprefix(PREFIX), next(iter(sample.labels.values()), "")): sample.value
-        for family in text_string_to_metric_families(exposition(view).decode())
+        (
+            sample.name.removeprefix(PREFIX),
+            next((v for k, v in sample.labels.items() if k != "engine"), ""),
+        ): sample.value
+        for family in text_string_to_metric_families(exposition([view], gpus).decode())
         for sample in family.samples
     }
 
@@ -70,7 +75,7 @@ def test_what_was_not_measured_is_absent_and_not_zero() -> None:
 
 
 def test_a_busy_worker_shows_gate_work_steps_plug_in_and_gpus() -> None:
-    found = scraped(BUSY)
+    found = scraped(BUSY, GPUS)
     expected = {
         ("allowance_requests", ""): 12,
         ("allowance_tokens", ""): 4096,
@@ -99,7 +104,7 @@ def test_a_busy_worker_shows_gate_work_steps_plug_in_and_gpus() -> None:
         ("gpu_memory_used_bytes", "MIG-b"): 1,
         ("gpu_memory_total_bytes", "GPU-a"): 120,
         ("gpu_power_watts", "GPU-a"): 412.5,
-        ("engine_info", "engine-0"): 1,
+        ("engine_info", "managed"): 1,
         ("harvested_tokens_total", "prompt"): 60,
         ("harvested_tokens_total", "cached"): 40,
         ("harvested_tokens_total", "output"): 30,
@@ -110,7 +115,7 @@ def test_a_busy_worker_shows_gate_work_steps_plug_in_and_gpus() -> None:
 
 
 def test_results_are_told_apart_by_their_outcome_and_by_whether_they_were_retried() -> None:
-    families = text_string_to_metric_families(exposition(BUSY).decode())
+    families = text_string_to_metric_families(exposition([BUSY], GPUS).decode())
     [results] = [family for family in families if family.name == f"{PREFIX}results"]
     found = {(s.labels["outcome"], s.labels["retried"]): s.value for s in results.samples}
     assert found == {("ok", "yes"): 2, ("ok", "no"): 6, ("failed", "yes"): 1, ("failed", "no"): 1}
@@ -151,3 +156,15 @@ async def test_a_worker_answers_at_its_fixed_port(world: World) -> None:
                 except httpx.TransportError:
                     await asyncio.sleep(0.01)
     assert f'{PREFIX}engine_info{{engine="mine"' in page
+
+
+def test_the_page_of_a_process_with_several_engines_has_a_series_for_each_and_each_family_once() -> None:
+    page = exposition([IDLE, replace(BUSY, engine="engine-7")], GPUS).decode()
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    assert page.count(f"# TYPE {PREFIX}allowance_requests ") == 1
+    allowed = families[f"{PREFIX}allowance_requests"].samples
+    assert [(each.labels, each.value) for each in allowed] == [
+        ({"engine": "engine-0"}, 0),
+        ({"engine": "engine-7"}, 12),
+    ]
+    assert [each.labels["engine"] for each in families[f"{PREFIX}engine_info"].samples] == ["engine-0", "engine-7"]

@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
-from tests.gpu.world import World, process
+from tests.gpu.world import World, process, until
 from tests.timing import note
 
 
@@ -22,6 +23,45 @@ async def test_sigterm_drains_and_exits_with_0(world: World) -> None:
     stored = await world.results(batch)
     assert len(stored) == world.engine.finished.total() == world.engine.count.total()
     assert await world.fetch("select count(*) from worker") == [(0,)]
+
+
+async def test_a_second_signal_hands_back_at_once_what_the_first_lets_end(world: World) -> None:
+    """The drain time is longer than this test may take."""
+    world.engine.script({"match": "hangs", "mode": "hang"})
+    batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
+    async with process(world, DRAIN_SECONDS="600") as child:
+        await until(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
+        child.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.5)
+        assert world.engine.aborted == 0  # the first signal waits
+        child.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(child.wait(), 30) == 0
+    assert world.engine.aborted == 6
+    await handed_back(world, batch, left=6)
+
+
+async def test_a_notice_file_hands_all_back_and_the_worker_waits_for_its_end(world: World, tmp_path: Path) -> None:
+    notice = tmp_path / "notice"
+    world.engine.script({"match": "hangs", "mode": "hang"})
+    batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
+    async with process(world, DRAIN_SECONDS="600", NOTICE_FILE=str(notice)) as child:
+        await until(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
+        notice.write_text("the machine goes in two minutes")
+        await world.until("not exists (select from worker)", seconds=30)
+        await handed_back(world, batch, left=6)
+        assert child.returncode is None
+        child.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(child.wait(), 30) == 0
+
+
+async def handed_back(world: World, batch: int, *, left: int) -> None:
+    """What was done is stored, the rest is in the queue and nobody is charged for it, and the engine is free."""
+    assert len(await world.results(batch)) == 20
+    assert await world.fetch(
+        "select sum(n)::int, max(attempt), max(deaths), count(*) filter (where state = 'leased') from chunk"
+    ) == [(left, 0, 0, 0)]
+    assert await world.fetch("select count(*) from worker") == [(0,)]
+    assert await world.fetch("select worker_id, state, reason from engine") == [(None, "down", "released")]
 
 
 async def test_after_kill_9_the_next_worker_finishes_the_batch_and_repeats_nothing_stored(world: World) -> None:

@@ -7,19 +7,22 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from app.db.pool import Database
 from app.engines import catalogue
+from app.engines.catalogue import Model
 from app.queue import chunk_sweeps, copy_format, expiry, ingest, reaping, settling
 from app.queue.chunking import cut
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from workers.gpu.attached_engine import AttachedEngine
+from workers.gpu.ending import Ending
 from workers.gpu.tuning import TUNING, WorkerTuning
-from workers.gpu.worker import Worker, WorkerEngine
+from workers.gpu.worker import WorkerEngine
+from workers.gpu.worker_process import WorkerProcess
 
 MODEL = "smollm2-135m-instruct"
 
@@ -92,7 +95,7 @@ class World:
         model = catalogue.load(settings.models_file).resolve(MODEL)
         assert model is not None
         async with Database.of(settings, "gpu test") as database:
-            running = Running(Worker(settings, database, model, own or AttachedEngine(settings), tuning))
+            running = Running(settings, database, model, own or AttachedEngine(settings), tuning)
             try:
                 yield running
             finally:
@@ -100,16 +103,25 @@ class World:
 
 
 class Running:
-    """A worker's task and its stop event."""
+    """A worker in a process of its own, as far as one process has room for that."""
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self._stop = asyncio.Event()
-        self.task = asyncio.create_task(worker.run(self._stop))
+    def __init__(
+        self, settings: Settings, database: Database, model: Model, engine: WorkerEngine, tuning: WorkerTuning = TUNING
+    ) -> None:
+        self.process = WorkerProcess(settings, database, tuning)
+        self._stack = ExitStack()
+        self.worker = self._stack.enter_context(self.process.worker(settings, model, engine))
+        self.ending = Ending()
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        with self._stack:
+            async with self.process:
+                await self.worker.run(self.ending)
 
     async def stop(self) -> None:
         """SIGTERM's equivalent."""
-        self._stop.set()
+        self.ending.finish()
         async with asyncio.timeout(30):
             await self.task
 
@@ -134,8 +146,8 @@ async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
 
 
 @asynccontextmanager
-async def process(world: World) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`python -m workers.gpu` in the world's settings."""
+async def process(world: World, **changes: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`python -m workers.gpu` in the world's settings. `changes`: other variables, without the prefix."""
     s = world.settings
     environment = {
         "SLACKWATER_DATA_DIR": str(s.data_dir),
@@ -148,6 +160,7 @@ async def process(world: World) -> AsyncIterator[asyncio.subprocess.Process]:
         "SLACKWATER_DRAIN_SECONDS": "5",
         "SLACKWATER_SAMPLE_SECONDS": "0.05",
         "SLACKWATER_LOG_FORMAT": "json",
+        **{f"SLACKWATER_{name}": value for name, value in changes.items()},
     }
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "workers.gpu", env={**os.environ, **environment}, stderr=asyncio.subprocess.PIPE

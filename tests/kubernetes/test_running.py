@@ -29,8 +29,18 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it
 ITEMS = 20
 ENGINE_PORT = 8000
 TOKEN = "metrics-token-of-the-test"
-ADDRESSES = {"api": 11, "steward": 12, "notifier": 13, "console": 14, "own": 15, "found-a": 16, "migrate-1": 17}
+ADDRESSES = {
+    "api": 11,
+    "steward": 12,
+    "notifier": 13,
+    "console": 14,
+    "own": 15,
+    "found-a": 16,
+    "migrate-1": 17,
+    "pods": 19,
+}
 STRANGER = 18  # the pod of an engine that the chart attaches to
+FOUND = 20  # and of one that it finds by DNS
 
 
 def address(pod: str | int) -> str:
@@ -54,7 +64,10 @@ VALUES: dict[str, Any] = {
             "scaling": {"enabled": True, "min": 0, "max": 3},
         }
     ],
-    "attach": [{"name": "found", "engines": [{"name": "a", "url": f"http://{address(STRANGER)}:{ENGINE_PORT}"}]}],
+    "attach": [
+        {"name": "found", "engines": [{"name": "a", "url": f"http://{address(STRANGER)}:{ENGINE_PORT}"}]},
+        {"name": "pods", "find": {"selector": {"app": "theirs"}, "ports": [ENGINE_PORT]}, "model": MODEL},
+    ],
 }
 
 
@@ -76,6 +89,7 @@ class Cluster:
             "0.0.0.0": address(pod),
             "/data": str(self.folder / pod),
             "file:///objects": (self.folder / "objects").as_uri(),
+            f"dns://slackwater-pods.batch.svc:{ENGINE_PORT}": f"dns://{address(FOUND)}:{ENGINE_PORT}",
         }
         return {**foreign_environment(), **{name: here.get(value, value) for name, value in given.items()}}
 
@@ -169,7 +183,7 @@ def cluster(tmp_path: Path, server_settings: Settings, administer: Callable[[str
     url = embedded.database_url(server_settings).replace("/postgres?", "/kubernetes?")
     secret = "a-secret-key-of-at-least-32-bytes-for-the-chart"
     cluster = Cluster(tmp_path, {"database-url": url, "secret-key": secret, "metrics-token": TOKEN})
-    stranger = subprocess.Popen(fake_engine(address(STRANGER)))
+    strangers = [subprocess.Popen(fake_engine(address(each))) for each in (STRANGER, FOUND)]
     try:
         assert cluster.start("migrate-1/migrate").wait(60) == 0
         for pod, template in pods_of(cluster.manifests).items():
@@ -178,12 +192,13 @@ def cluster(tmp_path: Path, server_settings: Settings, administer: Callable[[str
         yield cluster
     finally:
         cluster.close()
-        stranger.kill()
-        stranger.wait()
+        for stranger in strangers:
+            stranger.kill()
+            stranger.wait()
         administer("drop database kubernetes with (force)")
 
 
-def test_every_command_starts_with_its_environment_probes_pass_and_a_batch_runs_on_both_kinds_of_engines(
+def test_every_command_starts_with_its_environment_probes_pass_and_a_batch_runs_on_every_kind_of_engine(
     cluster: Cluster,
 ) -> None:
     for name, container in cluster.manifests.containers():
@@ -194,7 +209,10 @@ def test_every_command_starts_with_its_environment_probes_pass_and_a_batch_runs_
     key = cluster.run("api/api", "slackwater", "key", "create", "--account", ACCOUNT).split()[-1]
     headers = {"authorization": f"Bearer {key}"}
     with httpx.Client(base_url=f"http://{address('api')}:8700", headers=headers, timeout=20, trust_env=False) as client:
-        wait_for(lambda: ready(client) == {"slackwater-own-0", "found-a"}, what="both engines are ready")
+        wait_for(
+            lambda: ready(client) == {"slackwater-own-0", "found-a", f"{address(FOUND)}-0"},
+            what="all engines are ready",
+        )
         assert cluster.demand() == 0
         items = [{"prompt": f"item {n}", "external_reference": str(n)} for n in range(ITEMS)]
         submitted = client.post(RUN, params={"queueRequest": "true"}, json={"requests": items})
@@ -222,7 +240,8 @@ def test_a_worker_for_engines_that_it_cannot_find_ends_instead_of_starting_one_o
     command = [sys.executable, "-m", "workers.gpu"]
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1, done.stderr
-    assert "has no [launch] table" in done.stdout + done.stderr
+    assert "slackwater-decode.batch.svc:8000,8001 finds no engine" in done.stdout + done.stderr
+    assert "the selector of that Service must match their pods" in done.stdout + done.stderr
 
 
 def ready(client: httpx.Client) -> set[str]:

@@ -83,7 +83,7 @@ RARE = [
     Case("DeadlinesMissed", deadlines(0, 1, HOUR), deadlines(0, 0.2, HOUR), HOUR, "page"),
 ]
 
-WORKER = 'instance="w:8710", job="slackwater-worker"'
+WORKER = 'engine="engine-0", instance="w:8710", job="slackwater-worker"'
 TTFT = "slackwater_worker_caller_ttft_seconds"
 
 

@@ -208,7 +208,7 @@ async def test_what_was_planted_is_nowhere_and_restored_exactly_for_a_permitted_
             await say_what_is_refused(client)
             await break_down(client, monkeypatch)
             await world.until("count(*) = 4 from batch where finalized_at is not null", 20)
-            worker_metrics = running.worker._page().decode()
+            worker_metrics = running.process.page().decode()
         await deliver(world, settings)
         sent = [f"{each.headers} {each.body.decode()}" for each in receiver.requests]
     metrics = worker_metrics + (await client.get("/metrics")).text

@@ -1,7 +1,11 @@
-"""`python -m workers.gpu`: run one GPU worker until SIGTERM or SIGINT. Exit code 0 after a drain."""
+"""`python -m workers.gpu`: run the workers of this process's engines until SIGTERM or SIGINT. Exit code 0 after a drain.
+
+The first signal lets running requests end; a second one hands them back at once.
+"""
 
 import asyncio
 import signal
+import socket
 
 import structlog
 
@@ -12,40 +16,39 @@ from app.changes import service as changes
 from app.db.pool import Database
 from app.engines.catalogue import CatalogueError
 from app.engines.model_weights import ModelUnavailable
-from app.files import shared_storage
 from app.headroom.selftest import SelfTestError
 from app.settings import Settings
 from app.tracing import recorder
 from app.user_errors import guarded
-from workers.gpu.attached_engine import AttachedEngine
-from workers.gpu.managed_engine import ManagedEngine
-from workers.gpu.model_adoption import model_of
-from workers.gpu.worker import Worker
+from workers.gpu.ending import Ending
+from workers.gpu.roster import Roster
+from workers.gpu.worker_process import WorkerProcess
 
 log = structlog.get_logger()
 
 
 async def serve(settings: Settings) -> None:
-    """Run a worker for the settings' engine. Raises CatalogueError, ModelUnavailable, StoreNotShared, Failure."""
-    stop = asyncio.Event()
+    """Run the workers of the settings' engines. Raises CatalogueError, ModelUnavailable, EngineListError, Failure."""
+    ending = Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with Database.of(settings, f"gpu {settings.engine_name}") as database:
-        await changes.started(database, f"gpu-worker {settings.engine_name}")
-        model = await model_of(settings, database, stop)
-        if model is None:
-            return
-        await shared_storage.require_bodies(database, settings, f"gpu-worker {settings.engine_name}")
-        engine = AttachedEngine(settings) if settings.engine_url else ManagedEngine(settings, model)
-        await Worker(settings, database, model, engine).run(stop)
+        asyncio.get_running_loop().add_signal_handler(number, ending.signal)
+    async with Database.of(settings, f"gpu {name_of(settings)}") as database:
+        await changes.started(database, f"gpu-worker {name_of(settings)}")
+        async with WorkerProcess(settings, database) as process:
+            await Roster(settings, process).run(ending)
+
+
+def name_of(settings: Settings) -> str:
+    """What this process is called: by its engine or, if it takes several, by its host."""
+    return socket.gethostname() if settings.engines else settings.engine_name
 
 
 def main() -> int:
     """The exit code: 0 after a drain, 1 if the worker cannot serve."""
     processes.keep_private()
     settings = configuration.load()
-    telemetry.configure(settings, f"gpu/{settings.engine_name}")
-    recorder.configure(settings, f"gpu/{settings.engine_name}")
+    telemetry.configure(settings, f"gpu/{name_of(settings)}")
+    recorder.configure(settings, f"gpu/{name_of(settings)}")
     code = 0
     try:
         asyncio.run(serve(settings))

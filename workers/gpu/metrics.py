@@ -1,4 +1,4 @@
-"""A worker's `/metrics`: the controller's decision and its reason, its cost, and the state of engine and GPUs."""
+"""`/metrics` of a worker process: by engine, the controller's decision, its reason and its cost; and the state of the GPUs."""
 
 import math
 import re
@@ -53,7 +53,8 @@ class View:
 
     `allowance` and `in_flight`: batch requests. `tokens_allowed`: their tokens of context. `changes`: how often each reason
     began. `probes`: one-token requests that test a closed gate. `harvest` None: the engine has no plug-in. `obstacle`: the code
-    of why the plug-in does not rule, although somebody asked for it. `stored`: what the stored results used.
+    of why the plug-in does not rule, although somebody asked for it. `stored`: what the stored results used. `times`: those of
+    callers.
     """
 
     engine: str
@@ -77,12 +78,12 @@ class View:
     itl: Latency | None = None
     harvest: HarvestView | None = None
     obstacle: str | None = None
-    gpus: Sequence[Gpu] = ()
     stored: UsageCounts = field(default_factory=UsageCounts)
+    times: CallerTimes | None = None
 
 
 def port(settings: Settings) -> int:
-    """The port of a worker's page; 0: it has none. Workers on one host differ by the number in their engine's name."""
+    """The port of the page; 0: there is none. Processes on one host differ by the number in their engine's name."""
     number = re.search(r"(?<!\d)\d{1,2}$", settings.engine_name)
     first = settings.worker_metrics_port
     return first + int(number[0]) if first and number else first
@@ -98,7 +99,6 @@ def view_of(
     mode: str,
     fault: str | None,
     dropped_decisions: int,
-    gpus: Sequence[Gpu],
 ) -> View:
     """The state of a worker now. `fault`: why the engine gets nothing, whatever its headroom."""
     signals, decision, report = control.signals(), control.decision, control.harvest.report
@@ -125,8 +125,8 @@ def view_of(
         itl=_latency(latency.itl_p50, latency.itl_p95),
         harvest=_harvest_view(control.harvest),
         obstacle=control.harvest.obstacle,
-        gpus=gpus,
         stored=puller.stored,
+        times=control.caller_times,
     )
 
 
@@ -141,30 +141,44 @@ def _latency(p50_ms: float, p95_ms: float) -> Latency | None:
     return None if math.isnan(p50_ms) else Latency(p50_ms / 1000, p95_ms / 1000)
 
 
-def exposition(view: View, times: CallerTimes | None = None) -> bytes:
-    """The view, and the times of callers, as Prometheus text."""
+def exposition(views: Sequence[View], gpus: Sequence[Gpu] = ()) -> bytes:
+    """The state of a process's workers and of the GPUs, as Prometheus text."""
     registry = part_metrics.new_registry("gpu-worker")
-    registry.register(_Collector(view))
+    registry.register(_Collector(views, gpus))
     registry.register(SpanCounts())
-    return generate_latest(registry) + (generate_latest(times.registry) if times else b"")
+    return generate_latest(registry)
 
 
 class _Collector(Collector):
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, views: Sequence[View], gpus: Sequence[Gpu]) -> None:
+        self._views = views
+        self._gpus = gpus
 
     def collect(self) -> Iterable[Metric]:
-        view = self._view
-        info = {"engine": view.engine, "model": view.model, "mode": view.mode}
-        yield InfoMetricFamily(f"{PREFIX}engine", "the engine that this worker controls", value=info)
-        yield from _gate(view)
-        yield from _work(view)
-        yield from _stored(view.stored)
-        yield from _seconds(view)
-        yield from _latencies(view)
-        yield from _harvest(view.harvest)
-        yield _obstacle(view)
-        yield from _gpus(view.gpus)
+        families: dict[str, Metric] = {}
+        for view in self._views:
+            for family in _families(view):
+                whole = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                whole.samples += [
+                    each._replace(labels={"engine": view.engine, **each.labels}) for each in family.samples
+                ]
+        yield from families.values()
+        yield from _gpu_families(self._gpus)
+
+
+def _families(view: View) -> Iterator[Metric]:
+    """What is known of one engine. Each sample gets the label `engine`."""
+    info = {"model": view.model, "mode": view.mode}
+    yield InfoMetricFamily(f"{PREFIX}engine", "an engine that this process controls", value=info)
+    yield from _gate(view)
+    yield from _work(view)
+    yield from _stored(view.stored)
+    yield from _seconds(view)
+    yield from _latencies(view)
+    yield from _harvest(view.harvest)
+    yield _obstacle(view)
+    if view.times is not None:
+        yield from view.times.registry.collect()
 
 
 def _gate(view: View) -> Iterator[Metric]:
@@ -260,7 +274,7 @@ def _obstacle(view: View) -> Metric:
     return family
 
 
-def _gpus(gpus: Sequence[Gpu]) -> Iterator[Metric]:
+def _gpu_families(gpus: Sequence[Gpu]) -> Iterator[Metric]:
     for name, meaning, values in (
         ("gpu_utilization", "share of time in which some kernel ran", [gpu.utilization for gpu in gpus]),
         ("gpu_memory_used_bytes", "GPU memory in use by all processes", [gpu.memory_used for gpu in gpus]),

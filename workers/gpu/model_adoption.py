@@ -24,9 +24,16 @@ log = structlog.get_logger()
 
 
 async def model_of(
-    settings: Settings, database: Database, stop: asyncio.Event, tuning: WorkerTuning = TUNING
+    settings: Settings,
+    database: Database,
+    stop: asyncio.Event,
+    tuning: WorkerTuning = TUNING,
+    *,
+    answering: bool = False,
 ) -> Model | None:
     """The model; None if `stop` is set before an attached engine that must name it has answered.
+
+    `answering`: an engine whose model is known must answer, too.
 
     Raises CatalogueError if a managed engine's model is unknown, and Failure if an attached engine contradicts the settings.
     """
@@ -47,7 +54,7 @@ async def model_of(
                 model = adoption.model_for(models, seen, wanted, await client.task())
                 return await _checked(settings, database, model, seen)
             except EngineAway as away:
-                if wanted and (entry := models.resolve(wanted)) is not None:
+                if wanted and not answering and (entry := models.resolve(wanted)) is not None:
                     return entry  # the worker waits for its engine and checks it then
                 if not logged:
                     log.warning("engine.not_reachable", url=client.url, error=str(away))

@@ -27,12 +27,14 @@ from workers.gpu.admission import Admission
 from workers.gpu.batch_share import BatchShares
 from workers.gpu.chunk_span import ChunkSpan
 from workers.gpu.claimer import Claimer
+from workers.gpu.ending import first_of
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk, OpenChunks
 from workers.gpu.result_writer import ResultWriter
 from workers.gpu.stream_log import StreamLogWriter
 from workers.gpu.tuning import TUNING, WorkerTuning
 
+CLAIM_SECONDS = 2.0  # the longest wait for the answer to a claim when work is handed back
 _WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
 log = structlog.get_logger()
 
@@ -152,15 +154,19 @@ class Puller:
                 chunk.abort()
         self._cancel_outside_engine()
 
-    async def drain(self) -> None:
-        """Claim nothing more, let running items end for `drain_seconds`, store their results, and hand back the rest."""
+    async def drain(self, returning: asyncio.Event) -> None:
+        """Claim nothing more, let running items end for `drain_seconds`, store their results, and hand back the rest.
+
+        Once `returning` is set, what runs is aborted and handed back at once.
+        """
         self._chunks.draining = True
-        await self._claimer.stop()
+        await first_of(self._claimer.stop(), _soon_after(returning))
         self._give_back()
         tasks = self._cancel_outside_engine()
         if tasks:
-            log.info("worker.draining", in_flight=self.in_flight, seconds=self._settings.drain_seconds)
-            await asyncio.wait(tasks, timeout=self._settings.drain_seconds)
+            seconds = 0.0 if returning.is_set() else self._settings.drain_seconds
+            log.info("worker.draining", in_flight=self.in_flight, seconds=seconds)
+            await first_of(asyncio.wait(tasks), returning.wait(), seconds=seconds)
         for chunk in self._chunks.values():
             chunk.abort()
         deadline = clock.monotonic() + self._settings.lease_seconds
@@ -276,3 +282,8 @@ class Puller:
         for chunk in self._chunks.values():
             self.wasted_tokens += chunk.give_back()
         self._writer.hurry()
+
+
+async def _soon_after(returning: asyncio.Event) -> None:
+    await returning.wait()
+    await asyncio.sleep(CLAIM_SECONDS)

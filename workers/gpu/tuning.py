@@ -17,6 +17,10 @@ class WorkerTuning:
     Items: `full_engine_seconds` before an item that a full engine refused comes back, half of it at least;
     `engine_death_seconds` before items of a dead engine come back; `item_retry_seconds` before items with transient errors
     come back; `suspect_wait_seconds` that a suspect waits at most until no synchronous request is in the engine.
+    Several engines: `list_seconds` between two looks at their list; `missed_looks` without an address that the DNS had before
+    its engine is let go; `answer_seconds` for one of them to answer at first; `full_looks` of a process without room until
+    it looks whether engines have no worker.
+    `notice_seconds` between two looks for the notice file.
     Results: `flush_bytes` in one statement; a larger result is stored alone.
     """
 
@@ -31,6 +35,11 @@ class WorkerTuning:
     engine_death_seconds: float = 1.0
     item_retry_seconds: tuple[float, float] = (60.0, 600.0)
     suspect_wait_seconds: float = 30.0
+    list_seconds: float = 5.0
+    missed_looks: int = 3
+    answer_seconds: float = 5.0
+    full_looks: int = 12
+    notice_seconds: float = 0.5
     flush_bytes: int = 8 * MB
 
 

@@ -1,11 +1,11 @@
-"""The GPU worker: one asyncio process beside one engine.
+"""The worker of one engine.
 
 membership   a lease in the database, and control of the engine
 engine       the child process of a managed engine
 health       whether the engine answers and has the model
 control      how many batch requests may be in flight, by telemetry
 puller       claims chunks, runs their items, stores their results
-endpoint     the HTTP server where gateways announce synchronous requests
+server       the process's HTTP server, where gateways announce synchronous requests
 door         the socket where the engine's door announces them
 journal      the decision log
 samples      what the engine did, every ten seconds
@@ -28,18 +28,16 @@ from app.engines.dialects import VLLM
 from app.engines.engine_key import engine_headers
 from app.engines.overview import DRAINING
 from app.engines.requests import Target
-from app.environment import visible_gpus
 from app.headroom.decision_log import DecisionLog
-from app.headroom.gpu import Gpu, GpuProbe, memory_signal
 from app.queue.types import HeldLease
 from app.settings import Settings
 from app.states import EngineIntake
-from workers import metrics_page
 from workers.gpu import metrics
 from workers.gpu.arrival_events import ArrivalEvents
 from workers.gpu.arrival_socket import ArrivalSocket
 from workers.gpu.body_store import BodyStore
 from workers.gpu.control_loop import Controlled, ControlLoop
+from workers.gpu.ending import Ending, first_of
 from workers.gpu.engine_health import EngineHealth
 from workers.gpu.engine_samples import EngineSamples
 from workers.gpu.http_server import HttpServer
@@ -50,7 +48,6 @@ from workers.gpu.recovery_time import RecoveryTime
 from workers.gpu.tuning import TUNING, WorkerTuning
 
 BLIND = "ruled from outside (L1), by a cap and by latency only: it does not show its load"
-GPU_SECONDS = 1.0  # between two readings of the GPUs
 
 log = structlog.get_logger()
 
@@ -74,7 +71,10 @@ class WorkerEngine(Controlled, Protocol):
 
 
 class Worker:
-    """Builds the parts and runs them until `stop` is set."""
+    """Builds the parts and runs them until it is told to end. `settings`: those of its engine.
+
+    While another worker controls the engine it waits or, unless it `stands_by`, ends.
+    """
 
     def __init__(
         self,
@@ -82,11 +82,15 @@ class Worker:
         database: Database,
         model: Model,
         engine: WorkerEngine,
+        *,
+        server: HttpServer,
         tuning: WorkerTuning = TUNING,
+        stands_by: bool = True,
     ) -> None:
         self._engine = engine
         self._model = model
-        self._settings = settings
+        self._server = server
+        self._stands_by = stands_by
         secret = secret_key(settings)
         headers = engine_headers(settings, secret, settings.engine_name, engine.mode)
         dialect = settings.engine_dialect if engine.mode == "attached" else VLLM.name
@@ -114,16 +118,8 @@ class Worker:
         self._samples = EngineSamples(
             database, self._control, self._puller, self._runner.ledger, lambda: self._obstacle
         )
-        self._endpoint = HttpServer(
-            settings,
-            secret,
-            self._control.arrivals,
-            on_arrival=self._control.on_arrival,
-            metrics=lambda: self._page().decode(),
-        )
-        folder = Path(settings.page_dir) if settings.page_dir else None
-        self._door = ArrivalSocket(folder, ArrivalEvents(self._control.arrivals, self._control.on_arrival))
-        self._gpus: tuple[Gpu, ...] = ()
+        self._events = ArrivalEvents(self._control.arrivals, self._control.on_arrival)
+        self._door = ArrivalSocket(Path(settings.page_dir) if settings.page_dir else None, self._events)
 
     def _new_runner(self, settings: Settings, secret: bytes) -> ItemRunner:
         model = self._model
@@ -138,49 +134,38 @@ class Worker:
             may_send=self._membership.holds,
         )
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then drain and leave. Raises the error that makes serving impossible, as StoreNotShared."""
-        async with self._client, self._endpoint, self._door:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    parts = [group.create_task(part) for part in self._parts()]
-                    await self._told_to_end(stop)
-                    await self._puller.drain()
-                    for part in parts:
-                        part.cancel()
-            finally:
-                await self._journal.flush()
-                await self._membership.leave()
+    async def run(self, ending: Ending) -> None:
+        """Serve until told to end, then drain and leave. Raises the error that makes serving impossible, as StoreNotShared."""
+        async with self._client, self._door:
+            with self._server.announced(self._membership.name, self._events) as arrival_url:
+                try:
+                    await self._serve(ending, arrival_url)
+                finally:
+                    await self._journal.flush()
+                    await self._membership.leave()
         log.info("worker.stopped")
         if self._bodies.refusal is not None:
             raise self._bodies.refusal
 
-    async def _told_to_end(self, stop: asyncio.Event) -> None:
-        """By whoever started us, or because our object store lacks the bodies of items."""
-        reasons = [asyncio.ensure_future(event.wait()) for event in (stop, self._bodies.refused)]
-        try:
-            await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for reason in reasons:
-                reason.cancel()
+    async def _serve(self, ending: Ending, arrival_url: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            parts = [group.create_task(part) for part in self._parts(arrival_url)]
+            # By whoever started us, because our object store lacks the bodies of items, or because the engine is another's.
+            reasons = [ending.finishing.wait(), self._bodies.refused.wait()]
+            await first_of(*reasons, *([] if self._stands_by else [self._membership.displaced.wait()]))
+            await self._puller.drain(ending.returning)
+            for part in parts:
+                part.cancel()
 
-    def _parts(self) -> list[Coroutine[None, None, None]]:
-        puller = self._puller
+    def _parts(self, arrival_url: str) -> list[Coroutine[None, None, None]]:
         return [
-            self._membership.run(self._status, self._join, self._beat, self._lose, self._endpoint.url),
+            self._membership.run(self._status, self._join, self._beat, self._lose, arrival_url),
             self._tend(),
             self._health.run(),
             self._control.run(),
-            puller.run(),
+            self._puller.run(),
             self._journal.run(),
             self._samples.run(),
-            self._watch_gpus(),
-            metrics_page.serve(
-                self._settings.host,
-                metrics.port(self._settings),
-                "SLACKWATER_WORKER_METRICS_PORT",
-                self._page,
-            ),
         ]
 
     def _join(self, pool_id: int, worker_id: int, engine_id: int, window: int) -> None:
@@ -213,16 +198,6 @@ class Worker:
                 await asyncio.wait({engine})
             if not engine.cancelled():
                 engine.result()
-
-    async def _watch_gpus(self) -> None:
-        probe, full = GpuProbe(visible_gpus()), False
-        while True:
-            self._gpus = await asyncio.to_thread(probe.read)
-            was, signal = full, memory_signal(self._gpus, self._settings.gpu_memory_ceiling)
-            full = signal is not None
-            if signal is not None and not was:
-                log.warning("gpu.memory_full", usage=round(signal[1], 3), ceiling=signal[2])
-            await asyncio.sleep(GPU_SECONDS)
 
     def _serving(self) -> bool:
         ours = self._membership.controls.is_set() and self._membership.intake == EngineIntake.OPEN
@@ -258,10 +233,8 @@ class Worker:
         """A request found the engine dead. It gets nothing until the next good health check."""
         self._health.lost()
 
-    def _page(self) -> bytes:
-        return metrics.exposition(self._view(), self._control.caller_times)
-
-    def _view(self) -> metrics.View:
+    def view(self) -> metrics.View:
+        """Its state now, for the metrics."""
         return metrics.view_of(
             self._control,
             self._puller,
@@ -271,5 +244,4 @@ class Worker:
             mode=self._engine.mode,
             fault=self._obstacle,
             dropped_decisions=self._journal.dropped,
-            gpus=self._gpus,
         )

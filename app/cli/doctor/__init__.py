@@ -65,6 +65,8 @@ def require_engine(settings: Settings, *, answering: bool = False) -> Settings:
 
     An attached engine may be unreachable, unless `answering` is set.
     """
+    if settings.engines:
+        return settings  # its worker looks at each engine of the list
     if settings.engine_url:
         return attached_engine.with_served_model(settings, answering=answering)
     for check in (

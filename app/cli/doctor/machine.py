@@ -33,7 +33,7 @@ def python(settings: Settings) -> Check:
 def processor(settings: Settings) -> Check:
     """Whether the processor can run a managed engine."""
     kind = f"{platform.system()} {platform.machine()}"
-    if settings.engine_url:
+    if settings.attached_to:
         return ok("processor", f"{kind}; the engine runs elsewhere")
     if shutil.which("nvidia-smi"):
         return ok("processor", f"{kind} with an NVIDIA driver")
@@ -51,7 +51,7 @@ def memory(settings: Settings) -> Check:
     """Whether there is enough memory for the parts that run here."""
     free = _available_bytes() / GIB
     seen = f"{free:.1f} GiB available"
-    if settings.engine_url or free >= ENGINE_GIB:
+    if settings.attached_to or free >= ENGINE_GIB:
         return ok("memory", seen)
     return warn("memory", f"{seen}; a managed engine takes about {ENGINE_GIB} GiB", f"free some, or {ATTACH}")
 

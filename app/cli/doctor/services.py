@@ -11,19 +11,21 @@ from psycopg_pool import PoolTimeout
 
 from app import optional_packages, private_targets
 from app.cli.doctor import attached_engine
-from app.cli.doctor.check import Check, fail, ok, warn
+from app.cli.doctor.check import Check, CheckStatus, fail, ok, warn
 from app.cli.doctor.machine import ATTACH
 from app.db import embedded, schema
 from app.db.pool import Database
-from app.engines import adoption, catalogue
+from app.engines import adoption, catalogue, discovery
 from app.engines.adoption import Contradiction, Sighting
 from app.engines.catalogue import Model
 from app.engines.client import EngineAway
 from app.engines.dialects import VLLM
+from app.engines.engine_list import EngineListError
 from app.engines.missing_flags import NO_PRIORITY
 from app.engines.model_weights import is_ready
 from app.errors import StorageError, StoreNotShared
 from app.files import shared_storage
+from app.quantities import many
 from app.settings import Settings
 from app.storage.store import place
 from app.user_errors import Failure
@@ -136,6 +138,8 @@ def broker(settings: Settings) -> Check:
 
 def engine(settings: Settings) -> Check:
     """Whether the attached engine answers, or an engine can be started here."""
+    if settings.engines:
+        return _listed(settings)
     if settings.engine_url:
         return _attached(settings)
     if find_spec("vllm") is None:
@@ -156,7 +160,7 @@ def model(settings: Settings) -> Check:
         entry = catalogue.load(settings.models_file).resolve(name)
     except catalogue.CatalogueError as error:
         return fail("model", str(error), "correct that line")
-    if settings.engine_url:
+    if settings.attached_to:
         return ok("model", f"{settings.wanted_model or 'what it serves'}, of the attached engine")
     if entry is None:
         return fail("model", f"{name} is not in {settings.models_file}", "add it, or set SLACKWATER_ENGINE_MODEL")
@@ -193,6 +197,19 @@ def _redis(url: str) -> Check:
     with Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONNECT_SECONDS) as client:
         info = client.info("server")
     return ok("broker", f"Redis {info['redis_version']}")
+
+
+def _listed(settings: Settings) -> Check:
+    """Whether the list names engines, and each of them answers."""
+    try:
+        found = asyncio.run(discovery.find(settings.engines))
+    except EngineListError as error:
+        return fail("engine", str(error), error.remedy)
+    problems = [check for each in found if (check := _attached(each.settings(settings))).status is CheckStatus.FAIL]
+    seen = f"{settings.engines}: {many(len(found), 'engine')}"
+    if problems:
+        return fail("engine", f"{seen}, of which {len(problems)} cannot serve. {problems[0].detail}", problems[0].fix)
+    return ok("engine", seen)
 
 
 def _attached(settings: Settings) -> Check:
