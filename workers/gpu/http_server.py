@@ -4,6 +4,7 @@ POST /arrivals   one event a line, read as it arrives; empty lines keep it alive
                  {"id", "event": "arrived", "class": "sync", "prompt_tokens", "max_tokens"}
                  {"id", "event": "first_token", "ttft_ms"}
                  {"id", "event": "finished", "output_tokens", "itl_p50_ms", "itl_p95_ms"}
+                 {"event": "wake"}: work has come
 GET  /metrics    Prometheus text
 GET  /health     the process answers
 """
@@ -28,7 +29,10 @@ from workers.gpu.arrival_events import ArrivalEvents
 
 
 class HttpServer:
-    """Feeds `arrivals`, and calls `on_arrival` at once when a request is announced. Use as an async context manager."""
+    """Feeds `arrivals`, calls `on_arrival` at once when a request is announced, and `on_wake` when work has come.
+
+    Use as an async context manager.
+    """
 
     def __init__(
         self,
@@ -37,6 +41,7 @@ class HttpServer:
         arrivals: Arrivals,
         *,
         on_arrival: Callable[[], None],
+        on_wake: Callable[[], None] = lambda: None,
         metrics: Callable[[], str],
     ) -> None:
         self._settings = settings
@@ -46,7 +51,7 @@ class HttpServer:
             for token in (bearer_token(each, ANNOUNCING), door_token(each, settings.engine_name))
         ]
         self._expected = [f"Bearer {token}".encode() for token in tokens]
-        self._events = ArrivalEvents(arrivals, on_arrival)
+        self._events = ArrivalEvents(arrivals, on_arrival, on_wake)
         self._metrics = metrics
         self._reading: set[asyncio.Task[Any]] = set()
         self.url = ""

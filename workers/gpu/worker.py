@@ -12,7 +12,7 @@ samples      what the engine did, every ten seconds
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -26,12 +26,12 @@ from app.engines.catalogue import Model
 from app.engines.client import EngineClient
 from app.engines.dialects import VLLM
 from app.engines.engine_key import engine_headers
-from app.engines.overview import DRAINING
+from app.engines.engine_report import DRAINING, EngineReport
 from app.engines.requests import Target
 from app.environment import visible_gpus
 from app.headroom.decision_log import DecisionLog
 from app.headroom.gpu import Gpu, GpuProbe, memory_signal
-from app.queue.types import HeldLease
+from app.queue.heartbeat import Answer
 from app.settings import Settings
 from app.states import EngineIntake
 from workers import metrics_page
@@ -42,9 +42,10 @@ from workers.gpu.body_store import BodyStore
 from workers.gpu.control_loop import Controlled, ControlLoop
 from workers.gpu.engine_health import EngineHealth
 from workers.gpu.engine_samples import EngineSamples
+from workers.gpu.heartbeats import Heartbeats
 from workers.gpu.http_server import HttpServer
 from workers.gpu.item_runner import ItemRunner
-from workers.gpu.membership import EngineReport, Membership
+from workers.gpu.membership import Membership
 from workers.gpu.puller import Puller
 from workers.gpu.recovery_time import RecoveryTime
 from workers.gpu.tuning import TUNING, WorkerTuning
@@ -96,6 +97,7 @@ class Worker:
         self._membership = Membership(
             settings,
             database,
+            Heartbeats(database, every_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds),
             model=model,
             url=engine.url,
             mode=engine.mode,
@@ -119,6 +121,7 @@ class Worker:
             secret,
             self._control.arrivals,
             on_arrival=self._control.on_arrival,
+            on_wake=self._puller.tell,
             metrics=lambda: self._page().decode(),
         )
         folder = Path(settings.page_dir) if settings.page_dir else None
@@ -193,9 +196,10 @@ class Worker:
         self._samples.engine_id = None
         self._puller.lose()
 
-    def _beat(self, held: Sequence[HeldLease]) -> None:
-        """After a heartbeat: the leases that the queue counts as ours, and whether an operator drains the engine."""
-        self._puller.on_heartbeat(held)
+    def _beat(self, answer: Answer) -> None:
+        """After a heartbeat: what the queue knows, and whether an operator drains the engine."""
+        self._control.on_slack(answer.slack)
+        self._puller.on_heartbeat(answer)
         if self._drained:
             self._puller.withdraw(abort=self._membership.intake == EngineIntake.RETURNING)
 
@@ -233,7 +237,7 @@ class Worker:
         expected = comeback.expected() if health.fault == DOWN else None
         seen = health.facts(inside=self._control.inside, obstacle=self._control.harvest.obstacle)
         facts = replace(seen, slots=self._engine.slots)
-        rest = comeback.learned, expected, facts, self._puller.in_hand, self._control.sync_open
+        rest = comeback.learned, expected, facts, self._puller.in_hand, self._control.sync_open, self._puller.idle
         if self._drained:
             return EngineReport(health.fault is None, DRAINING, 0, None, None, None, None, *rest)
         if health.fault is not None:
