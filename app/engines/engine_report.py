@@ -95,7 +95,7 @@ def columns(reports: Sequence[tuple[int, int, EngineReport]]) -> dict[str, list[
 
 def _row(engine_id: int, worker_id: int, report: EngineReport) -> dict[str, Any]:
     facts = report.facts
-    row = {"engine_id": engine_id, "worker_id": worker_id}
+    row: dict[str, Any] = {"engine_id": engine_id, "worker_id": worker_id}
     for name, kind in REPORT_COLUMNS.items():
         if name in row:
             continue

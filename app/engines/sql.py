@@ -49,9 +49,9 @@ where {_FREE} and {ENGINE.guard("restart", "e.")}
 returning engine_id"""
 
 
-# By the workers that hold their engines: state, reason and allowance. `reason_since` is PostgreSQL's time. What the reports change
-# for the installation is noted: that an engine serves, does not, or has another version. For a statement with a CTE `renewed` of
-# workers; `reported` has the engines whose workers control them.
+# By the workers that hold their engines: state, reason and allowance. `reason_since` is PostgreSQL's time. What the reports
+# change for the installation is noted: that an engine serves, does not, or has another version. For a statement with a CTE
+# `renewed` of workers; `reported` has the engines whose workers control them.
 _READY = f"case when r.ready then '{ENGINE.target('report_ready')}' else '{ENGINE.target('report_down')}' end"
 _MAY_REPORT = (
     f"case when r.ready then {ENGINE.guard('report_ready', 'e.')} else {ENGINE.guard('report_down', 'e.')} end"

@@ -98,7 +98,7 @@ async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: in
 async def ready_chunks(conn: Connection, batch_id: int) -> dict[str, int]:
     """How many chunks of the batch may be claimed, by the model as engines serve it; at most MOST_READY in all."""
     rows = await conn.execute(queries.READY_CHUNKS, {"batch_id": batch_id, "most": MOST_READY})
-    return {model: count for model, count in await rows.fetchall()}
+    return dict(await rows.fetchall())
 
 
 async def stored_state(conn: Connection, tenant_id: int, request_id: UUID) -> StoredState | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.db.pool import Connection
 from app.engines import engine_report
@@ -26,7 +27,7 @@ class Answer:
 
     `intake`: whether the engine is to take new work; None: nothing was reported, or another worker controls it. `slack`: the
     smallest share of its window that a batch of the pool has left; None: not known, or no batch has a deadline. `scarce`:
-    nothing is ready in the pool, and some worker waits for work. `workers`: those with a lease, in all pools. `work_waits`: the
+    nothing is ready in the pool, and the engine of some hungry worker has nothing. `workers`: those with a lease, in all pools. `work_waits`: the
     worker is hungry, and a chunk of its pool is ready.
     """
 
@@ -52,7 +53,7 @@ async def send(conn: Connection, beats: Sequence[Beat], lease_seconds: float) ->
 
 
 def _answer(
-    intake: str | None, slack: float | None, scarce: bool, workers: int, work_waits: bool, held: list[list[object]]
+    intake: str | None, slack: float | None, scarce: bool, workers: int, work_waits: bool, held: list[list[Any]]
 ) -> Answer:
-    leases = [HeldLease(*lease[:-1], BatchState(lease[-1])) for lease in held]  # type: ignore[arg-type]
+    leases = [HeldLease(*ids, BatchState(batch)) for *ids, batch in held]
     return Answer(leases, EngineIntake(intake) if intake else None, slack, scarce, workers, work_waits)

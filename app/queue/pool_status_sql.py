@@ -11,11 +11,13 @@ _CLOSE = """
  case when deadline < now() + interval '15 minutes' then interval '15 seconds'
       when deadline < now() + interval '1 day' then interval '1 minute' else interval '15 minutes' end"""
 
+_MAY_RUN = " or ".join(CHUNK.guard(verb) for verb in ("claim", "finish", "promote"))
+
 # Each table is read once for all pools. `work`: what the chunks of a batch in a pool still need, and how much of it may run now.
 _WORK = f"""
  work as materialized (
   select pool_id, batch_id, deadline, sum({REMAINING_TOKENS}) as tokens,
-         sum({REMAINING_TOKENS}) filter (where {" or ".join(CHUNK.guard(verb) for verb in ("claim", "finish", "promote"))}) as due,
+         sum({REMAINING_TOKENS}) filter (where {_MAY_RUN}) as due,
          bool_or({CHUNK.guard("claim")}) as ready
   from chunk group by 1, 2, 3),
  due as (select pool_id, date_bin({_CLOSE}, deadline, 'epoch') as deadline, sum(due) as tokens
@@ -27,7 +29,8 @@ _WORK = f"""
 # pace. Without a pace, the time until the deadline alone decides.
 _PRESSURE = f"""
  pressure as (
-  select w.pool_id, min((extract(epoch from b.expires_at - now()) - case when r.pace is null then 0 else w.tokens / greatest(r.pace, 1) end)
+  select w.pool_id, min((extract(epoch from b.expires_at - now())
+              - case when r.pace is null then 0 else w.tokens / greatest(r.pace, 1) end)
              / greatest(extract(epoch from b.expires_at - b.opened_at), 1))::float8 as slack
   from (select pool_id, batch_id, sum(tokens) as tokens from work group by 1, 2 having sum(tokens) > 0) w
   join batch b on b.batch_id = w.batch_id and b.state = '{BatchState.OPEN}' and b.expires_at is not null
@@ -35,13 +38,14 @@ _PRESSURE = f"""
     on r.pool_id = w.pool_id
   group by 1)"""
 
-# `pace`: estimated tokens per second of one engine that works, if the pool's pace was measured just now.
+# `starves`: a worker waits for work, and its engine has none. `pace`: estimated tokens per second of one engine that works, if
+# the pool's pace was measured just now.
 _FLEET = f"""
- workforce as (select pool_id, count(*)::int as workers, bool_or(hungry) as hungry
-               from worker where {WORKER_LEASE_HOLDS} group by 1),
+ workforce as (select pool_id, count(*)::int as workers from worker where {WORKER_LEASE_HOLDS} group by 1),
  engines as (
   select e.pool_id, count(*) filter (where e.state = '{EngineState.READY}' and w.{WORKER_LEASE_HOLDS})::int as ready,
          count(*) filter (where e.batch_in_flight > 0 and w.{WORKER_LEASE_HOLDS}) as working,
+         bool_or(w.hungry and e.batch_in_flight = 0 and w.{WORKER_LEASE_HOLDS}) as starves,
          max(e.start_seconds) as start_seconds
   from engine e left join worker w using (worker_id) where e.pool_id is not null group by 1),
  speed as (
@@ -54,7 +58,7 @@ WRITE = f"""
 with {_WORK},{_PRESSURE},{_FLEET}
 insert into pool_status as s (pool_id, at, workers, engines, slack, scarce, engine_pace, start_seconds, deadlines, tokens)
 select p.pool_id, now(), coalesce(f.workers, 0), coalesce(e.ready, 0), x.slack,
-       coalesce(f.hungry, false) and not exists (select from work where pool_id = p.pool_id and ready),
+       coalesce(e.starves, false) and not exists (select from work where pool_id = p.pool_id and ready),
        v.pace, e.start_seconds, coalesce(d.deadlines, '{{}}'), coalesce(d.tokens, '{{}}')
 from pool p left join workforce f using (pool_id) left join engines e using (pool_id) left join speed v using (pool_id)
   left join pressure x using (pool_id) left join demand d using (pool_id)

@@ -351,7 +351,7 @@ pool_status = Table(
         Float(53),
         comment="the smallest share of its window that a batch has left; null: no batch has a deadline",
     ),
-    Column("scarce", Boolean, nullable=False, comment="nothing is ready, and a worker waits for work"),
+    Column("scarce", Boolean, nullable=False, comment="nothing is ready, and an engine has nothing"),
     Column(
         "engine_pace", Float(53), comment="estimated tokens per second of one engine, as last measured; null: never"
     ),

@@ -31,7 +31,7 @@ COMMENT ON COLUMN pool_status.at IS 'when the steward wrote the row';
 COMMENT ON COLUMN pool_status.workers IS 'workers with a lease';
 COMMENT ON COLUMN pool_status.engines IS 'engines that are ready';
 COMMENT ON COLUMN pool_status.slack IS 'the smallest share of its window that a batch has left; null: no batch has a deadline';
-COMMENT ON COLUMN pool_status.scarce IS 'nothing is ready, and a worker waits for work';
+COMMENT ON COLUMN pool_status.scarce IS 'nothing is ready, and an engine has nothing';
 COMMENT ON COLUMN pool_status.engine_pace IS 'estimated tokens per second of one engine, as last measured; null: never';
 COMMENT ON COLUMN pool_status.start_seconds IS 'the longest start of an engine; null: none was measured';
 COMMENT ON COLUMN pool_status.deadlines IS 'deadlines of work that may run, the earliest first, those close together as one';

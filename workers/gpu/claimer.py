@@ -88,7 +88,9 @@ class Claimer:
         self._told.set()
 
     def heard(self, answer: Answer) -> None:
-        """Take over what a heartbeat says of the fleet, and whether work waits. Where it is scarce, who has some claims no more."""
+        """Take over what a heartbeat says: the size of the fleet, and whether work waits. Where it is scarce, who has some claims
+        no more.
+        """
         self._patience.workers = answer.workers
         self._generous = answer.scarce and bool(self._chunks)
         if self._idle and self._patience.heard(work_waits=answer.work_waits):
