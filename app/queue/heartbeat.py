@@ -27,8 +27,8 @@ class Answer:
 
     `intake`: whether the engine is to take new work; None: nothing was reported, or another worker controls it. `slack`: the
     smallest share of its window that a batch of the pool has left; None: not known, or no batch has a deadline. `scarce`:
-    nothing is ready in the pool, and the engine of some hungry worker has nothing. `workers`: those with a lease, in all pools. `work_waits`: the
-    worker is hungry, and a chunk of its pool is ready.
+    nothing is ready in the pool, and an engine of it has nothing. `workers`: those with a lease, in all pools. `work_waits`:
+    the worker is hungry, and a chunk of its pool is ready.
     """
 
     held: list[HeldLease]
@@ -55,5 +55,5 @@ async def send(conn: Connection, beats: Sequence[Beat], lease_seconds: float) ->
 def _answer(
     intake: str | None, slack: float | None, scarce: bool, workers: int, work_waits: bool, held: list[list[Any]]
 ) -> Answer:
-    leases = [HeldLease(*ids, BatchState(batch)) for *ids, batch in held]
+    leases = [HeldLease(chunk, token, batch, run, n, BatchState(state)) for chunk, token, batch, run, n, state in held]
     return Answer(leases, EngineIntake(intake) if intake else None, slack, scarce, workers, work_waits)

@@ -20,10 +20,10 @@ _WORK = f"""
          sum({REMAINING_TOKENS}) filter (where {_MAY_RUN}) as due,
          bool_or({CHUNK.guard("claim")}) as ready
   from chunk group by 1, 2, 3),
- due as (select pool_id, date_bin({_CLOSE}, deadline, 'epoch') as deadline, sum(due) as tokens
+ due as (select pool_id, date_bin({_CLOSE}, deadline, 'epoch') as deadline, sum(due) as tokens, bool_or(ready) as ready
          from work where due > 0 group by 1, 2),
- demand as (select pool_id, array_agg(deadline order by deadline) as deadlines, array_agg(tokens order by deadline) as tokens
-            from due group by 1)"""
+ demand as (select pool_id, array_agg(deadline order by deadline) as deadlines, array_agg(tokens order by deadline) as tokens,
+                   bool_or(ready) as ready from due group by 1)"""
 
 # The slack of a pool: the smallest share of its window that a batch with a deadline has left once it is done, at the latest
 # pace. Without a pace, the time until the deadline alone decides.
@@ -31,7 +31,7 @@ _PRESSURE = f"""
  pressure as (
   select w.pool_id, min((extract(epoch from b.expires_at - now())
               - case when r.pace is null then 0 else w.tokens / greatest(r.pace, 1) end)
-             / greatest(extract(epoch from b.expires_at - b.opened_at), 1))::float8 as slack
+              / greatest(extract(epoch from b.expires_at - b.opened_at), 1))::float8 as slack
   from (select pool_id, batch_id, sum(tokens) as tokens from work group by 1, 2 having sum(tokens) > 0) w
   join batch b on b.batch_id = w.batch_id and b.state = '{BatchState.OPEN}' and b.expires_at is not null
   left join (select pool_id, one.pace from pool cross join lateral {latest_pace("pool.pool_id")} one) r
@@ -58,7 +58,7 @@ WRITE = f"""
 with {_WORK},{_PRESSURE},{_FLEET}
 insert into pool_status as s (pool_id, at, workers, engines, slack, scarce, engine_pace, start_seconds, deadlines, tokens)
 select p.pool_id, now(), coalesce(f.workers, 0), coalesce(e.ready, 0), x.slack,
-       coalesce(e.starves, false) and not exists (select from work where pool_id = p.pool_id and ready),
+       coalesce(e.starves and d.ready is not true, false),
        v.pace, e.start_seconds, coalesce(d.deadlines, '{{}}'), coalesce(d.tokens, '{{}}')
 from pool p left join workforce f using (pool_id) left join engines e using (pool_id) left join speed v using (pool_id)
   left join pressure x using (pool_id) left join demand d using (pool_id)

@@ -2,8 +2,12 @@
 
     python -m benchmarks.scale --json [--quick] [--only ARM[,ARM…]]
 
-versions  old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
-          workers only
+idle         what 1,000 engines without work cost the database
+first_claim  how long a submit to an idle fleet waits for a worker, with 1 pool and with 50
+ramp         how fast 1,000 idle engines are at work after one submit
+steward      how long a round takes with 10,000 open batches
+versions     old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
+             workers only
 
 Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
 """
@@ -17,12 +21,17 @@ from typing import Any
 
 from benchmarks.harness import say
 from benchmarks.machine import describe
-from benchmarks.scale import versions
+from benchmarks.scale import first_claim, idle, ramp, steward_round, versions
 
 
 def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """All arms by name, in the order in which they run."""
+    engines = 64 if quick else 1000
     return {
+        "idle": lambda: idle.idle(engines, 5 if quick else 30),
+        "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 300),
+        "ramp": lambda: ramp.ramp(engines),
+        "steward": lambda: steward_round.steward_round(200 if quick else 10_000, 3 if quick else 20),
         "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
     }
 
