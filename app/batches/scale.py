@@ -71,10 +71,9 @@ class ScaleSignal:
                 await self._renew(model, reading)
             demand = reading.demand
         waited = clock.monotonic() - reading.moment
-        if demand is None or waited > STALE_SECONDS:
-            raise _not_known("The database does not answer")
-        if waited + demand.age > STALE_SECONDS:
-            raise _not_known("No steward has looked at the queue for a minute")
+        if demand is None or waited + demand.age > STALE_SECONDS:
+            steward = demand is not None and waited < demand.age
+            raise _not_known("No steward has looked at the queue" if steward else "The database does not answer")
         return describe(model, demand, start_seconds, reading.at or clock.now())
 
     async def _renew(self, model: str, reading: _Reading) -> None:

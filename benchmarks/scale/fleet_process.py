@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from app import telemetry
 from app.clock import monotonic
 from app.crypto import secret_key
 from app.db.pool import Connection, Database
@@ -143,6 +144,7 @@ async def main(order: dict[str, Any]) -> None:
     settings = Settings(
         data_dir=Path(tempfile.mkdtemp()), database_url=order["url"], secret_key=order["secret"], log_level="error"
     )
+    telemetry.configure(settings, "fleet")
     known = catalogue.load(settings.models_file).resolve(MODEL)
     assert known is not None
     async with Database(order["url"], size=6, application="slackwater fleet") as database, AsyncExitStack() as stack:
