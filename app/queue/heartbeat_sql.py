@@ -5,6 +5,10 @@ from app.queue import pool_status_sql as pools
 from app.states import CHUNK
 from app.worker_lease import WORKER_LEASE_HOLDS
 
+# In an order, so that an index answers it also where nothing is ready: EXISTS would read the table.
+_SOME_READY = f"""(
+        select c.chunk_id from chunk c where {CHUNK.guard("claim", "c.")} and c.pool_id = r.pool_id order by c.deadline limit 1)"""
+
 # A lapsed lease cannot be renewed: its chunks may already belong to another worker. A row for each worker whose lease holds:
 # whether its engine may take new work (null: no report, or another worker controls it), what the steward last saw of its pool,
 # whether work waits that it could claim, and the chunks that it holds. From these the worker learns of cancelled and paused
@@ -17,7 +21,7 @@ with beat as materialized (select * from unnest(%(worker_ids)s::bigint[], %(hung
        returning w.worker_id, w.pool_id, w.hungry),{engines.REPORTED}
 select r.worker_id, e.intake, s.slack, coalesce(s.scarce, false),
        coalesce((select sum(workers) from pool_status where {pools.FRESH}), (select count(*) from worker))::int,
-       r.hungry and exists (select from chunk c where {CHUNK.guard("claim", "c.")} and c.pool_id = r.pool_id),
+       r.hungry and {_SOME_READY} is not null,
        (select coalesce(jsonb_agg(jsonb_build_array(c.chunk_id, c.token, c.batch_id, c.run, c.n, b.state)), '[]')
         from chunk c join batch b using (batch_id) where c.worker_id = r.worker_id and {CHUNK.guard("finish", "c.")})
 from renewed r left join reported e using (worker_id)

@@ -1,6 +1,5 @@
 """Claims about workers without work: what they ask the database, and how they hear that work has come."""
 
-import asyncio
 from typing import Any
 
 import pytest
