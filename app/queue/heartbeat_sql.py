@@ -7,7 +7,7 @@ from app.worker_lease import WORKER_LEASE_HOLDS
 
 # In an order, so that an index answers it also where nothing is ready: EXISTS would read the table.
 _SOME_READY = f"""(
-        select c.chunk_id from chunk c where {CHUNK.guard("claim", "c.")} and c.pool_id = r.pool_id order by c.deadline limit 1)"""
+        select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = r.pool_id order by deadline limit 1)"""
 
 # A lapsed lease cannot be renewed: its chunks may already belong to another worker. A row for each worker whose lease holds:
 # whether its engine may take new work (null: no report, or another worker controls it), what the steward last saw of its pool,
