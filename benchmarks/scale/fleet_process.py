@@ -9,7 +9,6 @@ what it has counted.
 import asyncio
 import sys
 import tempfile
-from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +93,6 @@ class TimedWorker:
     def __init__(self, settings: Settings, database: Database, heartbeats: Heartbeats, model: Model, seconds: float):
         self._puller = Puller(settings, database, TimedRunner(seconds), lambda reason: None)  # type: ignore[arg-type]
         url = f"http://{settings.engine_name}.invalid"
-        recall = Counter[float]().update
         self._membership = Membership(
             settings,
             database,
@@ -103,7 +101,7 @@ class TimedWorker:
             url=url,
             mode="attached",
             slots=SLOTS,
-            recall=recall,  # type: ignore[arg-type]
+            recall=lambda seconds: None,  # type: ignore[arg-type]
         )
         self._server = HttpServer(
             settings,
