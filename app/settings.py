@@ -193,7 +193,9 @@ class Settings(BaseSettings):
     chunk_items: int = Field(64, gt=0, description="maximum number of items in a chunk")
     lease_seconds: float = Field(10, gt=0, description="a worker that is silent for this long loses its chunks")
     heartbeat_seconds: float = Field(2, gt=0, description="interval at which a worker renews its lease")
-    poll_seconds: float = Field(0.05, gt=0, description="longest interval at which an idle worker checks the queue")
+    poll_seconds: float = Field(
+        0.05, gt=0, description="interval at which idle workers of a small fleet check the queue"
+    )
     steward_seconds: float = Field(0.2, gt=0, description="pause between two rounds of the steward")
 
     # GPU worker and engine

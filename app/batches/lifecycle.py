@@ -31,7 +31,7 @@ from app.errors import Conflict, ModelUnknown, NotFound
 from app.events import BatchData, EventKind
 from app.files import service as files
 from app.metering import budgets, lines
-from app.queue import batch_state, running_batches, settling
+from app.queue import batch_state, running_batches, settling, wakes
 from app.queue.batch_state import ItemModel
 from app.queue.chunking import NewChunk, cut
 from app.settings import Settings
@@ -71,6 +71,8 @@ async def change_state(database: Database, tenant: Tenant, request_id: UUID, ver
             await files.note_cancel(conn, tenant.tenant_id, request_id)
         ended = await settling.finalise(conn, [batch_id]) if verb == "cancel" else []
         await final_events.write(conn, ended)
+        ready = await batch_state.ready_chunks(conn, batch_id) if verb == "resume" else {}
+    wakes.tell(ready)
     for batch in ended:  # a batch without items in an engine ends here, so the steward does not log it
         trace_context.enter(batch.traceparent)
         log.info(
@@ -137,7 +139,9 @@ async def _begin_run(
             run=batch.run,
             data=_queued_again(tenant, request_id, batch),
         )
-        return count
+        ready = await batch_state.ready_chunks(conn, batch.batch_id)
+    wakes.tell(ready)
+    return count
 
 
 def _queued_again(tenant: Tenant, request_id: UUID, batch: batch_state.Reopened) -> BatchData:

@@ -1,6 +1,7 @@
-"""The demand for engines of a model, for autoscalers: `GET /scale/{model}`."""
+"""The demand for engines of a model, for autoscalers: `GET /scale/{model}`. The steward looks (`app.queue.pool_status`)."""
 
 import asyncio
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,13 +24,14 @@ class Demand:
     """What is due in the pool of a model at one moment.
 
     `tokens_per_second`: of one engine, in estimated tokens; None: not measured. `start_seconds`: the longest start that a worker
-    measured; None: none did. `ready`: engines that serve it now.
+    measured; None: none did. `ready`: engines that serve it. `age`: seconds since the steward saw all this; infinite: never.
     """
 
     due: tuple[Due, ...] = ()
     tokens_per_second: float | None = None
     start_seconds: float | None = None
     ready: int = 0
+    age: float = 0.0
 
 
 async def read(conn: Connection, model: str) -> Demand:
@@ -37,8 +39,10 @@ async def read(conn: Connection, model: str) -> Demand:
     row = await (await conn.execute(sql.DEMAND, {"model": model})).fetchone()
     if row is None:
         return Demand()
-    speed, start, ready, seconds, tokens = row
-    return Demand(tuple(map(Due, seconds, tokens)), speed, start, ready)
+    speed, start, ready, seconds, tokens, age = row
+    if age is None:
+        return Demand(age=math.inf)
+    return Demand(tuple(map(Due, seconds, tokens)), speed, start, ready, age)
 
 
 @dataclass
@@ -59,18 +63,17 @@ class ScaleSignal:
     async def document(self, model: str, start_seconds: float | None) -> dict[str, Any]:
         """The answer for a model of the catalogue. `start_seconds`: how long an engine takes to start; None: as measured.
 
-        Raises SlackwaterError (503) if the database has not answered for a minute.
+        Raises SlackwaterError (503) if the database has not answered, or the steward has not looked, for a minute.
         """
         reading = self._readings[model]
         async with reading.lock:
             if reading.demand is None or clock.monotonic() - reading.moment >= FRESH_SECONDS:
                 await self._renew(model, reading)
             demand = reading.demand
-        if demand is None or clock.monotonic() - reading.moment > STALE_SECONDS:
-            raise SlackwaterError(
-                "The database does not answer, so it is not known how many engines are needed: keep those that there are",
-                status=503,
-            )
+        waited = clock.monotonic() - reading.moment
+        if demand is None or waited + demand.age > STALE_SECONDS:
+            steward = demand is not None and waited < demand.age
+            raise _not_known("No steward has looked at the queue" if steward else "The database does not answer")
         return describe(model, demand, start_seconds, reading.at or clock.now())
 
     async def _renew(self, model: str, reading: _Reading) -> None:
@@ -97,3 +100,8 @@ def describe(model: str, demand: Demand, start_seconds: float | None, at: dateti
         "deadline": None if found.seconds is None else clock.iso(at + timedelta(seconds=found.seconds)),
         "at": clock.iso(at),
     }
+
+
+def _not_known(why: str) -> SlackwaterError:
+    message = f"{why}, so it is not known how many engines are needed: keep those that there are"
+    return SlackwaterError(message, status=503)

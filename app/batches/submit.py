@@ -29,7 +29,7 @@ from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
 from app.events import BatchData, EventKind
 from app.policy.match import NO_DECISION
-from app.queue import ingest
+from app.queue import ingest, wakes
 from app.queue.answer_lengths import UsualLength
 from app.queue.bodies import BatchSeal
 from app.queue.chunking import NewChunk
@@ -196,6 +196,8 @@ async def commit(
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, *sums)
     if request_id == batch.request_id:
+        by_pool = chunks.by_pool(pools)
+        wakes.tell({model.served: len(by_pool[pool]) for model, pool in zip(models, pools, strict=True)})
         batch_spans.submitted(order.labels.origin, batch, order.tenant.account_id, order.admission.outcome.rules)
     return request_id
 

@@ -22,7 +22,8 @@ from app.crypto import secret_key
 from app.engines import overview as engine_overview
 from app.engines import service as engines
 from app.engines.engine_key import door_token
-from app.engines.overview import DRAINING, EngineOverview
+from app.engines.engine_report import DRAINING
+from app.engines.overview import EngineOverview
 from app.processes import python_module
 from app.quantities import many
 from app.settings import Settings

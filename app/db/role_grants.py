@@ -44,6 +44,7 @@ _QUEUE = {
         ("file", "file_batch", "upload", "upload_part", "object_store", "worker", "engine", "pool"), "rawd"
     ),
     **dict.fromkeys(("attempt", "decision", "engine_sample", "engine_minute", "pace", "ledger_check"), "rawd"),
+    "pool_status": "r",
 }
 _RECORDS = {"audit": "ra", "audit_pending": "ra", "audit_seal": "r", "audit_checkpoint": "r"}
 _READS_RECORDS = dict.fromkeys(("audit", "audit_seal", "audit_checkpoint"), "r")
@@ -66,7 +67,7 @@ GRANTS: Mapping[str, RoleGrants] = {
         {
             **dict.fromkeys(("chunk", "worker"), "rawd"),
             **dict.fromkeys(("sched", "engine", "pool", "object_store"), "raw"),
-            **dict.fromkeys(("batch", "item_payload", "pace", "tenant"), "r"),
+            **dict.fromkeys(("batch", "item_payload", "pace", "pool_status", "tenant"), "r"),
             "batch_key": "rw",  # a worker notes a key that it cannot unwrap
             **dict.fromkeys(("item_result", "response_events", "change", "decision"), "rad"),
             **dict.fromkeys(("engine_sample", "engine_minute"), "rad"),
@@ -81,6 +82,7 @@ GRANTS: Mapping[str, RoleGrants] = {
             **_QUEUE,
             **_SEALS,
             "object_removal": "rad",
+            "pool_status": "raw",
             "tenant": "rwd",
             "policy": "r",
             "key_usage": "rd",

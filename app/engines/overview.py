@@ -5,9 +5,8 @@ from datetime import datetime
 
 from app.db.pool import Connection
 from app.engines import sql
+from app.engines.engine_report import DRAINING
 from app.states import EngineIntake, EngineState
-
-DRAINING = "draining"  # the reason that a worker reports while its engine is drained
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Operations on engines: find pools, promise windows, take, release, report, list, drain and undrain. `overview` reads them."""
+"""Operations on engines: find pools, promise windows, take, release, list, drain and undrain. `overview` reads them.
+
+A worker reports its engine with its heartbeat (`engine_report`, `app.queue.heartbeat`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,9 +17,8 @@ from app.db.pool import Connection
 from app.engines import sql
 from app.engines.adoption import EngineProblem
 from app.engines.catalogue import Task
-from app.engines.dialects import DIALECTS, VLLM, DialectName, Terms
+from app.engines.dialects import DIALECTS, VLLM, Terms
 from app.engines.engine_list import KnownEngine, ListedEngine
-from app.states import EngineIntake
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Engine:
     `arrival_url`: where that worker receives announcements of synchronous requests. `slots`: requests it runs at once.
     `served_name`: the engine's own name for the model, if it differs.
     `expected_seconds`: time until it should answer; None if it answers, or if this is unknown. `dialect`: the kind of engine.
-    `batch_in_flight`: batch requests in it.
+    `batch_in_flight`: batch requests in it. `hungry`: its worker waits for work.
     """
 
     engine_id: int
@@ -46,6 +48,7 @@ class Engine:
     expected_seconds: float | None = None
     dialect: str = VLLM.name
     batch_in_flight: int = 0
+    hungry: bool = False
 
     @property
     def terms(self) -> Terms:
@@ -56,27 +59,6 @@ class Engine:
     def request_model(self) -> str:
         """The model's name in requests to this engine."""
         return self.served_name or self.model
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a worker knows about its engine in addition to its state. `protection`: `inside` if the engine's scheduler (L2)
-    divides each step between synchronous and batch requests, `outside` if only the allowance (L1) is controlled. `slots`:
-    requests that it runs at once, None if nothing new is known.
-    """
-
-    served_name: str | None = None
-    serves: tuple[str, ...] = ()
-    max_model_len: int | None = None
-    version: str | None = None
-    scheduling_policy: str | None = None
-    protection: Literal["inside", "outside"] = "outside"
-    problems: tuple[EngineProblem, ...] = ()
-    dialect: DialectName = VLLM.name
-    slots: int | None = None
-
-
-NOTHING_KNOWN = Facts()
 
 
 async def ensure_pool(conn: Connection, model: str) -> int:
@@ -168,51 +150,6 @@ async def note_engine(conn: Connection, *, name: str, url: str, problem: EngineP
     """Store the problem of an attached engine that no worker controls. Does nothing if another worker controls it."""
     parameters = {"name": name, "url": url, "mode": "attached", "reason": problem.code, "problems": _json((problem,))}
     await conn.execute(sql.NOTE, parameters | {"worker_id": None})
-
-
-async def report_engine(
-    conn: Connection,
-    engine_id: int,
-    worker_id: int,
-    *,
-    ready: bool,
-    reason: str | None,
-    allowance: int,
-    signal: str | None = None,
-    value: float | None = None,
-    threshold: float | None = None,
-    facts: Facts = NOTHING_KNOWN,
-    detail: str | None = None,
-    start_seconds: float | None = None,
-    expected_seconds: float | None = None,
-    batch_in_flight: int = 0,
-    sync_in_flight: int = 0,
-) -> EngineIntake | None:
-    """Store the engine's state and its reason: `signal` was `value`, compared with `threshold`; `detail`: a telemetry problem.
-
-    `start_seconds`: how long its last start took, None if not measured anew. `expected_seconds`: time until it should answer.
-    Returns whether the engine is to take new work, or None if another worker has taken it over.
-    """
-    parameters = {
-        "engine_id": engine_id,
-        "worker_id": worker_id,
-        "reason": reason,
-        "allowance": allowance,
-        "signal": signal,
-        "value": value,
-        "threshold": threshold,
-        "batch_in_flight": batch_in_flight,
-        "sync_in_flight": sync_in_flight,
-        "detail": detail,
-        "start_seconds": start_seconds,
-        "expected_seconds": expected_seconds,
-        **asdict(facts),
-        "serves": list(facts.serves),
-        "problems": _json(facts.problems),
-    }
-    statement = sql.report("report_ready" if ready else "report_down")
-    row = await (await conn.execute(statement, parameters)).fetchone()
-    return None if row is None else EngineIntake(row[0])
 
 
 async def start_seconds(conn: Connection, engine_id: int) -> float | None:

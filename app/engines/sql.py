@@ -3,6 +3,7 @@
 from app.changes import sql as changes
 from app.changes.kinds import ChangeKind
 from app.engines.adoption import MISSING, TOO_SMALL
+from app.engines.engine_report import REPORT_COLUMNS
 from app.states import CHUNK, ENGINE, INTAKE, EngineIntake, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -48,40 +49,39 @@ where {_FREE} and {ENGINE.guard("restart", "e.")}
 returning engine_id"""
 
 
-def report(verb: str) -> str:
-    """UPDATE of an engine by the worker that holds it: state, reason and allowance. `reason_since` is Postgres's time.
-
-    What it changes for the installation is noted: that the engine serves, does not, or has another version.
-    """
-    target = ENGINE.target(verb)
-    return f"""
-with before as materialized (select name, state, version, reason, reason_since from engine where engine_id = %(engine_id)s),
-reported as (update engine set state = '{target}', reason = %(reason)s, allowance = %(allowance)s, heartbeat_at = now(),
-    signal = %(signal)s, value = %(value)s, threshold = %(threshold)s, detail = %(detail)s,
-    served_name = %(served_name)s, serves = %(serves)s, max_model_len = %(max_model_len)s, version = %(version)s,
-    scheduling_policy = %(scheduling_policy)s, protection = %(protection)s, problems = %(problems)s,
-    dialect = %(dialect)s, slots = coalesce(%(slots)s, slots),
-    batch_in_flight = %(batch_in_flight)s, sync_in_flight = %(sync_in_flight)s,
-    start_seconds = coalesce(%(start_seconds)s, start_seconds),
-    expected_at = now() + make_interval(secs => %(expected_seconds)s::float8),
-    reason_since = case when (state, reason) is distinct from ('{target}', %(reason)s) then now() else reason_since end
-where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard(verb)} returning intake),
-noted as ({changes.also(_moved(target))})
-select intake from reported"""
-
-
-def _moved(target: str) -> str:
-    """The changes by a report that makes the engine's state `target`."""
-    ready = EngineState.READY
-    kind, other = (ChangeKind.ENGINE_READY, "<>") if target == ready else (ChangeKind.ENGINE_DOWN, "=")
-    facts = """'engine', b.name, 'reason', %(reason)s::text, 'was', b.reason, 'detail', %(detail)s::text,
-  'version', %(version)s::text, 'seconds', round(extract(epoch from now() - b.reason_since)::numeric, 1)"""
-    return f"""select now(), '{kind}', b.name, jsonb_strip_nulls(jsonb_build_object({facts}))
-  from before b, reported where b.state {other} '{ready}'
+# By the workers that hold their engines: state, reason and allowance. `reason_since` is PostgreSQL's time. What the reports
+# change for the installation is noted: that an engine serves, does not, or has another version. For a statement with a CTE
+# `renewed` of workers; `reported` has the engines whose workers control them.
+_READY = f"case when r.ready then '{ENGINE.target('report_ready')}' else '{ENGINE.target('report_down')}' end"
+_MAY_REPORT = (
+    f"case when r.ready then {ENGINE.guard('report_ready', 'e.')} else {ENGINE.guard('report_down', 'e.')} end"
+)
+_MOVED = f"""select now(), case when r.ready then '{ChangeKind.ENGINE_READY}' else '{ChangeKind.ENGINE_DOWN}' end, b.name,
+  jsonb_strip_nulls(jsonb_build_object('engine', b.name, 'reason', r.reason, 'was', b.reason, 'detail', r.detail,
+    'version', r.version, 'seconds', round(extract(epoch from now() - b.reason_since)::numeric, 1)))
+  from before b join reported using (engine_id) join report r using (engine_id)
+  where r.ready <> (b.state = '{EngineState.READY}')
 union all select now(), '{ChangeKind.ENGINE_VERSION}', b.name,
-  jsonb_build_object('engine', b.name, 'from', b.version, 'to', %(version)s::text)
-  from before b, reported where b.version <> %(version)s"""
-
+  jsonb_build_object('engine', b.name, 'from', b.version, 'to', r.version)
+  from before b join reported using (engine_id) join report r using (engine_id) where b.version <> r.version"""
+REPORTED = f"""
+ report as materialized (
+  select r.* from unnest({", ".join(f"%({name})s::{kind}[]" for name, kind in REPORT_COLUMNS.items())})
+    r ({", ".join(REPORT_COLUMNS)}) join renewed using (worker_id)),
+ before as materialized (
+  select e.engine_id, e.name, e.state, e.version, e.reason, e.reason_since from engine e join report using (engine_id)),
+ reported as (update engine e set state = {_READY}, reason = r.reason, allowance = r.allowance, heartbeat_at = now(),
+    signal = r.signal, value = r.value, threshold = r.threshold, detail = r.detail,
+    served_name = r.served_name, serves = array(select jsonb_array_elements_text(r.serves::jsonb)),
+    max_model_len = r.max_model_len, version = r.version, scheduling_policy = r.scheduling_policy, protection = r.protection,
+    problems = r.problems::jsonb, dialect = r.dialect, slots = coalesce(r.slots, e.slots),
+    batch_in_flight = r.batch_in_flight, sync_in_flight = r.sync_in_flight,
+    start_seconds = coalesce(r.start_seconds, e.start_seconds),
+    expected_at = now() + make_interval(secs => r.expected_seconds),
+    reason_since = case when (e.state, e.reason) is distinct from ({_READY}, r.reason) then now() else e.reason_since end
+  from report r where e.engine_id = r.engine_id and e.worker_id = r.worker_id and {_MAY_REPORT}
+  returning e.engine_id, e.worker_id, e.intake),
+ noted as ({changes.also(_MOVED)})"""
 
 _RELEASED = f"""select now(), '{ChangeKind.ENGINE_RELEASED}', name, jsonb_build_object('engine', name)
   from before, released where before.state = '{EngineState.READY}'"""
@@ -114,7 +114,8 @@ where {_FREE} and {ENGINE.guard("report_down", "e.")}"""
 LIST = f"""
 select e.engine_id, e.name, p.model, e.url, e.arrival_url, e.mode, e.slots, e.state, e.reason, e.allowance, e.heartbeat_at,
        coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake, e.served_name,
-       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.dialect, e.batch_in_flight
+       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.dialect, e.batch_in_flight,
+       coalesce(w.hungry, false)
 from engine e join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
 
 

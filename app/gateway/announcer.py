@@ -1,4 +1,5 @@
-"""Announces synchronous requests to the workers of their engines, so that batch work makes room before they arrive.
+"""Announces synchronous requests to the workers of their engines, so that batch work makes room before they arrive. Workers
+without work hear on the same lines that some has come (`waker`).
 
 Each worker gets one HTTP request with an endless body, one line per event. The announcement of a request is written to
 the socket before the request itself is sent; no response is awaited. Errors are not retried: a worker that cannot be
@@ -74,6 +75,10 @@ class Announcer:
     def report(self, url: str | None, event: dict[str, Any]) -> None:
         """Send an event about an announced request to the worker, with a short delay."""
         self._send(url, event, at_once=False)
+
+    def wake(self, url: str | None) -> None:
+        """Tell the worker that work has come for its engine. Waits for nothing."""
+        self._send(url, {"event": "wake"}, at_once=True)
 
     def _send(self, url: str | None, event: dict[str, Any], *, at_once: bool) -> str:
         """Send the event. Returns the outcome for the metric: told, failed or skipped."""

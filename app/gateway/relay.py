@@ -42,6 +42,7 @@ from app.gateway.request_timer import RequestTimer
 from app.gateway.routing import Balance
 from app.gateway.sse_frames import SseEvent
 from app.gateway.wait_queue import WaitQueue
+from app.gateway.waker import Waker
 from app.headroom.arrivals import ANNOUNCING
 from app.metering import sessions
 from app.metering.budget_rules import Budget
@@ -103,6 +104,7 @@ class Gateway:
         self._balance = Balance()
         self._queue = WaitQueue()
         self._announcer = Announcer(bearer_token(secret, ANNOUNCING), rest_seconds=settings.announce_rest_seconds)
+        self._waker = Waker(self._directory, self._announcer)
         self._session: aiohttp.ClientSession | None = None
         self.usage = SyncUsage(database)
         self.latencies = MinuteLatencies(database)
@@ -110,6 +112,7 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         await self._announcer.__aenter__()
+        await self._waker.__aenter__()
         headers = {"content-type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=self._settings.request_timeout_seconds, sock_connect=CONNECT_SECONDS)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
@@ -120,6 +123,7 @@ class Gateway:
     async def __aexit__(self, *exc: object) -> None:
         assert self._session is not None
         await self._session.close()
+        await self._waker.__aexit__()
         await self._announcer.__aexit__()
 
     async def complete(self, call: SyncCall) -> bytes:

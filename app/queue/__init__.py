@@ -1,10 +1,11 @@
 """The durable queue: a lease covers a range of items, every item has its own result, and the first result wins.
 
     submit     ingest, chunking, copy_format
-    work       service (a worker's verbs), poison, charges
+    work       service (a worker's verbs), heartbeat, poison, charges
     fair order fair_order_sql (virtual time, claims)
     a caller   batch_state (pause, resume, cancel, retry)
-    steward    reaping, lost_workers, expiry, chunk_sweeps, funding, settling, order_drift
+    steward    reaping, lost_workers, expiry, chunk_sweeps, funding, settling, order_drift,
+               pool_status (what workers and autoscalers need to know)
     reads      reads, listing, failures, running_batches, overview, response_log
     forecasts  estimate, pace, pace_log, answer_lengths
     storage    tables, partitions, retention, removal

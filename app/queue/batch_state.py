@@ -16,6 +16,8 @@ from app.queue import chunk_sweeps, ingest
 from app.queue.chunking import NewChunk
 from app.states import BatchState
 
+MOST_READY = 64
+
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
@@ -91,6 +93,12 @@ async def unanswered(conn: Connection, batch_id: int) -> dict[ItemModel, tuple[l
 async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: int, chunks: Sequence[NewChunk]) -> None:
     """Insert chunks of a reopened batch into the queue."""
     await ingest.write_chunks(conn, (batch.batch_id, batch.run, tenant_id, pool_id), chunks, batch.deadline)
+
+
+async def ready_chunks(conn: Connection, batch_id: int) -> dict[str, int]:
+    """How many chunks of the batch may be claimed, by the model as engines serve it; at most MOST_READY in all."""
+    rows = await conn.execute(queries.READY_CHUNKS, {"batch_id": batch_id, "most": MOST_READY})
+    return dict(await rows.fetchall())
 
 
 async def stored_state(conn: Connection, tenant_id: int, request_id: UUID) -> StoredState | None:

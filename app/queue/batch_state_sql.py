@@ -4,7 +4,7 @@ Which transitions exist is in `app.states.BATCH`. `chunk_sweeps_sql` applies a b
 """
 
 from app.queue.types import Kind
-from app.states import BATCH, BatchState
+from app.states import BATCH, CHUNK, BatchState
 
 
 def transition(verb: str) -> str:
@@ -39,3 +39,9 @@ order by p.seq"""
 STATE = """
 select state, run, ok, failed, total, shredded_at is not null
 from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"""
+
+# Counted up to a number above which it makes no difference.
+READY_CHUNKS = f"""
+select p.model, count(*)::int from (
+  select pool_id from chunk where batch_id = %(batch_id)s and {CHUNK.guard("claim")} limit %(most)s) c
+join pool p using (pool_id) group by 1"""

@@ -1,6 +1,6 @@
 """The SQL of forecasts: what comes before a batch in its pool, the pool's pace and its engines, and how long answers are."""
 
-from app.states import CHUNK, BatchState, EngineIntake, EngineState
+from app.states import CHUNK, EngineIntake, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
 # The estimated tokens of a chunk's items that have no result yet.
@@ -95,23 +95,6 @@ select coalesce((select sum({REMAINING_TOKENS}) from chunk c
 from target_pool p join tenant t on t.tenant_id = %(tenant_id)s
 left join lateral {_others("p.pool_id", "t.tenant_id", _FIRST)} o on true
 left join lateral {latest_pace("p.pool_id")} r on true"""
-
-# The pool's slack: the smallest share of its window that a batch near its deadline has left once it is done, at the latest
-# pace. Without a pace, the time until the deadline alone decides. Only the next few batches to expire are considered.
-PRESSURE = f"""
-with due as materialized (
-  select batch_id, opened_at, expires_at from batch
-  where state = '{BatchState.OPEN}' and expires_at is not null
-    and exists (select from chunk c where c.batch_id = batch.batch_id and c.pool_id = %(pool_id)s)
-  order by expires_at limit 20),
- rate as (select case when pace is not null then greatest(pace, 1) end as pace
-          from (select) one left join lateral {latest_pace("%(pool_id)s")} r on true)
-select min((extract(epoch from due.expires_at - now()) - coalesce(work.tokens / rate.pace, 0))
-           / greatest(extract(epoch from due.expires_at - due.opened_at), 1))::float8
-from rate, due cross join lateral (
-  select sum({REMAINING_TOKENS}) as tokens from chunk
-  where batch_id = due.batch_id and pool_id = %(pool_id)s) work
-where work.tokens > 0"""
 
 GATES = f"""
 select e.pool_id, e.engine_id, e.name, e.state, e.allowance, e.reason, e.signal, e.value, e.threshold, e.reason_since,

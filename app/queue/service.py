@@ -1,4 +1,4 @@
-"""The verbs of a GPU worker: register, claim, load, flush, finish, heartbeat, retire.
+"""The verbs of a GPU worker: register, claim, load, flush, finish, retire. `heartbeat` has the other one.
 
 `register_worker`, `heartbeat` and `flush` must use a durable connection; the others may use a relaxed one (see `app.db.pool`).
 If a server crash loses one of their commits, the fence rejects the worker, the work is redone, or the next heartbeat's answer
@@ -10,9 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from app.db.pool import Connection
-from app.queue import fair_order_sql, forecast_sql, worker_sql
-from app.queue.types import NO_TIMES, ChunkTimes, Fence, Finished, HeldLease, Item, Lease, Result
-from app.states import BatchState
+from app.queue import fair_order_sql, worker_sql
+from app.queue.types import NO_TIMES, ChunkTimes, Fence, Finished, Item, Lease, Result
 
 URGENT_SECONDS = 900.0  # a deadline nearer than this may use the urgent lane
 URGENT_LEAD_TOKENS = 100_000  # at weight 1, how far the lane may bring an account ahead of its share
@@ -25,16 +24,6 @@ async def register_worker(conn: Connection, *, pool_id: int, host: str, pid: int
     row = await (await conn.execute(worker_sql.REGISTER_WORKER, parameters)).fetchone()
     assert row is not None
     return int(row[0])
-
-
-async def heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> list[HeldLease] | None:
-    """Renew the worker's lease, which covers its chunks, and return them. None: the lease has lapsed; register again."""
-    parameters = {"worker_id": worker_id, "lease_seconds": lease_seconds}
-    rows = await (await conn.execute(worker_sql.HEARTBEAT, parameters)).fetchall()
-    if not rows:
-        return None
-    leases = (row for row in rows if row[0] is not None)
-    return [HeldLease(chunk, token, batch, run, n, BatchState(state)) for chunk, token, batch, run, n, state in leases]
 
 
 async def retire_worker(conn: Connection, worker_id: int) -> None:
@@ -53,15 +42,6 @@ async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool 
     query = fair_order_sql.CLAIM_URGENT if urgent else fair_order_sql.CLAIM
     row = await (await conn.execute(query, parameters)).fetchone()
     return None if row is None else Lease(*row)
-
-
-async def slack(conn: Connection, pool_id: int) -> float | None:
-    """The smallest share of its window that a batch of this pool has left once it is done, at the present pace.
-
-    0 to 1; below 0 the batch is late. None: no batch has a deadline.
-    """
-    row = await (await conn.execute(forecast_sql.PRESSURE, {"pool_id": pool_id})).fetchone()
-    return None if row is None or row[0] is None else float(row[0])
 
 
 async def load(conn: Connection, lease: Lease) -> list[Item]:

@@ -328,7 +328,42 @@ worker = Table(
         server_default=func.now(),
         comment="when the lease was last renewed; not indexed, like lease_until",
     ),
+    Column(
+        "hungry",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="it waits for work, as it last reported; not indexed, like lease_until",
+    ),
     postgresql_with={"fillfactor": 50, **_HOT},
+)
+
+# What workers and autoscalers need to know of a pool. The steward writes it, so that not each of them computes it.
+pool_status = Table(
+    "pool_status",
+    metadata,
+    Column("pool_id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("at", Timestamp, nullable=False, comment="when the steward wrote the row"),
+    Column("workers", Integer, nullable=False, comment="workers with a lease"),
+    Column("engines", Integer, nullable=False, comment="engines that are ready"),
+    Column(
+        "slack",
+        Float(53),
+        comment="the smallest share of its window that a batch has left; null: no batch has a deadline",
+    ),
+    Column("scarce", Boolean, nullable=False, comment="nothing is ready, and an engine has nothing"),
+    Column(
+        "engine_pace", Float(53), comment="estimated tokens per second of one engine, as last measured; null: never"
+    ),
+    Column("start_seconds", Float(53), comment="the longest start of an engine; null: none was measured"),
+    Column(
+        "deadlines",
+        ARRAY(Timestamp),
+        nullable=False,
+        comment="deadlines of work that may run, the earliest first, those close together as one",
+    ),
+    Column("tokens", ARRAY(Float(53)), nullable=False, comment="estimated tokens that are due by each deadline"),
+    postgresql_with={"fillfactor": 50},
 )
 
 response_events = Table(

@@ -1,4 +1,5 @@
-"""The SQL of a worker and its leases: register, heartbeat, load, flush, finish. The claim is in `fair_order_sql`.
+"""The SQL of a worker and its leases: register, load, flush, finish. The claim is in `fair_order_sql`, the heartbeat in
+`heartbeat_sql`.
 
 Every write by a worker checks the fence (chunk_id, token, worker_id).
 """
@@ -7,22 +8,12 @@ from app.queue.errors_sql import ERRORS
 from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
-from app.worker_lease import WORKER_LEASE_HOLDS
 
 FENCE = f"chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard('finish')}"
 
 REGISTER_WORKER = """
 insert into worker (pool_id, host, pid, lease_until)
 values (%(pool_id)s, %(host)s, %(pid)s, now() + make_interval(secs => %(lease_seconds)s)) returning worker_id"""
-
-# A lapsed lease cannot be renewed: its chunks may already belong to another worker. The answer lists the chunks that the worker
-# holds. From it the worker learns of cancelled and paused batches, and of leases it does not know. No row: the lease has lapsed.
-HEARTBEAT = f"""
-with renewed as (update worker set lease_until = now() + make_interval(secs => %(lease_seconds)s), renewed_at = now()
-           where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS} returning worker_id)
-select c.chunk_id, c.token, c.batch_id, c.run, c.n, b.state
-from renewed left join (chunk c join batch b on b.batch_id = c.batch_id)
-  on c.worker_id = renewed.worker_id and {CHUNK.guard("finish", "c.")}"""
 
 RETIRE_WORKER = f"""
 delete from worker w where worker_id = %(worker_id)s

@@ -2,11 +2,15 @@
 
     python -m benchmarks.scale --json [--quick] [--only ARM[,ARM…]]
 
-costs     what the server does for a chunk, an item and a heartbeat: the constants of `slackwater capacity`
-handback  how fast a worker hands back all its work: second signal, notice file, `engine drain --now`
-versions  old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
-          workers only
-failover  the primary is killed under load, hosts lose each other; with --quick only the first, which needs no root
+costs        what the server does for a chunk, an item and a heartbeat: the constants of `slackwater capacity`
+idle         what 1,000 engines without work cost the database
+first_claim  how long a submit to an idle fleet waits for a worker, with 1 pool and with 50
+ramp         how fast 1,000 idle engines are at work after one submit
+steward      how long a round takes with 10,000 open batches
+handback     how fast a worker hands back all its work: second signal, notice file, `engine drain --now`
+failover     the primary is killed under load, hosts lose each other; with --quick only the first, which needs no root
+versions     old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
+             workers only
 
 Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
 """
@@ -20,16 +24,21 @@ from typing import Any
 
 from benchmarks.harness import say
 from benchmarks.machine import describe
-from benchmarks.scale import costs, failover, handback, versions
+from benchmarks.scale import costs, failover, first_claim, handback, idle, ramp, steward_round, versions
 
 
 def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """All arms by name, in the order in which they run."""
+    engines = 64 if quick else 1000
     return {
         "costs": lambda: costs.costs(items=2_000, heartbeats=200) if quick else costs.costs(),
+        "idle": lambda: idle.idle(engines, 5 if quick else 30),
+        "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 300),
+        "ramp": lambda: ramp.ramp(engines),
+        "steward": lambda: steward_round.steward_round(200 if quick else 10_000, 3 if quick else 20),
         "handback": lambda: handback.handback(rounds=1 if quick else 5),
-        "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
         "failover": lambda: failover.failover(drills=("crash",) if quick else failover.DRILLS),
+        "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
     }
 
 

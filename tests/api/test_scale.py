@@ -9,6 +9,7 @@ from pydantic import SecretStr
 from app.batches import scale
 from app.batches.scale import Demand
 from app.db.pool import Connection, Database
+from app.queue import pool_status
 from app.settings import Settings
 from app.states import ChunkState
 from testing.fakes.engine import FakeEngine
@@ -22,8 +23,15 @@ DAY = 86_400
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each question reads."""
+    """Each question reads what a steward has just written."""
+    real = scale.read
+
+    async def looked_at(conn: Connection, model: str) -> Demand:
+        await pool_status.write(conn)
+        return await real(conn, model)
+
     monkeypatch.setattr(scale, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(scale, "read", looked_at)
 
 
 async def demand(client: httpx.AsyncClient, **params: str) -> dict[str, object]:
@@ -79,25 +87,20 @@ async def test_engines_are_counted_by_the_measured_pace_of_one_engine_and_the_ti
 ) -> None:
     await submit(client)
     async with FakeEngine() as one, FakeEngine() as other:
-        ids = [(await Registry(database).ready(each, f"engine-{n}"))[0] for n, each in enumerate((one, other))]
-        samples = [
-            f"""insert into engine_sample (engine_id, at, seconds, reason, closed_seconds, allowance, batch, sync,
-                sync_waiting, frozen, batch_tokens, sync_tokens, yields, evictions)
-                values ({each}, now() - interval '5 seconds', 10, 'open', 0, 8, 4, 0, 0, 0, 9, 0, 0, 0)"""
-            for each in ids
-        ]
+        for n, each in enumerate((one, other)):
+            await Registry(database).ready(each, f"engine-{n}")
         await execute(
             database,
-            *samples,
+            "update engine set batch_in_flight = 4",
             "insert into pace (pool_id, served_tokens, tokens_per_second) select pool_id, 1, 200 from pool",
             "update chunk set n = 1, done = 0, est_tokens = 1000000, deadline = now() + interval '2000 seconds'",
         )
         found = await demand(client, start_seconds="0")
-        assert (found["ready"], found["tokens_per_second"]) == (2, 100)  # both had worked at that pace
+        assert (found["ready"], found["tokens_per_second"]) == (2, 100)  # both work at that pace
         assert found["wanted"] == 6  # 10,000 engine seconds within nearly 2,000
         assert (await demand(client, start_seconds="1000"))["wanted"] == 11
-        await execute(database, "delete from pace")
-        assert (await demand(client))["tokens_per_second"] == pytest.approx(0.9)  # what the engines harvested
+        await execute(database, "delete from pace", "delete from worker")
+        assert (await demand(client))["tokens_per_second"] == 100  # as last measured
 
 
 async def test_a_paused_batch_asks_for_no_engine(client: httpx.AsyncClient, database: Database) -> None:
@@ -142,7 +145,7 @@ async def test_without_the_database_the_last_answer_holds_for_a_minute_and_then_
         raise TimeoutError
 
     monkeypatch.setattr(scale, "read", away)
-    now += scale.STALE_SECONDS
+    now += scale.STALE_SECONDS - 1
     assert (await demand(client))["wanted"] == 1
     now += 1
     answer = await client.get(SCALE)
@@ -156,3 +159,24 @@ async def test_it_takes_the_token_of_metrics_where_one_is_set(settings: Settings
         assert refused.status_code == 401
         assert "SLACKWATER_METRICS_TOKEN" in refused.text
         assert (await client.get(SCALE, headers={"authorization": "Bearer t"})).status_code == 200
+
+
+async def test_what_no_steward_has_looked_at_for_a_minute_is_not_known(
+    client: httpx.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await submit(client)
+    assert (await demand(client))["wanted"] == 1
+
+    async def nobody(conn: Connection) -> None:
+        """No steward runs."""
+
+    monkeypatch.setattr(pool_status, "write", nobody)
+    await execute(database, "update pool_status set at = now() - interval '59 seconds'")
+    assert (await demand(client))["wanted"] == 1
+    await execute(database, "update pool_status set at = now() - interval '61 seconds'")
+    answer = await client.get(SCALE)
+    assert answer.status_code == 503
+    assert "steward" in answer.text
+    assert "keep those that there are" in answer.text
+    await execute(database, "delete from pool_status")
+    assert (await client.get(SCALE)).status_code == 503

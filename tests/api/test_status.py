@@ -7,11 +7,11 @@ import pytest
 
 from app.db.pool import Database
 from app.engines import overview as engine_overview
-from app.engines import service as engines
 from app.engines.adoption import EngineProblem
-from app.engines.service import Facts
+from app.engines.engine_report import Facts
 from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
+from tests.queue import support
 
 SLOW = EngineProblem("no_priority_scheduling", "It is fcfs.", "Mend it.")
 FACTS = Facts("org/m", ("org/m",), 4096, "0.32.0", "fcfs", problems=(SLOW,))
@@ -30,7 +30,7 @@ async def test_the_status_is_public_and_shows_engines_without_their_addresses(
     async with FakeEngine() as engine:
         engine_id, worker_id = await Registry(database).ready(engine, arrival_url="http://secret.example")
         async with database.durable() as conn:
-            assert await engines.report_engine(
+            assert await support.report_engine(
                 conn, engine_id, worker_id, ready=True, reason="open", allowance=7, facts=FACTS
             )
         answer = await anybody.get("/status")

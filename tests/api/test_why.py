@@ -55,7 +55,7 @@ async def test_a_closed_gate_is_shown_with_its_numbers(client: httpx.AsyncClient
     async with database.durable() as conn:
         engine, worker = await taken_engine(conn, database)
         said = {"signal": "load", "value": 62.0, "threshold": 62.0}
-        await engines.report_engine(conn, engine, worker, ready=True, reason="closed_slots", allowance=0, **said)  # type: ignore[arg-type]
+        await support.report_engine(conn, engine, worker, ready=True, reason="closed_slots", allowance=0, **said)  # type: ignore[arg-type]
     waiting = (await looked(client, request_id))["waiting"]
     assert isinstance(waiting, dict)
     assert waiting["code"] == "closed_slots"

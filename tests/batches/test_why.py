@@ -53,7 +53,7 @@ class Scene:
         **more: object,
     ) -> None:
         said = ({"signal": signal, "value": value, "threshold": threshold} if signal else {}) | more
-        ok = await engines.report_engine(
+        ok = await support.report_engine(
             self.conn,
             self.engine,
             self.worker,
@@ -145,9 +145,9 @@ async def test_one_open_engine_is_enough_and_without_any_the_last_to_close_count
         scene.conn, pool_id=scene.pool, worker_id=scene.worker, name="engine-1", url="http://f", mode="attached"
     )
     assert other is not None
-    await engines.report_engine(scene.conn, other, scene.worker, ready=True, reason="closed_slots", allowance=0)
+    await support.report_engine(scene.conn, other, scene.worker, ready=True, reason="closed_slots", allowance=0)
     assert (await scene.waiting())[0] == "closed_slots"
-    await engines.report_engine(scene.conn, other, scene.worker, ready=True, reason="open", allowance=4)
+    await support.report_engine(scene.conn, other, scene.worker, ready=True, reason="open", allowance=4)
     assert (await scene.waiting())[0] == "next"
     assert [link.code for link in (await scene.why()).chain] == ["engines", "open", "closed_kv", "next", "eta_unknown"]
 

@@ -12,7 +12,7 @@ from app.changes.kinds import ChangeKind
 from app.changes.service import ChangePosition
 from app.db.pool import Connection, Database
 from app.engines import service as engines
-from app.engines.service import Facts
+from app.engines.engine_report import Facts
 from app.headroom import decision_log
 from app.headroom.decision_log import AllowanceChange
 from app.queue import reaping
@@ -42,7 +42,7 @@ async def test_an_engine_that_dies_and_comes_back_with_another_version_writes_th
             (True, "open", new),
         ):
             given = {"ready": ready, "reason": reason, "allowance": 0, "facts": facts}
-            assert await engines.report_engine(conn, engine, worker, **given)  # type: ignore[arg-type]
+            assert await support.report_engine(conn, engine, worker, **given)  # type: ignore[arg-type]
         assert await seen(conn) == [
             ("engine.ready", "e"),
             ("engine.down", "e"),
@@ -59,7 +59,7 @@ async def test_a_worker_that_no_longer_controls_the_engine_writes_no_change(data
         pool = await support.make_pool(conn)
         worker = await support.make_engine(conn, database, pool)
         before = await seen(conn)
-        assert await engines.report_engine(conn, 1, worker + 1, ready=False, reason="engine_down", allowance=0) is None
+        assert await support.report_engine(conn, 1, worker + 1, ready=False, reason="engine_down", allowance=0) is None
         assert await seen(conn) == before
 
 

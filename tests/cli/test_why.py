@@ -34,7 +34,7 @@ def batch(settings: Settings, key: str) -> str:
             )
             assert engine is not None
             said = {"signal": "step_seconds", "value": 0.031, "threshold": 0.025}
-            await engines.report_engine(conn, engine, worker, ready=True, reason="shrink_latency", allowance=0, **said)
+            await support.report_engine(conn, engine, worker, ready=True, reason="shrink_latency", allowance=0, **said)
             first = AllowanceChange("l1", 0, 16, "closed_unknown", "open", "load", 1.0, 62.0, 0, 0)
             second = AllowanceChange("l2", 16, 0, "open", "shrink_latency", "step_seconds", 0.031, 0.025, 12, 2)
             now = clock.monotonic()

@@ -68,7 +68,7 @@ READS = {
         "pool",
         "engine",
         "usage",
-        *("batch_phase", "chunk", "engine_minute", "engine_sample", "pace", "worker"),
+        *("batch_phase", "pool_status", "worker"),
     },
 }
 WRITES = {

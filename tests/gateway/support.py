@@ -15,6 +15,7 @@ from app.engines import service as engines
 from app.queue import service as queue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from tests.queue.support import report_engine
 
 
 class Registry:
@@ -47,7 +48,8 @@ class Registry:
                 arrival_url=arrival_url,
             )
             assert engine_id is not None
-            assert await engines.report_engine(conn, engine_id, worker_id, ready=True, reason=None, allowance=0)
+            said = {"ready": True, "reason": None, "allowance": 0}
+            assert await report_engine(conn, engine_id, worker_id, lease_seconds=lease_seconds, **said)
         return engine_id, worker_id
 
 

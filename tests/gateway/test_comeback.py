@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from app.db.pool import Database
-from app.engines import service as engines
 from app.errors import NoCapacity
 from app.gateway import relay
 from app.gateway.relay import Gateway, SyncCall
 from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
+from tests.queue import support
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +21,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def away(database: Database, ids: tuple[int, int], expected: float | None) -> None:
     async with database.durable() as conn:
         said = {"ready": False, "reason": "engine_down", "allowance": 0, "expected_seconds": expected}
-        await engines.report_engine(conn, *ids, **said)  # type: ignore[arg-type]
+        await support.report_engine(conn, *ids, **said)  # type: ignore[arg-type]
 
 
 async def back(database: Database, ids: tuple[int, int]) -> None:
     async with database.durable() as conn:
-        await engines.report_engine(conn, *ids, ready=True, reason=None, allowance=0)
+        await support.report_engine(conn, *ids, ready=True, reason=None, allowance=0)
 
 
 async def refused(gateway: Gateway, call: SyncCall) -> NoCapacity:

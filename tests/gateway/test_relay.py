@@ -18,6 +18,7 @@ from app.queue import service as queue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from tests.gateway.support import FakeWorker, Registry
+from tests.queue import support
 
 
 async def listen(gateway: Gateway, call: SyncCall) -> list[SseEvent]:
@@ -214,11 +215,11 @@ async def test_only_engines_that_are_ready_under_a_live_controller_are_asked(
         engine_id, worker_id = await registry.ready(engine)
         await gateway.complete(call)
         async with database.durable() as conn:
-            await engines.report_engine(conn, engine_id, worker_id, ready=False, reason="down", allowance=0)
+            await support.report_engine(conn, engine_id, worker_id, ready=False, reason="down", allowance=0)
         with pytest.raises(NoCapacity):
             await gateway.complete(call)
         async with database.durable() as conn:
-            await engines.report_engine(conn, engine_id, worker_id, ready=True, reason=None, allowance=0)
+            await support.report_engine(conn, engine_id, worker_id, ready=True, reason=None, allowance=0)
         await gateway.complete(call)
         async with database.durable() as conn:
             await queue.retire_worker(conn, worker_id)
@@ -312,12 +313,12 @@ async def test_a_request_waits_for_an_engine_that_is_coming_back(
     async with FakeEngine() as engine:
         engine_id, worker_id = await registry.ready(engine)
         async with database.durable() as conn:
-            await engines.report_engine(conn, engine_id, worker_id, ready=False, reason="engine_down", allowance=0)
+            await support.report_engine(conn, engine_id, worker_id, ready=False, reason="engine_down", allowance=0)
         waiting = asyncio.create_task(gateway.complete(call))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         async with database.durable() as conn:
-            await engines.report_engine(conn, engine_id, worker_id, ready=True, reason=None, allowance=0)
+            await support.report_engine(conn, engine_id, worker_id, ready=True, reason=None, allowance=0)
         assert b"echo: hello" in await waiting
 
 

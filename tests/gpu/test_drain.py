@@ -5,8 +5,10 @@ from typing import Any, Literal
 
 from app.engines import overview as engine_overview
 from app.engines import service as engines
-from app.engines.overview import DRAINING, EngineOverview
+from app.engines.engine_report import DRAINING
+from app.engines.overview import EngineOverview
 from tests.gpu.world import World
+from tests.queue import support
 
 Verb = Literal["drain", "drain now", "undrain"]
 
@@ -106,7 +108,7 @@ async def test_a_worker_that_lost_its_engine_hears_nothing_and_changes_nothing(w
         await world.until("exists (select from engine where state = 'ready')")
         [(engine_id,)] = await world.fetch("select engine_id from engine")
         async with world.database.durable() as conn:
-            said = await engines.report_engine(conn, engine_id, -1, ready=False, reason="x", allowance=0)
+            said = await support.report_engine(conn, engine_id, -1, ready=False, reason="x", allowance=0)
         assert said is None
 
 

@@ -11,10 +11,13 @@ import psycopg
 from app.db import embedded
 from app.db.pool import Connection, Database
 from app.engines import service as engines
-from app.queue import copy_format, ingest, service, settling, settling_sql
+from app.engines.engine_report import EngineReport
+from app.queue import copy_format, heartbeat, ingest, service, settling, settling_sql
 from app.queue.chunking import cut
-from app.queue.types import Item, Lease, Result
+from app.queue.heartbeat import Beat
+from app.queue.types import HeldLease, Item, Lease, Result
 from app.settings import Settings
+from app.states import EngineIntake
 
 
 async def make_tenant(conn: Connection, account: str = "acme", weight: float = 1.0) -> int:
@@ -101,8 +104,22 @@ async def make_engine(conn: Connection, database: Database, pool: int) -> int:
     worker = await make_worker(database, pool)
     engine = await engines.take_engine(conn, pool_id=pool, worker_id=worker, name="e", url="http://e", mode="attached")
     assert engine is not None
-    assert await engines.report_engine(conn, engine, worker, ready=True, reason="open", allowance=8)
+    assert await report_engine(conn, engine, worker, ready=True, reason="open", allowance=8)
     return worker
+
+
+async def report_engine(
+    conn: Connection, engine: int, worker: int, *, lease_seconds: float = 30, **values: Any
+) -> EngineIntake | None:
+    """Report an engine with a heartbeat of its worker. None: the worker does not control it."""
+    answer = (await heartbeat.send(conn, [Beat(worker, engine, EngineReport(**values))], lease_seconds)).get(worker)
+    return answer.intake if answer else None
+
+
+async def beat(conn: Connection, worker: int, lease_seconds: float = 30) -> list[HeldLease] | None:
+    """The leases that a heartbeat lists. None: the worker's own lease has lapsed."""
+    answer = (await heartbeat.send(conn, [Beat(worker)], lease_seconds)).get(worker)
+    return answer.held if answer else None
 
 
 def answers(items: Sequence[Item], ok: bool = True) -> list[Result]:

@@ -114,7 +114,7 @@ async def test_an_item_costs_at_most_500_bytes_of_wal_besides_its_bodies(load: L
             assert await service.flush(durable, lease, results(lease), engine_id=1)
         async with load.database.relaxed() as relaxed:
             assert await service.finish(relaxed, lease)
-            await service.heartbeat(relaxed, load.worker, 30)
+            await support.beat(relaxed, load.worker, 30)
         if lease.lo % (10 * CHUNK) == 0:
             await support.settle(load.database)
     await support.settle(load.database)
@@ -222,7 +222,7 @@ async def test_updates_of_heartbeats_progress_shares_and_counts_write_no_index(l
         flushed = [flushed[i] + after[i] - before[i] for i in (0, 1)]
         async with load.database.relaxed() as conn:
             await service.finish(conn, lease)
-            await service.heartbeat(conn, load.worker, 30)
+            await support.beat(conn, load.worker, 30)
         async with load.database.transaction() as conn:
             await settling.settle(conn)
     shares = {table: await load.updates(table) for table in ("worker", "sched", "batch")}

@@ -55,7 +55,7 @@ async def test_a_reaped_worker_can_neither_flush_nor_finish(database: Database) 
         items = await service.load(conn, lease)
         await asyncio.sleep(0.1)
         assert await reaping.reap(conn) == (1, 1)
-        assert await service.heartbeat(conn, zombie, 30) is None
+        assert await support.beat(conn, zombie, 30) is None
         assert not await service.flush(conn, lease, support.answers(items))
         assert await service.finish(conn, lease) is None
         assert await service.claim(conn, pool, zombie) is None

@@ -49,7 +49,7 @@ class Scene:
     async def beat(self) -> dict[int, BatchState]:
         """The states in the answer to the worker's heartbeat, by chunk."""
         async with self.database.relaxed() as conn:
-            held = await service.heartbeat(conn, self.worker, 30)
+            held = await support.beat(conn, self.worker, 30)
         assert held is not None
         return {lease.chunk_id: lease.batch for lease in held}
 

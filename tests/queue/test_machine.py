@@ -346,7 +346,7 @@ class Walk(RuleBasedStateMachine):
         lapse = "update worker set lease_until = now() - interval '1 second' where worker_id = %s returning 1"
         assert await self._rows(lapse, worker) == [(1,)]
         self.killed.add(worker)
-        assert await service.heartbeat(self.conn, worker, 3600) is None, "a lapsed lease is renewed"
+        assert await support.beat(self.conn, worker, 3600) is None, "a lapsed lease is renewed"
         if then:
             await self._reap()
         if then == "heir":
@@ -359,7 +359,7 @@ class Walk(RuleBasedStateMachine):
     @verb(1, when=lambda self: self.workers, which=PICK)
     def heartbeat(self, which: int) -> None:
         worker = sorted(self.workers)[which % len(self.workers)]
-        held = self.do(service.heartbeat(self.conn, worker, 3600))
+        held = self.do(support.beat(self.conn, worker, 3600))
         assert (held is None) == (worker in self.killed), "a lapsed lease is renewed, or a valid one is not"
         if held is not None:
             mine = {hand.lease.chunk_id: hand.lease.token for hand in self.alive if hand.lease.worker_id == worker}

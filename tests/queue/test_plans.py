@@ -12,6 +12,8 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
+from app.engines import engine_report
+from app.engines.engine_report import EngineReport
 from app.queue import (
     batch_state_sql,
     charges,
@@ -20,6 +22,7 @@ from app.queue import (
     failure_sql,
     fair_order_sql,
     forecast_sql,
+    heartbeat_sql,
     listing_sql,
     read_sql,
     reaping_sql,
@@ -109,6 +112,13 @@ def flushing(lease: Lease) -> tuple[str, list[object]]:
     return recorder.asked
 
 
+def heartbeat_of(workers: list[int]) -> tuple[str, Parameters]:
+    """The statement and the parameters of a heartbeat of hungry workers with engines."""
+    reports = [(1, worker, EngineReport(True, "open", 8, hungry=True)) for worker in workers]
+    names = {"worker_ids": workers, "hungry": [True] * len(workers), "lease_seconds": 30.0}
+    return heartbeat_sql.HEARTBEAT, names | engine_report.columns(reports)
+
+
 def finishing(lease: Lease) -> dict[str, object]:
     return {
         "chunk_id": lease.chunk_id,
@@ -194,7 +204,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "flush": flushing(lease),
         "finish": (worker_sql.FINISH, finishing(lease)),
         "finish, split": (worker_sql.FINISH, finishing(lease) | {"split": True}),
-        "heartbeat": (worker_sql.HEARTBEAT, {"worker_id": lease.worker_id, "lease_seconds": 30.0}),
+        "heartbeat": heartbeat_of([lease.worker_id, lease.worker_id + 1]),
         "retire": (worker_sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
         "take back": (charges.TAKE_BACK, {"worker_id": lease.worker_id, "most": charges.MOST}),
         "status": (read_sql.STATUS, name),
@@ -205,7 +215,6 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "failures": (failure_sql.GROUPED, one | {"run": 1, "limit": 10}),
         "refused all": (failure_sql.REFUSED_ALL, one | {"run": 1, "code": "5006"}),
         **_listings(backlog),
-        "pressure": (forecast_sql.PRESSURE, {"pool_id": 1}),
         "reap": (reaping_sql.REAP, {"lapsed": [lease.worker_id], "charged": []}),
         "promote": (chunk_sweeps_sql.PROMOTE, {}),
         "expire": (expiry.EXPIRE, {}),

@@ -149,7 +149,7 @@ async def test_an_uncommitted_claim_survives_a_cancel_and_the_next_heartbeat_rep
     assert await cancel == batch.batch_id
     assert await world.chunks() == [ChunkState.LEASED]
     async with world.database.relaxed() as conn:
-        held = await service.heartbeat(conn, world.worker, 30)
+        held = await support.beat(conn, world.worker, 30)
     assert held is not None
     assert [(one.chunk_id, one.token, one.batch) for one in held] == [
         (lease.chunk_id, lease.token, BatchState.CANCELLING)
@@ -405,7 +405,7 @@ async def test_of_a_concurrent_reap_and_heartbeat_the_first_decides_whether_the_
     lapsed = {"lapsed": [world.worker], "charged": [world.worker]}
     if first == "heartbeat":
         async with world.database.transaction() as conn:
-            assert await service.heartbeat(conn, world.worker, 30)
+            assert await support.beat(conn, world.worker, 30)
             async with world.database.transaction() as reaper:
                 assert await (await reaper.execute(reap, lapsed)).fetchone() == (0, 0)
         await world.store(lease)
@@ -414,7 +414,7 @@ async def test_of_a_concurrent_reap_and_heartbeat_the_first_decides_whether_the_
         async with world.database.relaxed() as worker:
             async with world.database.transaction() as conn:
                 assert await (await conn.execute(reap, lapsed)).fetchone() == (1, 1)
-                beat = asyncio.create_task(service.heartbeat(worker, world.worker, 30))
+                beat = asyncio.create_task(support.beat(worker, world.worker, 30))
                 await support.until_waiting(world.database)
             assert await beat is None
             assert not await service.flush(worker, lease, support.answers(await service.load(worker, lease)))

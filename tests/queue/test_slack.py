@@ -3,7 +3,7 @@
 import pytest
 
 from app.db.pool import Connection, Database
-from app.queue import ingest, service
+from app.queue import ingest, pool_status, service
 from app.queue.types import Result
 from tests.queue import support
 
@@ -41,7 +41,12 @@ class Pool:
 
     async def slack(self) -> float | None:
         async with self.database.relaxed() as conn:
-            return await service.slack(conn, self.pool)
+            await pool_status.write(conn)
+            row = await (
+                await conn.execute("select slack from pool_status where pool_id = %s", (self.pool,))
+            ).fetchone()
+            assert row is not None
+            return None if row[0] is None else float(row[0])
 
 
 async def shift(conn: Connection, batch: ingest.NewBatch, passed: float) -> None:

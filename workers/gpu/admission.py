@@ -3,6 +3,7 @@
 A suspect is the item of a chunk whose engine or worker died too often. It may take the engine down.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import structlog
@@ -14,6 +15,8 @@ from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk, OpenChunks
 from workers.gpu.requests_in_engine import estimate
 from workers.gpu.tuning import WorkerTuning
+
+MOST_STARTS = 4096  # whose moments are remembered
 
 log = structlog.get_logger()
 
@@ -27,6 +30,7 @@ class Admission:
         self._sync_idle = True
         self._prefill_tokens = UNLIMITED_TOKENS
         self._suspect_since: float | None = None
+        self._starts: deque[float] = deque(maxlen=MOST_STARTS)
         self._chunks = chunks
         self._runner = runner
         self._tuning = tuning
@@ -58,11 +62,17 @@ class Admission:
                 suspect = suspect or (chunk if chunk.pending else None)
                 continue
             while chunk.pending and chunks.in_flight < self.allowance and self._paced(chunk, chunk.pending[0]):
+                self._starts.append(clock.monotonic())
                 start(chunk, chunk.pending.popleft())
         if suspect is None:
             self._suspect_since = None
         elif self.allowance > 0 and chunks.in_flight == 0 and self._suspect_may_start():
             start(suspect, suspect.pending.popleft())
+
+    def started_within(self, seconds: float) -> int:
+        """How many items have started in the last so many seconds."""
+        since = clock.monotonic() - seconds
+        return sum(moment >= since for moment in self._starts)
 
     def yield_requests(self, surplus: int) -> None:
         """Abort so many requests; requests that are being aborted count. They keep their tokens and go on later."""

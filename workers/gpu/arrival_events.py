@@ -1,4 +1,6 @@
-"""The events about synchronous requests that gateways and doors send to a worker, and how they change its `Arrivals`."""
+"""The events that gateways and doors send to a worker: about synchronous requests, which change its `Arrivals`, and that work
+has come.
+"""
 
 from collections.abc import Callable
 from typing import Annotated, Literal
@@ -16,10 +18,12 @@ Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class _Event(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
+
+class _OfRequest(_Event):
     id: Id
 
 
-class RequestArrived(_Event):
+class RequestArrived(_OfRequest):
     """A request is about to be sent to the engine."""
 
     event: Literal["arrived"]
@@ -28,14 +32,14 @@ class RequestArrived(_Event):
     max_tokens: Tokens
 
 
-class FirstToken(_Event):
+class FirstToken(_OfRequest):
     """The request has its first token. `ttft_ms`: null if the gateway could not measure it."""
 
     event: Literal["first_token"]
     ttft_ms: Milliseconds | None = None
 
 
-class RequestFinished(_Event):
+class RequestFinished(_OfRequest):
     """The request has ended, with or without an error."""
 
     event: Literal["finished"]
@@ -44,16 +48,25 @@ class RequestFinished(_Event):
     itl_p95_ms: Milliseconds | None = None
 
 
-Event = RequestArrived | FirstToken | RequestFinished
+class Wake(_Event):
+    """Work has come for the pool of this engine. Only a worker that reports to be hungry gets it, since older ones refuse it."""
+
+    event: Literal["wake"]
+
+
+Event = RequestArrived | FirstToken | RequestFinished | Wake
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
 class ArrivalEvents:
-    """Feeds `arrivals`, and calls `on_arrival` at once when a request is announced."""
+    """Feeds `arrivals`, calls `on_arrival` at once when a request is announced, and `on_wake` when work has come."""
 
-    def __init__(self, arrivals: Arrivals, on_arrival: Callable[[], None]) -> None:
+    def __init__(
+        self, arrivals: Arrivals, on_arrival: Callable[[], None], on_wake: Callable[[], None] = lambda: None
+    ) -> None:
         self._arrivals = arrivals
         self._on_arrival = on_arrival
+        self._on_wake = on_wake
 
     def take(self, line: bytes) -> None:
         """Take over one event. Raises pydantic's ValidationError."""
@@ -66,3 +79,5 @@ class ArrivalEvents:
                 self._arrivals.first_token(event.id, now, event.ttft_ms)
             case RequestFinished():
                 self._arrivals.finished(event.id, now, event.itl_p50_ms, event.itl_p95_ms)
+            case Wake():
+                self._on_wake()

@@ -1,7 +1,9 @@
 """Claims chunks from the queue while the pending items may soon be too few for the allowance."""
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -11,15 +13,16 @@ from app.errors import KeysUnavailable
 from app.queue import bodies
 from app.queue import service as queue
 from app.queue.bodies import BatchSeal
+from app.queue.heartbeat import Answer
 from app.queue.types import Fence, HeldLease, Item, Lease
 from app.sealing import batch_keys
 from app.sealing.keyring import Keyring
 from app.settings import Settings
 from workers.gpu.admission import Admission
 from workers.gpu.open_chunk import OpenChunks
+from workers.gpu.patience import Patience
 from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS
 
-POLL_SECONDS = 0.01  # first pause after a claim that found nothing; the longest is the setting
 KEY_PAUSE_SECONDS = 5.0  # before a chunk whose key could not be unwrapped is claimed again
 URGENT_EVERY = 4  # one claim of so many takes the chunk with the nearest deadline
 
@@ -37,7 +40,8 @@ class Claimer:
         admission: Admission,
         take: Callable[[Lease, list[Item], BatchSeal | None], None],
     ) -> None:
-        self._longest_pause = settings.poll_seconds
+        self._settings = settings
+        self._patience = Patience(settings.poll_seconds)
         self._database = database
         self._keyring = Keyring.of(settings)
         self._chunks = chunks
@@ -48,12 +52,15 @@ class Claimer:
         self._claims = 0
         self._claiming = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._told = asyncio.Event()
+        self._idle = self._generous = False
 
     def join(self, pool_id: int, worker_id: int) -> None:
         """Claim from now on for this pool as this worker."""
         self._identity = (pool_id, worker_id)
         self._strays = set()
         self._wake.set()
+        self._told.set()
 
     def leave(self) -> None:
         """Claim nothing until the next `join`."""
@@ -62,6 +69,7 @@ class Claimer:
     async def stop(self) -> None:
         """Return once no claim is under way. The chunks are draining, so no other follows."""
         self._wake.set()
+        self._told.set()
         async with self._claiming:
             pass
 
@@ -70,13 +78,24 @@ class Claimer:
         if self._hungry:
             self._wake.set()
 
-    async def slack(self) -> float | None:
-        """The slack of the batch of our pool that has the least; see the queue's `slack`."""
-        identity = self._identity
-        if identity is None:
-            return None
-        async with self._database.relaxed() as conn:
-            return await queue.slack(conn, identity[0])
+    @property
+    def idle(self) -> bool:
+        """Whether we need work, and found none."""
+        return self._idle and self._hungry
+
+    def tell(self) -> None:
+        """Work has come: claim now, if we need some."""
+        self._told.set()
+
+    def heard(self, answer: Answer) -> None:
+        """Take over what a heartbeat says: the size of the fleet, and whether work waits. Where it is scarce, who has some claims
+        no more.
+        """
+        self._patience.workers = answer.workers
+        self._generous = answer.scarce and bool(self._chunks)
+        if self._idle and self._patience.heard(work_waits=answer.work_waits):
+            delay = random.uniform(0, self._patience.spread(self._settings.heartbeat_seconds))  # noqa: S311
+            asyncio.get_running_loop().call_later(delay, self._told.set)
 
     def strays(self, held: Sequence[HeldLease]) -> set[Fence]:
         """Leases to end: two heartbeats in a row list them, and no open chunk has them.
@@ -95,28 +114,38 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim until the chunks are draining, or until cancelled."""
-        pause = POLL_SECONDS
         while not self._chunks.draining:
             if not self._hungry:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
+            self._told.clear()  # before the claim, so that what comes during it is not missed
             try:
                 # The fuller the engine, the later it claims: the emptiest engine of a pool comes first.
-                await asyncio.sleep(self._longest_pause * (1 - self._admission.free_share))
+                await asyncio.sleep(self._settings.poll_seconds * (1 - self._admission.free_share))
                 async with self._claiming:
                     claimed = await self._claim()
             except TRANSIENT as error:
                 log.warning("database.unavailable", verb="claim", error=str(error).strip())
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
                 continue
-            pause = POLL_SECONDS if claimed else min(pause * 2, self._longest_pause)
-            if not claimed:
-                await asyncio.sleep(pause)
+            if claimed:
+                self._patience.fed()
+            else:
+                self._patience.starved()
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """Wait until we are told that work has come, or until the next look."""
+        self._idle = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience.look()):
+                await self._told.wait()
+        self._idle = False
 
     @property
     def _hungry(self) -> bool:
-        return self._identity is not None and self._admission.hungry
+        return self._identity is not None and self._admission.hungry and not self._generous
 
     async def _claim(self) -> bool:
         """Claim one chunk. False: there is none, or none is needed any more."""

@@ -16,7 +16,6 @@ from typing import Protocol
 import structlog
 
 from app import clock
-from app.db.transient_errors import TRANSIENT
 from app.engines.page_problems import problem_of
 from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
@@ -36,7 +35,6 @@ from workers.gpu.item_runner import ItemRunner
 from workers.gpu.puller import Puller
 from workers.gpu.stream_watch import StreamWatch
 
-DEADLINE_SECONDS = 5.0  # between two looks at the deadlines of the pool
 _BEATS = 3  # if two ticks are this many pauses apart, the process did not run
 
 log = structlog.get_logger()
@@ -108,6 +106,10 @@ class ControlLoop:
         self._logged = LoggedDecision(self.decision)
         self._counted = self.decision.reason
 
+    def on_slack(self, slack: float | None) -> None:
+        """Take over the slack of the pool: how pressing its deadlines are. None: none is, or it is not known."""
+        self.urgency = urgency(slack)
+
     def on_arrival(self) -> None:
         """A synchronous request was announced: decide now, not at the next tick."""
         self._wake.set()
@@ -118,7 +120,6 @@ class ControlLoop:
             group.create_task(self.sampler.run())
             group.create_task(self._heal())
             group.create_task(self._tick())
-            group.create_task(self._watch_deadlines())
 
     @asynccontextmanager
     async def _receive_steps(self) -> AsyncIterator[None]:
@@ -280,14 +281,6 @@ class ControlLoop:
                 detail=self.detail,
             )
         )
-
-    async def _watch_deadlines(self) -> None:
-        while True:
-            await asyncio.sleep(DEADLINE_SECONDS)
-            try:
-                self.urgency = urgency(await self._puller.slack())
-            except TRANSIENT as error:
-                log.warning("database.unavailable", verb="slack", error=str(error).strip())
 
     async def _heal(self) -> None:
         """While failed telemetry keeps the gate closed, send a one-token request now and then. New counters open the gate."""

@@ -15,8 +15,8 @@ from app.engines import adoption
 from app.engines.adoption import DOWN, PRIORITY, UNSEEN, Contradiction, EngineProblem, Sighting
 from app.engines.catalogue import Model
 from app.engines.client import EngineAway, EngineClient
+from app.engines.engine_report import Facts
 from app.engines.page_problems import problem_of
-from app.engines.service import Facts
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.recovery_time import RecoveryTime
 from workers.gpu.tuning import TUNING, WorkerTuning

@@ -4,6 +4,7 @@ POST /arrivals                  one event a line, read as it arrives; empty line
                                 {"id", "event": "arrived", "class": "sync", "prompt_tokens", "max_tokens"}
                                 {"id", "event": "first_token", "ttft_ms"}
                                 {"id", "event": "finished", "output_tokens", "itl_p50_ms", "itl_p95_ms"}
+                                {"event": "wake"}: work has come
 POST /engines/ENGINE/arrivals   the same, of a process that has several engines
 GET  /metrics                   Prometheus text
 GET  /health                    whether the process has a worker; while it looks for its engines, it has none

@@ -7,55 +7,33 @@ keep    renew both until the lease ends: PostgreSQL says so, or our own clock do
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from app import clock
 from app.db import schema
-from app.db.pool import Connection, Database
+from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.catalogue import Model
-from app.engines.overview import DRAINING
-from app.engines.service import NOTHING_KNOWN, Facts, Holder
+from app.engines.engine_report import EngineReport
+from app.engines.service import Holder
 from app.errors import SchemaMismatch
 from app.queue import charges
 from app.queue import service as queue
-from app.queue.types import HeldLease
+from app.queue.heartbeat import Answer, Beat
 from app.settings import Settings
 from app.states import EngineIntake
 from app.user_errors import Failure
+from workers.gpu.heartbeats import Heartbeats
 
 RETRY_SECONDS = 0.5
 MARGIN = 0.1  # share of the lease that we do not use, so that we stop before another worker may start
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class EngineReport:
-    """The new values of the engine's row; see `engines.report_engine`."""
-
-    ready: bool
-    reason: str
-    allowance: int
-    signal: str | None = None
-    value: float | None = None
-    threshold: float | None = None
-    detail: str | None = None
-    start_seconds: float | None = None
-    expected_seconds: float | None = None
-    facts: Facts = NOTHING_KNOWN
-    batch_in_flight: int = 0
-    sync_in_flight: int = 0
-
-    @property
-    def urgent(self) -> tuple[bool, str, bool]:
-        """The values whose change is reported at once: readiness, its reason, and that a drained engine is empty."""
-        return self.ready, self.reason, self.reason == DRAINING and not (self.batch_in_flight or self.sync_in_flight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +57,7 @@ class Membership:
         self,
         settings: Settings,
         database: Database,
+        heartbeats: Heartbeats,
         *,
         model: Model,
         url: str,
@@ -91,6 +70,7 @@ class Membership:
         self.intake: EngineIntake | None = None
         self._settings = settings
         self._database = database
+        self._heartbeats = heartbeats
         self.name = settings.engine_name
         self._arrival_url: str | None = None
         self._engine: dict[str, Any] = {"name": settings.engine_name, "url": url, "mode": mode, "slots": slots}
@@ -104,14 +84,14 @@ class Membership:
         self,
         status: Callable[[], EngineReport],
         on_join: Callable[[int, int, int, int], None],
-        on_beat: Callable[[Sequence[HeldLease]], None],
+        on_beat: Callable[[Answer], None],
         on_lose: Callable[[], None],
         arrival_url: str | None = None,
     ) -> None:
         """Join, renew, and join again whenever the lease is lost, until cancelled.
 
-        `on_join` is called with the ids of pool, worker and engine, and the promised context window. `on_beat` is called with our
-        leases on chunks, as the queue has them. `arrival_url`: where gateways announce synchronous requests. Raises Failure if a
+        `on_join` is called with the ids of pool, worker and engine, and the promised context window. `on_beat` is called with the
+        answer to each heartbeat. `arrival_url`: where gateways announce synchronous requests. Raises Failure if a
         live worker uses the engine's name for another engine.
         """
         self._arrival_url = arrival_url
@@ -152,7 +132,7 @@ class Membership:
         other: Holder | None = None
         while True:
             try:
-                if worker is None or await self._renew(worker[1]) is None:
+                if worker is None or await self._beat(Beat(worker[1])) is None:
                     worker = await self._register()
                 if (control := await self._take(*worker)) is not None:
                     self._control = control
@@ -212,19 +192,20 @@ class Membership:
                 window = await engines.promise(conn, pool_id, self.name, window, model.task)
         return EngineControl(pool_id, worker_id, engine_id, window)
 
-    async def _renew(self, worker_id: int) -> list[HeldLease] | None:
+    async def _beat(self, beat: Beat) -> Answer | None:
         began = clock.monotonic()
-        async with self._database.durable() as conn:
-            held = await queue.heartbeat(conn, worker_id, self._settings.lease_seconds)
-            if held is not None:
-                self._hold_until(began)
-                await self._take_back_charges(conn)
-        return held
+        answer = await self._heartbeats.send(beat)
+        if answer is not None:
+            self._hold_until(began)
+            await self._take_back_charges()
+        return answer
 
-    async def _take_back_charges(self, conn: Connection) -> None:
+    async def _take_back_charges(self) -> None:
         """This process was counted as lost but is alive, so its items did not kill it: take the charges back."""
         for worker_id in tuple(self._former_ids):
-            if (chunks := await charges.take_back(conn, worker_id)) is not None:
+            async with self._database.relaxed() as conn:
+                chunks = await charges.take_back(conn, worker_id)
+            if chunks is not None:
                 self._former_ids.discard(worker_id)
                 log.info("worker.not_lost", worker=worker_id, chunks=chunks)
 
@@ -233,40 +214,36 @@ class Membership:
         self._valid_until = began + self._settings.lease_seconds * (1 - MARGIN)
 
     async def _keep(
-        self, control: EngineControl, status: Callable[[], EngineReport], on_beat: Callable[[Sequence[HeldLease]], None]
+        self, control: EngineControl, status: Callable[[], EngineReport], on_beat: Callable[[Answer], None]
     ) -> None:
-        """Heartbeat until the lease is lost."""
+        """Heartbeat until the lease, or the control of the engine, is lost."""
         reported: EngineReport | None = None
-        pause = self._settings.heartbeat_seconds
         while True:
+            until = self._heartbeats.next()
             try:
                 async with asyncio.timeout(max(0.0, self._valid_until - clock.monotonic())):
-                    held = await self._renew(control.worker_id)
-                    if held is None or not await self._report(control, reported := status()):
-                        return
-                on_beat(held)
-                pause = self._settings.heartbeat_seconds
+                    reported = status()
+                    answer = await self._beat(Beat(control.worker_id, control.engine_id, reported))
+                if answer is None or answer.intake is None:
+                    return
+                self._note_intake(answer.intake)
+                on_beat(answer)
             except TimeoutError:
                 return
             except TRANSIENT as error:
                 log.warning("database.unavailable", verb="heartbeat", error=str(error).strip())
-                pause = min(RETRY_SECONDS, self._settings.heartbeat_seconds)
-            await self._rest(pause, reported, status)
+                until = min(until, clock.monotonic() + RETRY_SECONDS)
+            await self._rest(until, reported, status)
 
-    async def _rest(self, seconds: float, reported: EngineReport | None, status: Callable[[], EngineReport]) -> None:
-        """Wait for the next heartbeat, or until an urgent value changes."""
-        until = clock.monotonic() + seconds
+    async def _rest(self, until: float, reported: EngineReport | None, status: Callable[[], EngineReport]) -> None:
+        """Wait until this monotonic second, or until an urgent value changes."""
         while (left := until - clock.monotonic()) > 0:
             await asyncio.sleep(min(left, 0.1))
             now = status()
             if reported is not None and now.urgent != reported.urgent:
                 return
 
-    async def _report(self, control: EngineControl, status: EngineReport) -> bool:
-        async with self._database.relaxed() as conn:
-            values = {field.name: getattr(status, field.name) for field in fields(status)}
-            intake = await engines.report_engine(conn, control.engine_id, control.worker_id, **values)
-        if intake is not None and intake != (self.intake or EngineIntake.OPEN):
+    def _note_intake(self, intake: EngineIntake) -> None:
+        if intake != (self.intake or EngineIntake.OPEN):
             log.info("engine.intake", engine=self.name, intake=intake.value)
         self.intake = intake
-        return intake is not None

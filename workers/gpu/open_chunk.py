@@ -91,6 +91,10 @@ class OpenChunk:
         self.pending.clear()
         return lost
 
+    def keep(self, most: int) -> int:
+        """Of the pending items, start only so many; the others go back to the queue. Returns as `give_back`."""
+        return sum(self._lost(self.pending.pop().seq) for _ in range(len(self.pending) - most))
+
     def start(self, item: Item, task: "asyncio.Task[None]") -> ItemProgress:
         """Note that an item starts, for the first time or after a yield."""
         self.running[item.seq] = task
@@ -184,6 +188,15 @@ class OpenChunks(dict[int, OpenChunk]):
     def pending(self) -> int:
         """Items that have not started."""
         return sum(len(chunk.pending) for chunk in self.values())
+
+    def keep(self, most: int) -> int:
+        """Of all pending items, start only so many, those of the oldest chunks. Suspects stay. Returns as `give_back`."""
+        lost = 0
+        for chunk in self.values():
+            if not chunk.alone:
+                lost += chunk.keep(most)
+                most -= len(chunk.pending)
+        return lost
 
 
 def _error(outcome: Reject | Retry) -> dict[str, Any]:

@@ -10,7 +10,7 @@ it is enough to start nothing more.
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 
@@ -18,7 +18,8 @@ from app import clock, trace_context
 from app.db.pool import Database
 from app.engines.outcome import EngineDown, Outcome, Retry
 from app.queue.bodies import BatchSeal
-from app.queue.types import HeldLease, Item, Kind, Lease
+from app.queue.heartbeat import Answer
+from app.queue.types import Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
 from app.usage_counts import UsageCounts
@@ -35,6 +36,7 @@ from workers.gpu.stream_log import StreamLogWriter
 from workers.gpu.tuning import TUNING, WorkerTuning
 
 CLAIM_SECONDS = 2.0  # the longest wait for the answer to a claim when work is handed back
+SHARE_SECONDS = 5.0
 _WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
 log = structlog.get_logger()
 
@@ -84,18 +86,28 @@ class Puller:
         self._claimer.leave()
         self._writer.drop_all()
 
-    def on_heartbeat(self, held: Sequence[HeldLease]) -> None:
-        """Act on the leases that the queue counts as ours: abort cancelled batches, pause paused ones, end stray leases."""
-        for fence in self._claimer.strays(held):
+    def on_heartbeat(self, answer: Answer) -> None:
+        """Act on the leases that the queue counts as ours: abort cancelled batches, pause paused ones, end stray leases. Where
+        others wait for work and none is ready, give back what we would not start soon.
+        """
+        for fence in self._claimer.strays(answer.held):
             self._writer.end(fence)
-        for lease in held:
+        for lease in answer.held:
             chunk = self._chunks.get(lease.chunk_id)
             if chunk is not None and chunk.lease.token == lease.token and lease.batch != BatchState.OPEN:
                 self._close(chunk, abort=lease.batch in _WINDING_UP)
+        if answer.scarce:
+            self._share()
+        self._claimer.heard(answer)
 
-    async def slack(self) -> float | None:
-        """The slack of the batch of our pool that has the least; see the queue's `slack`."""
-        return await self._claimer.slack()
+    @property
+    def idle(self) -> bool:
+        """Whether we need work, and found none."""
+        return self._claimer.idle
+
+    def tell(self) -> None:
+        """Work has come: claim now, if we need some."""
+        self._claimer.tell()
 
     # ------------------------------------------------------------ the controller's decision
 
@@ -276,6 +288,11 @@ class Puller:
         self.wasted_tokens += chunk.give_back()
         if abort:
             chunk.abort()
+        self._writer.hurry()
+
+    def _share(self) -> None:
+        """Keep as many waiting items as we started lately: the others would wait longer than SHARE_SECONDS."""
+        self.wasted_tokens += self._chunks.keep(self._admission.started_within(SHARE_SECONDS))
         self._writer.hurry()
 
     def _give_back(self) -> None:

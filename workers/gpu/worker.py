@@ -12,7 +12,7 @@ samples      what the engine did, every ten seconds
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -26,10 +26,10 @@ from app.engines.catalogue import Model
 from app.engines.client import EngineClient
 from app.engines.dialects import VLLM
 from app.engines.engine_key import engine_headers
-from app.engines.overview import DRAINING
+from app.engines.engine_report import DRAINING, EngineReport
 from app.engines.requests import Target
 from app.headroom.decision_log import DecisionLog
-from app.queue.types import HeldLease
+from app.queue.heartbeat import Answer
 from app.settings import Settings
 from app.states import EngineIntake
 from workers.gpu import metrics
@@ -40,9 +40,10 @@ from workers.gpu.control_loop import Controlled, ControlLoop
 from workers.gpu.ending import Ending, first_of
 from workers.gpu.engine_health import EngineHealth
 from workers.gpu.engine_samples import EngineSamples
+from workers.gpu.heartbeats import Heartbeats
 from workers.gpu.http_server import HttpServer
 from workers.gpu.item_runner import ItemRunner
-from workers.gpu.membership import EngineReport, Membership
+from workers.gpu.membership import Membership
 from workers.gpu.puller import Puller
 from workers.gpu.recovery_time import RecoveryTime
 from workers.gpu.tuning import TUNING, WorkerTuning
@@ -84,6 +85,7 @@ class Worker:
         engine: WorkerEngine,
         *,
         server: HttpServer,
+        heartbeats: Heartbeats,
         tuning: WorkerTuning = TUNING,
         stands_by: bool = True,
     ) -> None:
@@ -100,6 +102,7 @@ class Worker:
         self._membership = Membership(
             settings,
             database,
+            heartbeats,
             model=model,
             url=engine.url,
             mode=engine.mode,
@@ -118,7 +121,7 @@ class Worker:
         self._samples = EngineSamples(
             database, self._control, self._puller, self._runner.ledger, lambda: self._obstacle
         )
-        self._events = ArrivalEvents(self._control.arrivals, self._control.on_arrival)
+        self._events = ArrivalEvents(self._control.arrivals, self._control.on_arrival, self._puller.tell)
         self._door = ArrivalSocket(Path(settings.page_dir) if settings.page_dir else None, self._events)
 
     def _new_runner(self, settings: Settings, secret: bytes) -> ItemRunner:
@@ -178,9 +181,10 @@ class Worker:
         self._samples.engine_id = None
         self._puller.lose()
 
-    def _beat(self, held: Sequence[HeldLease]) -> None:
-        """After a heartbeat: the leases that the queue counts as ours, and whether an operator drains the engine."""
-        self._puller.on_heartbeat(held)
+    def _beat(self, answer: Answer) -> None:
+        """After a heartbeat: what the queue knows, and whether an operator drains the engine."""
+        self._control.on_slack(answer.slack)
+        self._puller.on_heartbeat(answer)
         if self._drained:
             self._puller.withdraw(abort=self._membership.intake == EngineIntake.RETURNING)
 
@@ -208,7 +212,7 @@ class Worker:
         expected = comeback.expected() if health.fault == DOWN else None
         seen = health.facts(inside=self._control.inside, obstacle=self._control.harvest.obstacle)
         facts = replace(seen, slots=self._engine.slots)
-        rest = comeback.learned, expected, facts, self._puller.in_hand, self._control.sync_open
+        rest = comeback.learned, expected, facts, self._puller.in_hand, self._control.sync_open, self._puller.idle
         if self._drained:
             return EngineReport(health.fault is None, DRAINING, 0, None, None, None, None, *rest)
         if health.fault is not None:

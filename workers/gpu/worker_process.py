@@ -1,4 +1,4 @@
-"""What all workers of one process share: database connections, the HTTP server, the page of metrics, the readings of the GPUs."""
+"""What all workers of one process share: database connections, heartbeats, the HTTP server, metrics, readings of the GPUs."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from app.headroom.gpu import Gpu, GpuProbe, memory_signal
 from app.settings import Settings
 from workers import metrics_page
 from workers.gpu import metrics
+from workers.gpu.heartbeats import Heartbeats
 from workers.gpu.http_server import HttpServer
 from workers.gpu.tuning import TUNING, WorkerTuning
 from workers.gpu.worker import Worker, WorkerEngine
@@ -33,6 +34,9 @@ class WorkerProcess:
         self.tuning = tuning
         self._settings = settings
         self._server = HttpServer(settings, secret_key(settings), metrics=self.page)
+        self._heartbeats = Heartbeats(
+            database, every_seconds=settings.heartbeat_seconds, lease_seconds=settings.lease_seconds
+        )
         self._workers: list[Worker] = []
         self._gpus: tuple[Gpu, ...] = ()
 
@@ -60,7 +64,14 @@ class WorkerProcess:
     ) -> Iterator[Worker]:
         """A worker of this engine, whose metrics are on the page while the block runs. `settings`: those of the engine."""
         worker = Worker(
-            settings, self.database, model, engine, server=self._server, tuning=self.tuning, stands_by=stands_by
+            settings,
+            self.database,
+            model,
+            engine,
+            server=self._server,
+            heartbeats=self._heartbeats,
+            tuning=self.tuning,
+            stands_by=stands_by,
         )
         self._workers.append(worker)
         try:

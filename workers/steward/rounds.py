@@ -50,6 +50,7 @@ from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, LogLine
 from workers.steward.metrics import Metrics
 from workers.steward.money import Money
+from workers.steward.pool_log import PoolLog
 from workers.steward.sealing import AuditLog
 
 PROGRESS_SECONDS = 1.0
@@ -98,6 +99,7 @@ class Rounds:
         ]
         self._money = Money(database, settings)
         self._phases = PhaseLog(database)
+        self._pools = PoolLog(database)
         self.metrics = Metrics()
         self._audit = AuditLog(database, settings, self.metrics)
         self._batches = BatchLog()
@@ -116,9 +118,9 @@ class Rounds:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Look at the database beside the rounds, so that a long one is not taken for an outage (see `lost_workers`), and keep
-        the audit log, which such a round must not hold up.
+        the status of the pools and the audit log, which such a round must not hold up.
         """
-        beside = [asyncio.create_task(each) for each in (self._keep_looking(), self._audit.keep())]
+        beside = [asyncio.create_task(each) for each in (self._keep_looking(), self._pools.keep(), self._audit.keep())]
         try:
             yield
         finally:

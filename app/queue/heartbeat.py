@@ -1,0 +1,59 @@
+"""The heartbeats of workers: they renew leases and report engines; the answers say what a worker has to know."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.db.pool import Connection
+from app.engines import engine_report
+from app.engines.engine_report import EngineReport
+from app.queue import heartbeat_sql
+from app.queue.types import HeldLease
+from app.states import BatchState, EngineIntake
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The heartbeat of one worker. `engine_id`, `report`: of the engine that it controls; None: it controls none."""
+
+    worker_id: int
+    engine_id: int | None = None
+    report: EngineReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a heartbeat. The lease is renewed; it covers the chunks of `held`.
+
+    `intake`: whether the engine is to take new work; None: nothing was reported, or another worker controls it. `slack`: the
+    smallest share of its window that a batch of the pool has left; None: not known, or no batch has a deadline. `scarce`:
+    nothing is ready in the pool, and an engine of it has nothing. `workers`: those with a lease, in all pools. `work_waits`:
+    the worker is hungry, and a chunk of its pool is ready.
+    """
+
+    held: list[HeldLease]
+    intake: EngineIntake | None = None
+    slack: float | None = None
+    scarce: bool = False
+    workers: int = 1
+    work_waits: bool = False
+
+
+async def send(conn: Connection, beats: Sequence[Beat], lease_seconds: float) -> dict[int, Answer]:
+    """Renew the leases of these workers. Returns the answers by worker id; none for a worker whose lease has lapsed."""
+    reports = [(b.engine_id, b.worker_id, b.report) for b in beats if b.engine_id is not None and b.report is not None]
+    parameters = {
+        "worker_ids": [beat.worker_id for beat in beats],
+        "hungry": [beat.report is not None and beat.report.hungry for beat in beats],
+        "lease_seconds": lease_seconds,
+        **engine_report.columns(reports),
+    }
+    rows = await (await conn.execute(heartbeat_sql.HEARTBEAT, parameters)).fetchall()
+    return {worker_id: _answer(*row) for worker_id, *row in rows}
+
+
+def _answer(
+    intake: str | None, slack: float | None, scarce: bool, workers: int, work_waits: bool, held: list[list[Any]]
+) -> Answer:
+    leases = [HeldLease(chunk, token, batch, run, n, BatchState(state)) for chunk, token, batch, run, n, state in held]
+    return Answer(leases, EngineIntake(intake) if intake else None, slack, scarce, workers, work_waits)

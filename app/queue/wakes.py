@@ -1,0 +1,29 @@
+"""Tells who wants to know that chunks of a model are ready, after the commit that made them so.
+
+As with spans, the listeners are those of the process. A wake is only a hint: whoever misses it finds the chunks by itself.
+"""
+
+from collections.abc import Callable, Mapping
+
+Listener = Callable[[str, int], None]  # gets the model as engines serve it, and how many chunks; it must not wait
+
+
+class _Process:
+    listeners: tuple[Listener, ...] = ()
+
+
+def listen(listener: Listener) -> None:
+    """Tell this listener from now on."""
+    _Process.listeners += (listener,)
+
+
+def forget(listener: Listener) -> None:
+    """Tell this listener no more."""
+    _Process.listeners = tuple(each for each in _Process.listeners if each != listener)
+
+
+def tell(chunks: Mapping[str, int]) -> None:
+    """So many chunks of these models may be claimed now. Call after the commit."""
+    for model, count in chunks.items():
+        for listener in _Process.listeners:
+            listener(model, count)

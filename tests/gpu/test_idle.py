@@ -1,0 +1,109 @@
+"""Claims about workers without work: what they ask the database, and how they hear that work has come."""
+
+from typing import Any
+
+import pytest
+
+from app.crypto import bearer_token, secret_key
+from app.db.pool import Connection
+from app.gateway.announcer import Announcer
+from app.headroom.arrivals import ANNOUNCING
+from app.queue import heartbeat, pool_status
+from app.queue import service as queue
+from app.queue.heartbeat import Answer
+from tests.gpu.world import World, until
+from workers.gpu.patience import FEW_WORKERS
+
+
+class Asked:
+    """Counts what workers of this process ask the queue."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.claims = self.heartbeats = 0
+        claim, send = queue.claim, heartbeat.send
+
+        async def counted(conn: Connection, pool_id: int, worker_id: int, **how: Any) -> Any:
+            self.claims += 1
+            return await claim(conn, pool_id, worker_id, **how)
+
+        async def beaten(*given: Any) -> dict[int, Answer]:
+            answers = await send(*given)
+            self.heartbeats += 1
+            return answers
+
+        monkeypatch.setattr(queue, "claim", counted)
+        monkeypatch.setattr(heartbeat, "send", beaten)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return Asked(monkeypatch)
+
+
+async def crowd(world: World) -> None:
+    """As if many workers were there."""
+    await world.fetch(
+        """insert into worker (pool_id, host, pid, lease_until)
+           select pool_id, 'h', 1, now() + interval '1 hour' from pool, generate_series(1, %s) returning 1""",
+        FEW_WORKERS,
+    )
+
+
+async def idle(world: World, asked: Asked) -> None:
+    """Wait until the worker waits for work, and knows how many there are."""
+    await world.until("exists (select from worker where hungry)")
+    known = asked.heartbeats + 1
+    await until(lambda: asked.heartbeats > known)
+
+
+async def test_an_idle_worker_of_a_large_fleet_claims_nothing_until_its_heartbeat_says_that_work_waits(
+    world: World, asked: Asked
+) -> None:
+    await crowd(world)
+    async with world.worker(heartbeat_seconds=0.1):
+        await idle(world, asked)
+        claims, until_beats = asked.claims, asked.heartbeats + 5
+        await until(lambda: asked.heartbeats > until_beats)
+        assert asked.claims == claims
+        batch = await world.submit(["hello"])
+        await world.finished(batch)
+
+
+async def test_an_idle_worker_of_a_large_fleet_that_is_woken_claims_before_its_next_heartbeat(
+    world: World, asked: Asked
+) -> None:
+    await crowd(world)
+    token = bearer_token(secret_key(world.settings), ANNOUNCING)
+    async with world.worker(heartbeat_seconds=5, lease_seconds=60) as running, Announcer(token, rest_seconds=5) as api:
+        await world.until("exists (select from worker where hungry)", seconds=20)
+        beats = asked.heartbeats
+        batch = await world.submit(["hello"])
+        [(url,)] = await world.fetch("select arrival_url from engine")
+        api.wake(url)
+        await until(lambda: world.engine.count.total() == 1)
+        assert asked.heartbeats == beats
+        await world.finished(batch)
+        assert not running.task.done()
+
+
+async def test_in_a_small_fleet_work_that_nobody_announces_is_found_at_once(world: World, asked: Asked) -> None:
+    async with world.worker(heartbeat_seconds=5, lease_seconds=60):
+        await until(lambda: asked.claims > 5)
+        beats = asked.heartbeats
+        await world.submit(["hello"])
+        await until(lambda: world.engine.count.total() == 1, seconds=3)
+        assert asked.heartbeats <= beats + 1
+
+
+async def test_where_work_is_scarce_a_worker_gives_back_what_it_would_not_start_soon(world: World) -> None:
+    world.engine.latency = 0.3
+    batch = await world.submit([f"question {n}." for n in range(16)], chunk=16)
+    async with world.worker(heartbeat_seconds=0.1, batch_max_in_flight=2):
+        await until(lambda: world.engine.running == 2)
+        async with world.database.durable() as conn:
+            await pool_status.write(conn)
+            await conn.execute("update pool_status set scarce = true")
+        await world.until("exists (select from chunk where n < 16)")
+        await world.finished(batch, seconds=30)
+    assert len(await world.results(batch)) == 16
+    assert world.engine.count.total() == 16

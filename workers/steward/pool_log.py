@@ -1,0 +1,39 @@
+"""Keeps `pool_status` up to date, beside the rounds: with a large backlog one look takes longer than a round may."""
+
+import asyncio
+
+import structlog
+
+from app import clock
+from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
+from app.queue import pool_status
+
+SECONDS = 1.0  # between two looks
+SHARE = 0.02  # of the time, at most, is spent on looking; so a long look comes less often
+LONGEST_SECONDS = 20.0  # between two looks; a row that is older than a minute is not used
+
+log = structlog.get_logger("steward")
+
+
+class PoolLog:
+    """Writes the status of the pools while this steward leads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def keep(self) -> None:
+        """Write until cancelled."""
+        while True:
+            began = clock.monotonic()
+            try:
+                async with self._database.relaxed() as conn:
+                    await pool_status.write(conn)
+            except TRANSIENT as error:
+                log.debug("database.unavailable", verb="pool_status", error=str(error).strip())
+            await asyncio.sleep(pause(clock.monotonic() - began))
+
+
+def pause(took: float) -> float:
+    """Seconds until the next look, after one that took so many."""
+    return min(LONGEST_SECONDS, max(SECONDS, took / SHARE))
