@@ -43,10 +43,10 @@ class Waker:
 
     async def _wake(self, model: str, chunks: int) -> None:
         try:
-            ready = (await self._directory.served(model)).ready
+            served = await self._directory.served(model)
         except TRANSIENT as error:
             log.debug("database.unavailable", verb="wake", error=str(error).strip())
             return
-        hungry = [engine.arrival_url for engine in ready if engine.hungry]
+        hungry = [engine.arrival_url for engine in served.ready.values() if engine.hungry]
         for url in random.sample(hungry, min(chunks, MOST_WOKEN, len(hungry))):
             self._announcer.wake(url)

@@ -9,7 +9,7 @@ from alembic import op
 from app.db.migrate import run_script
 
 revision = "0047"
-down_revision = "0040"
+down_revision = "0041"
 branch_labels = None
 depends_on = None
 
