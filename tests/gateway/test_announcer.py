@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -71,9 +71,10 @@ async def test_nobody_listens_where_there_is_no_address() -> None:
 async def test_a_gateway_has_lines_only_to_the_workers_of_engines_that_it_sends_to(
     gateway: Gateway, registry: Registry, call: SyncCall, worker: FakeWorker
 ) -> None:
-    async with FakeEngine() as engine:
-        for n in range(10):
-            await registry.ready(engine, f"engine-{n}", arrival_url=f"{worker.url}?{n}")  # ten addresses of one worker
+    async with AsyncExitStack() as stack:
+        for n in range(5):
+            engine = await stack.enter_async_context(FakeEngine())
+            await registry.ready(engine, f"engine-{n}", arrival_url=f"{worker.url}?{n}")  # five addresses of one worker
         for _ in range(20):
             await gateway.complete(replace(call, session="s"))
     assert worker.messages == 1

@@ -6,15 +6,17 @@ from typing import Any
 import pytest
 
 from app.db.pool import Connection
+from app.queue import heartbeat
 from app.queue import service as queue
-from app.queue.types import Finished, HeldLease, Lease, Result
+from app.queue.heartbeat import Answer, Beat
+from app.queue.types import Finished, Lease, Result
 from tests.gpu.world import World
 
 
 async def test_results_and_leases_wait_for_the_disk_and_the_end_of_a_lease_does_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush, finish, heartbeat, seen = queue.flush, queue.finish, queue.heartbeat, Counter[tuple[str, str]]()
+    flush, finish, send, seen = queue.flush, queue.finish, heartbeat.send, Counter[tuple[str, str]]()
 
     async def note(conn: Connection, verb: str) -> None:
         row = await (await conn.execute("show synchronous_commit")).fetchone()
@@ -29,11 +31,11 @@ async def test_results_and_leases_wait_for_the_disk_and_the_end_of_a_lease_does_
         await note(conn, "finish")
         return await finish(conn, lease, **how)
 
-    async def noted_heartbeat(conn: Connection, worker_id: int, lease_seconds: float) -> list[HeldLease] | None:
+    async def noted_heartbeat(conn: Connection, beats: list[Beat], lease_seconds: float) -> dict[int, Answer]:
         await note(conn, "heartbeat")
-        return await heartbeat(conn, worker_id, lease_seconds)
+        return await send(conn, beats, lease_seconds)
 
-    monkeypatch.setattr(queue, "heartbeat", noted_heartbeat)
+    monkeypatch.setattr(heartbeat, "send", noted_heartbeat)
     monkeypatch.setattr(queue, "flush", noted_flush)
     monkeypatch.setattr(queue, "finish", noted_finish)
     batch = await world.submit([f"prompt {n}" for n in range(16)])
