@@ -72,7 +72,7 @@ async def test_a_worker_that_nobody_stopped_can_neither_renew_its_lease_nor_stor
     assert await service.flush(restored.conn, lease, support.answers(items[:1]))
     tidied = await restored.tidy()
     assert (tidied.workers, tidied.chunks) == (1, 1)
-    assert await support.heartbeat(restored.conn, worker, 30) is None
+    assert await support.beat(restored.conn, worker, 30) is None
     assert not await service.flush(restored.conn, lease, support.answers(items))
     again = await support.make_worker(restored.database, restored.pool)
     [taken] = await support.drain(restored.database, restored.pool, again)
