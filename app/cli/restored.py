@@ -20,7 +20,10 @@ from app.storage.store import Store
 
 
 def restored(reason: Reason = None, as_json: Json = False) -> None:
-    """Prepare a database that was restored to an earlier moment, and list what the object store lacks. Run it before any part."""
+    """Prepare a database that was restored to an earlier moment, before parts run on it again.
+
+    It also lists what the object store lacks.
+    """
     settings = configured()
 
     async def look(conn: Connection) -> tuple[list[tuple[str, int]], list[str]]:

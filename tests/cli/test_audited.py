@@ -51,7 +51,7 @@ def words(command: str) -> str:
 
 
 def fill(settings: Settings) -> None:
-    """An engine, a session, and a webhook whose secret is sealed under the former secret key."""
+    """An engine, a worker, a session, and a webhook whose secret is sealed under the former secret key."""
 
     async def subscribe() -> None:
         async with Database.of(settings, "test") as database, database.transaction() as conn:
@@ -72,6 +72,9 @@ def fill(settings: Settings) -> None:
         conn.execute(
             "insert into engine (name, pool_id, url, mode, state, reason)"
             " select 'east-1', pool_id, 'http://x', 'managed', 'ready', '' from pool"
+        )
+        conn.execute(
+            "insert into worker (pool_id, host, pid, lease_until) select pool_id, 'h', 1, now() + interval '1 hour' from pool"
         )
         conn.execute(
             "insert into console_session (hash, subject, role, expires_at)"

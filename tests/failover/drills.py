@@ -17,9 +17,10 @@ import psycopg
 
 from tests.crash.checker import while_loaded
 from tests.crash.client import Client
-from tests.crash.history import History
+from tests.crash.history import Batch, History
 from tests.crash.load import Load
 from tests.crash.logs import judge_logs
+from tests.crash.money import ROOMY
 from tests.failover.caller import calling
 from tests.failover.installation import API, PRIMARY, STANDBY, WORKERS, Replicated
 from tests.failover.network import HERE, Network
@@ -28,6 +29,7 @@ LEASE_SECONDS = 2.0
 CLIENTS = 4
 BUSY_RESULTS = 60  # stored before something is done to the installation
 GOES_ON_SECONDS = 3.0
+MANY_ITEMS = 800
 PATIENCE_SECONDS = 90.0
 CUT_LEASES = 2.0
 _STORED = "select count(*), extract(epoch from min(finished_at))::float8 from item_result where finished_at > to_timestamp(%s)"
@@ -46,12 +48,20 @@ class ShortQueue(Load):
 
     most_open_items = 200
 
+    async def submit_many(self) -> None:
+        """Submit a batch that keeps all workers busy for a while."""
+        key = f"b{len(self._history.batches)}"
+        batch = Batch(key, ROOMY, [f"{key} item {seq} plain" for seq in range(MANY_ITEMS)], "ndjson")
+        self._history.batches.append(batch)
+        await self._submit(batch)
+
 
 class Drill:
     """What is done to one installation."""
 
-    def __init__(self, system: Replicated, outcome: Outcome, network: Network | None) -> None:
+    def __init__(self, system: Replicated, outcome: Outcome, load: ShortQueue, network: Network | None) -> None:
         self._system = system
+        self._load = load
         self._pair = system.pair
         self._history = outcome.history
         self._outcome = outcome
@@ -90,6 +100,7 @@ class Drill:
         promoted. The old primary goes on beside it, until it is fenced.
         """
         assert self._network
+        await self._load.submit_many()  # so that there would be work for whoever stays with the old primary
         self._history.fault("primary isolated")
         self._network.cut(PRIMARY, *loses)
         self._network.cut(keeps, STANDBY)
@@ -133,8 +144,9 @@ async def run(name: str, seed: int = 1, *, keep_logs: bool = False) -> Outcome:
     try:
         await system.start()
         client = Client(system, history)
-        drill = Drill(system, outcome, network)
-        await while_loaded(system, client, ShortQueue(client, history, seed), lambda: DRILLS[name](drill), CLIENTS)
+        load = ShortQueue(client, history, seed)
+        drill = Drill(system, outcome, load, network)
+        await while_loaded(system, client, load, lambda: DRILLS[name](drill), CLIENTS)
     except Exception:
         history.wrong("broken_runs", traceback.format_exc())
     finally:
