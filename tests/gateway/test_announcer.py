@@ -1,6 +1,7 @@
 """Claims about announcements: to whom they go, and what a worker does that does not read them."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from prometheus_client import REGISTRY
@@ -65,9 +66,10 @@ async def test_nobody_listens_where_there_is_no_address() -> None:
 async def test_a_gateway_has_lines_only_to_the_workers_of_engines_that_it_sends_to(
     gateway: Gateway, registry: Registry, call: SyncCall, worker: FakeWorker
 ) -> None:
-    async with FakeEngine() as engine:
-        for n in range(10):
-            await registry.ready(engine, f"engine-{n}", arrival_url=f"{worker.url}?{n}")  # ten addresses of one worker
-        for _ in range(20):
+    async with AsyncExitStack() as stack:
+        for n in range(4):
+            engine = await stack.enter_async_context(FakeEngine())
+            await registry.ready(engine, f"engine-{n}", arrival_url=f"{worker.url}?{n}")  # four addresses of one worker
+        for _ in range(12):
             await gateway.complete(replace(call, session="s"))
     assert worker.messages == 1
