@@ -56,7 +56,7 @@ def run(*arguments: str) -> str:
 
 
 def test_the_command_names_what_is_too_little_and_what_to_do() -> None:
-    shown = run("--engines", "1000", "--max-connections", "100")
+    shown = run("--engines", "1000", "--max-connections", "100", "--days", "1", "--disk-gb", "1000000")
     assert "What is too little: connections" in shown
     assert "max_connections" in shown
 

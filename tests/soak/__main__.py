@@ -62,9 +62,13 @@ def _options() -> argparse.Namespace:
 
 
 def _usual() -> dict[str, Any]:
-    """The timers of an installation as they ship (those of tests are faster), and a console."""
+    """The timers of an installation as they ship (those of tests are faster), a fixed allowance, and a console."""
     timers = {"lease_seconds": 10, "heartbeat_seconds": 2, "steward_seconds": 0.2, "webhook_sweep_seconds": 2}
-    return timers | {"console_port": free_port()}
+    static = {
+        "headroom": "static",
+        "batch_max_in_flight": 32,
+    }  # the engine is a fake, whose steps tell a controller nothing
+    return timers | static | {"console_port": free_port()}
 
 
 async def soak(stack: Stack, seconds: float, rate: float) -> tuple[Series, dict[str, int]]:

@@ -23,7 +23,7 @@ async def ids(conn: Connection) -> list[UUID]:
 
 async def emit(conn: Connection, request_id: UUID, **changes: Any) -> None:
     values: dict[str, Any] = {"tenant_id": 1, "kind": EventKind.BATCH_PROGRESS, "model": MODEL, "batch_id": 7, "run": 1}
-    await emitter.emit(conn, data=BatchData(str(request_id), ACCOUNT), **values | changes)
+    await emitter.emit(conn, data=BatchData(request_id=str(request_id), account_id=ACCOUNT), **values | changes)
 
 
 async def test_an_event_of_a_batch_that_is_written_again_keeps_its_id_and_no_other_has_it(database: Database) -> None:
