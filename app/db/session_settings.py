@@ -5,6 +5,8 @@ in the database, and each process reads it back when it starts.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import psycopg
@@ -55,48 +57,54 @@ def apply(conn: psycopg.Connection[TupleRow], roles: Iterable[str]) -> None:
                 conn.execute(statement.format(**names, value=sql.Literal(value)))
 
 
-def problem(role: str, database: str, found: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is wrong with a server that has these settings, and how it is corrected. None: nothing. Pure."""
-    if loses := [f"{name} = {found[name]}" for name, good in KEEPS.items() if found[name] not in good]:
-        names = ", ".join(f"{name} = on" for name, good in KEEPS.items() if found[name] not in good)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The settings that a session of `role` in `database` has."""
+
+    role: str
+    database: str
+    settings: Mapping[str, str]
+
+
+def problem(found: Reading) -> tuple[str, str] | None:
+    """What is wrong with these settings, and how it is corrected. None: nothing. Pure."""
+    has = found.settings
+    if losing := [name for name, good in KEEPS.items() if has[name] not in good]:
         return (
-            f"The database may lose what it has confirmed: {', '.join(loses)}",
-            f"Set {names} in postgresql.conf and for the role {role}, and reload the server.",
+            f"The database may lose what it has confirmed: {', '.join(f'{name} = {has[name]}' for name in losing)}",
+            f"Set {', '.join(f'{name} = on' for name in losing)} for the server and for the role {found.role}.",
         )
-    if wrong := [name for name, value in OF_ROLE.items() if found[name] != value]:
+    if wrong := [name for name, value in OF_ROLE.items() if has[name] != value]:
+        role, database = f'"{found.role}"', f'"{found.database}"'
         return (
-            f"The database is not set for Slackwater: {', '.join(f'{name} = {found[name]}' for name in wrong)}",
+            f"The database is not set for Slackwater: {', '.join(f'{name} = {has[name]}' for name in wrong)}",
             "Run `slackwater migrate` as the role of this process, or as an administrator "
             + " ".join(f"`alter role {role} in database {database} set {name} = '{OF_ROLE[name]}';`" for name in wrong)
-            + " Then reconnect (`RECONNECT` in PgBouncer).",
+            + " Then let a pooler reconnect (PgBouncer: `RECONNECT`).",
         )
     return None
 
 
+def read(conn: psycopg.Connection[TupleRow]) -> Reading:
+    """What the server says."""
+    return _of(conn.execute(_READ, _NAMES).fetchone())
+
+
 async def require(conn: Connection) -> None:
     """Raise ServerUnfit unless the server keeps what it confirms, and plans statements as they need it."""
-    row = await (await conn.execute(_READ, _NAMES)).fetchone()
-    assert row is not None
-    _refuse(row)
-
-
-def check(conn: psycopg.Connection[TupleRow]) -> None:
-    """As `require`."""
-    row = conn.execute(_READ, _NAMES).fetchone()
-    assert row is not None
-    _refuse(row)
+    found = problem(_of(await (await conn.execute(_READ, _NAMES)).fetchone()))
+    if found is not None:
+        raise ServerUnfit(*found)
 
 
 async def require_at_start(database: Database) -> None:
     """As `require`, for a part that starts without the database, too."""
-    try:
+    with suppress(TimeoutError, *TRANSIENT):
         async with database.relaxed() as conn:
             await require(conn)
-    except (TimeoutError, *TRANSIENT):
-        pass
 
 
-def _refuse(row: TupleRow) -> None:
+def _of(row: TupleRow | None) -> Reading:
+    assert row is not None
     role, database, names, values = row
-    if (found := problem(role, database, dict(zip(names, values, strict=True)))) is not None:
-        raise ServerUnfit(*found)
+    return Reading(role, database, dict(zip(names, values, strict=True)))
