@@ -31,8 +31,8 @@ class Settings(BaseSettings):
     )
     database_direct_url: str = Field(
         "",
-        description="postgresql://… of the database itself, if `database_url` is that of a pooler: for `migrate`, for the steward, "
-        "and for the notifier where pgmq carries the hints",
+        description="postgresql://… of the database itself, if `database_url` is that of a pooler: for `migrate`, the steward, "
+        "and the notifier where pgmq carries the hints",
     )
     broker_url: str = Field(
         "",

@@ -1,7 +1,7 @@
 """Connections that lead to the server itself, for what belongs to a session: a lock that lasts, its own settings, notifications.
 
-A pooler in transaction mode gives the next statement to another session of the server, without a word: two stewards could hold the
-same lock.
+A pooler in transaction mode gives the next statement to another session of the server, without a word: two stewards could hold
+the same lock.
 """
 
 from typing import Any

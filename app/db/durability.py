@@ -1,8 +1,8 @@
 """How a statement says what its commit waits for. The server's default, and ours, is `durable`: the disk and the standbys.
 
-`relaxed` commits do not wait (`synchronous_commit=off`): claim, heartbeat, finish, the steward's work. A lost relaxed commit costs
-work, never data: the fence rejects the worker of a lost claim, the next heartbeat's answer shows a lost finish, and the steward
-repeats the rest in its next round.
+`relaxed` commits do not wait (`synchronous_commit=off`): claim, heartbeat, finish, the steward's work. A lost relaxed commit
+costs work, never data: the fence rejects the worker of a lost claim, the next heartbeat's answer shows a lost finish, and the
+steward repeats the rest in its next round.
 
 A connection cannot say it: behind a pooler, the next statement may run on another connection of the server. So it holds for one
 transaction, and is said in one of two ways. Pure.

@@ -9,7 +9,7 @@ tests/queue/test_plans.py), and planning would take longer than most of them run
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from psycopg import AsyncConnection, OperationalError, conninfo
 from psycopg.rows import TupleRow
@@ -28,17 +28,17 @@ RECONNECT_SECONDS = 2.0  # the longest pause between two attempts, however long 
 CONNECT_SECONDS = 5  # the timeout of one attempt, unless the URL has its own
 
 
-class Pool(AsyncConnectionPool[Any]):
+class Pool(AsyncConnectionPool[PooledConnection]):
     """A pool whose waiting clients can be cancelled at any moment.
 
     In Python 3.11 `asyncio.wait_for`, by which a client waits for a connection, loses a cancellation that comes together with
     the result (https://github.com/python/cpython/issues/86296). A loop in such a task would go on for ever.
     """
 
-    async def getconn(self, timeout: float | None = None) -> AsyncConnection[Any]:  # noqa: ASYNC109
+    async def getconn(self, timeout: float | None = None) -> PooledConnection:  # noqa: ASYNC109
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
-        conn: AsyncConnection[Any] = await super().getconn(timeout)
+        conn = await super().getconn(timeout)
         if task is not None and task.cancelling() > before:
             await self.putconn(conn)
             raise asyncio.CancelledError
@@ -125,8 +125,11 @@ class Database:
     @asynccontextmanager
     async def _on(self, terms: Terms) -> AsyncIterator[Connection]:
         async with self._pool.connection() as conn:
-            cast(PooledConnection, conn).terms = terms
-            yield conn
+            conn.terms = terms
+            try:
+                yield conn
+            finally:
+                conn.used_at = clock.monotonic()
 
 
 def watching(settings: Settings, application: str) -> Pool:
@@ -141,7 +144,7 @@ def _pool(url: str, size: int, application: str, patience_seconds: float, commit
     if "connect_timeout" not in conninfo.conninfo_to_dict(url):
         kwargs["connect_timeout"] = CONNECT_SECONDS
 
-    async def check(conn: AsyncConnection[Any]) -> None:
+    async def check(conn: PooledConnection) -> None:
         """If one connection is lost, all are. Draining the pool avoids finding them one by one, with growing pauses."""
         try:
             await _check(conn)
@@ -149,8 +152,8 @@ def _pool(url: str, size: int, application: str, patience_seconds: float, commit
             await pool.drain()
             raise
 
-    async def configure(conn: AsyncConnection[Any]) -> None:
-        cast(PooledConnection, conn).patience_seconds = commit_seconds
+    async def configure(conn: PooledConnection) -> None:
+        conn.patience_seconds = commit_seconds
 
     pool = Pool(
         url,
@@ -161,7 +164,6 @@ def _pool(url: str, size: int, application: str, patience_seconds: float, commit
         open=False,
         timeout=patience_seconds,
         configure=configure,
-        reset=_note_use,
         check=check,
         reconnect_timeout=RECONNECT_SECONDS,
         reconnect_failed=_reconnect,
@@ -169,16 +171,12 @@ def _pool(url: str, size: int, application: str, patience_seconds: float, commit
     return pool
 
 
-async def _reconnect(pool: AsyncConnectionPool[Any]) -> None:
+async def _reconnect(pool: AsyncConnectionPool[PooledConnection]) -> None:
     """Start to reconnect again. The pool doubles its pauses until it gives up, so it is made to give up early."""
     await pool.check()
 
 
-async def _note_use(conn: AsyncConnection[Any]) -> None:
-    cast(PooledConnection, conn).used_at = clock.monotonic()
-
-
-async def _check(conn: AsyncConnection[Any]) -> None:
+async def _check(conn: PooledConnection) -> None:
     """A recently used connection is not checked, because a check costs a round trip per statement."""
-    if clock.monotonic() - cast(PooledConnection, conn).used_at > IDLE_SECONDS:
-        await AsyncConnectionPool.check_connection(conn)
+    if clock.monotonic() - conn.used_at > IDLE_SECONDS:
+        await Pool.check_connection(conn)

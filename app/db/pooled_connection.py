@@ -1,8 +1,9 @@
-"""A connection of a pool: it sends each statement on the terms of its borrower, and watches over commits that must not be lost."""
+"""A connection of a pool. It sends each statement on the terms of its borrower, and watches over commits which must last."""
 
 import asyncio
 import os
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import Any, Self
 
 import structlog
 from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, OperationalError, errors, pq
-from psycopg.abc import Params, Query
+from psycopg.abc import Params, QueryNoTemplate
 from psycopg.errors import Diagnostic
 from psycopg.rows import Row, TupleRow
 
@@ -38,7 +39,8 @@ class PooledConnection(AsyncConnection[TupleRow]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cursor_factory = _Cursor
-        self.add_notice_handler(self._note)
+        ours = weakref.ref(self)  # a handler that refers to the connection would keep it open when it is forgotten
+        self.add_notice_handler(lambda diagnostic: _note(ours(), diagnostic))
 
     @asynccontextmanager
     async def transaction(
@@ -68,14 +70,15 @@ class PooledConnection(AsyncConnection[TupleRow]):
             same.shutdown(socket.SHUT_RDWR)
         log.warning("database.no_answer", host=self.info.host, seconds=self.patience_seconds)
 
-    def _note(self, diagnostic: Diagnostic) -> None:
-        if diagnostic.severity_nonlocalized == "WARNING":
-            self.warning = diagnostic.message_primary
-
 
 class _Cursor(AsyncCursor[Row]):
     async def execute(  # type: ignore[override]
-        self, query: Query, params: Params | None = None, *, prepare: bool | None = None, binary: bool | None = None
+        self,
+        query: QueryNoTemplate,
+        params: Params | None = None,
+        *,
+        prepare: bool | None = None,
+        binary: bool | None = None,
     ) -> Self:
         connection = self.connection
         assert isinstance(connection, PooledConnection)
@@ -93,6 +96,11 @@ class _Cursor(AsyncCursor[Row]):
             if not terms.always:  # the server has become a standby: the next connection looks for the primary
                 await connection.close()
             raise
+
+
+def _note(connection: PooledConnection | None, diagnostic: Diagnostic) -> None:
+    if connection is not None and diagnostic.severity_nonlocalized == "WARNING":
+        connection.warning = diagnostic.message_primary
 
 
 class _Watch:

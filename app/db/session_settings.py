@@ -1,7 +1,7 @@
 """What the server has to be set to: how statements are planned, and that nothing is lost which it has confirmed.
 
-Sessions cannot set it when they begin, since a pooler refuses or drops their options. So `slackwater migrate` sets it for the role
-in the database, and each process reads it back when it starts.
+Sessions cannot set it when they begin, since a pooler refuses or drops their options. So `slackwater migrate` sets it for the
+role in the database, and each process reads it back when it starts.
 """
 
 from collections.abc import Iterable, Mapping

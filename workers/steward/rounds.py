@@ -260,7 +260,9 @@ class Rounds:
             shredded = await shredding.sweep(self._database, store)
             async with self._database.relaxed() as conn:
                 await samples.forget_old(conn)
-            outcome = await retention.run(direct_url(self._settings), self._settings.retention_days, Store.of(self._settings))
+            outcome = await retention.run(
+                direct_url(self._settings), self._settings.retention_days, Store.of(self._settings)
+            )
         except (psycopg.Error, StorageError, StoreNotShared) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())
             return
