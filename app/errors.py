@@ -230,6 +230,23 @@ class SchemaMismatch(SlackwaterError):
     status, code = 503, 5001
 
 
+class ServerUnfit(SlackwaterError):
+    """The database server is not set as Slackwater needs it."""
+
+    status, code = 503, 5001
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(f"{message}. {remedy}")
+        self.remedy = ""  # the message has it, since logs show no more than that
+
+
+class BehindPooler(SlackwaterError):
+    """What belongs to a session of the database was to be done through a connection pooler."""
+
+    status, code = 503, 5001
+    remedy = "Set SLACKWATER_DATABASE_DIRECT_URL to the address of the database itself."
+
+
 class StorageError(SlackwaterError):
     """An operation on the object store failed. `missing`: there is no such object."""
 

@@ -25,7 +25,15 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         Path.home() / ".slackwater", description="embedded database, models, secrets, spooled bodies, objects"
     )
-    database_url: str = Field("", description="postgresql://… ; if empty, the embedded server in data_dir is used")
+    database_url: str = Field(
+        "",
+        description="postgresql://… , also of several hosts or of a pooler; if empty, the embedded server in data_dir is used",
+    )
+    database_direct_url: str = Field(
+        "",
+        description="postgresql://… of the database itself, if `database_url` is that of a pooler: for `migrate`, the steward, "
+        "and the notifier where pgmq carries the hints",
+    )
     broker_url: str = Field(
         "",
         pattern="^((amqps?|rediss?|pgmq)://.+)?$",
@@ -129,7 +137,7 @@ class Settings(BaseSettings):
     )
 
     # Database
-    database_pool_size: int = Field(8, gt=0, description="connections per process and durability class")
+    database_pool_size: int = Field(8, gt=1, description="maximum number of connections per process")
     partition_days_ahead: int = Field(3, ge=1, description="number of daily partitions that are created in advance")
 
     retention_days: int = Field(
@@ -418,7 +426,7 @@ class Settings(BaseSettings):
                 self.__dict__[name] = value  # the model is frozen, and the field stays one that was not set
         return self
 
-    @field_validator("database_url")
+    @field_validator("database_url", "database_direct_url")
     @classmethod
     def _postgresql(cls, url: str) -> str:
         """One spelling of the scheme, since SQLAlchemy and the embedded broker know no other."""

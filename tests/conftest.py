@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from app import quick_start
-from app.db import embedded, migrate
+from app.db import embedded, migrate, session_settings
 from app.db.metadata import metadata
 from app.db.pool import Database
 from app.metering import families
@@ -56,7 +56,8 @@ def server_settings() -> Iterator[Settings]:
         settings = Settings(data_dir=folder)
         embedded.start(settings)
         with psycopg.connect(embedded.database_url(settings), autocommit=True) as conn:
-            conn.execute("alter system set fsync = off")  # no test simulates a power failure; commits work as usual
+            for name, value in session_settings.OF_ROLE.items():  # a copy of the template has none of its own
+                conn.execute(f"alter role current_user set {name} = '{value}'".encode())
             conn.execute("alter system set max_wal_size = '256MB'")  # it may lie in memory
             conn.execute("select pg_reload_conf()")
         yield settings

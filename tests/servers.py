@@ -127,7 +127,7 @@ def own_postgres(folder: Path) -> Iterator[str]:
             return True
         return False
 
-    options = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+    options = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
     command = [str(binaries / "postgres"), "-D", str(data), *(f"--{name}={value}" for name, value in options.items())]
     with running(command, ready, folder, user=user):
         yield url

@@ -100,7 +100,7 @@ def test_a_missing_redis_client_is_said_with_its_two_remedies(nothing_optional: 
 @pytest.mark.parametrize(
     ("check", "changes", "extra"),
     [
-        (services.database, {"database_url": ""}, optional_packages.EMBEDDED),
+        (database.database, {"database_url": ""}, optional_packages.EMBEDDED),
         (services.broker, {"broker_url": "redis://127.0.0.1"}, optional_packages.REDIS),
     ],
 )

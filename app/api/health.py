@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from app.api.deps import PartsDep
-from app.db import schema
+from app.db import schema, session_settings
 
 router = APIRouter()
 
@@ -23,10 +23,13 @@ async def health() -> dict[str, str]:
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(parts: PartsDep) -> dict[str, str]:
-    """The process answers, its database can be reached and has a schema for this code, and its object store is shared."""
+    """The process answers, its database can be reached, has a schema for this code and loses nothing, and its object store is
+    shared.
+    """
     parts.store.require()
     async with parts.database.relaxed() as conn:
         await schema.require(conn)
+        await session_settings.require(conn)
     return {"status": "ready"}
 
 

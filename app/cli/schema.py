@@ -20,7 +20,7 @@ def migrate(settings: Settings, console: Console, *, roles: bool = False, contra
     """
     if not settings.database_url:
         embedded.start(settings)
-    url = embedded.database_url(settings)
+    url = embedded.direct_url(settings)
     migrations.upgrade(url)
 
     async def create_partitions() -> None:

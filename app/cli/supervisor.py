@@ -13,9 +13,10 @@ import structlog
 
 from app import clock, optional_packages, processes
 from app.cli.data_dir_lock import owned
-from app.db import cluster, embedded, migrate
+from app.db import cluster, embedded, migrate, session_settings
 from app.db.pool import Database
 from app.environment import child_environment
+from app.errors import BehindPooler, ServerUnfit
 from app.optional_packages import NotInstalled
 from app.queue import partitions
 from app.settings import Settings
@@ -218,11 +219,15 @@ async def _start_embedded(settings: Settings) -> None:
 
 async def _migrate(settings: Settings) -> None:
     """Migrate the schema and create today's partitions. Raises Failure."""
-    url = embedded.database_url(settings)
+    url = embedded.direct_url(settings)
     try:
         await asyncio.to_thread(migrate.upgrade, url)
-        async with Database(url, size=1) as database, database.transaction() as conn:
-            await partitions.create(conn, settings.partition_days_ahead)
+        async with Database(url, size=1) as database, database.durable() as conn:
+            await session_settings.require(conn)
+            async with conn.transaction():
+                await partitions.create(conn, settings.partition_days_ahead)
+    except (ServerUnfit, BehindPooler) as error:
+        raise Failure(error.message, error.remedy) from error
     except Exception as error:
         reason = (str(error).strip().splitlines() or [repr(error)])[0]
         raise Failure(f"The database cannot be used: {reason}", "Run `slackwater doctor` for details.") from error

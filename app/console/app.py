@@ -29,6 +29,7 @@ from app.console.parts import Parts
 from app.console.render import Templates
 from app.console.static_files import PATH, StaticFiles
 from app.crypto import secret_key
+from app.db import session_settings
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
@@ -52,6 +53,7 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
         Database.of(smaller, "console", patience_seconds=_PATIENCE_SECONDS) as database,
         Database.reading(settings, "console reads", size=_READERS, patience_seconds=_PATIENCE_SECONDS) as reader,
     ):
+        await session_settings.require_at_start(database)
         models = ModelRegistry(reader, entries)
         await models.renew()
         policy, samples = PolicyInForce(reader, models), RequestSamples(database)

@@ -36,6 +36,13 @@ def database_url(settings: Settings) -> str:
     return _socket_url(cluster.place(settings))
 
 
+def direct_url(settings: Settings) -> str:
+    """The URL for what belongs to a session of the server, which a pooler cannot pass on; the other one where none is set."""
+    if settings.database_direct_url:
+        return noticed(settings.database_direct_url, settings.lease_seconds)
+    return database_url(settings)
+
+
 def start(settings: Settings) -> str:
     """Start the embedded server, unless it already runs for this data directory. Returns its URL.
 

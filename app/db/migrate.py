@@ -1,6 +1,7 @@
 """Migrate a database to the newest schema, and compare its schema with the code."""
 
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import structlog
@@ -15,7 +16,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 from tenacity import retry_if_result as until
 
 import migrations
-from app.db import schema
+from app.db import direct, schema, session_settings
 from app.db.metadata import metadata
 from app.errors import SchemaMismatch
 
@@ -42,10 +43,11 @@ class MigrationBlocked(Exception):
 
 
 def upgrade(url: str, revision: str = "head", *, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Run every missing migration. Safe to call from several processes at once, and again after it was killed.
+    """Run every missing migration, and set for the role of `url` in this database what its sessions need. Safe to call from
+    several processes at once, and again after it was killed.
 
     A migration that does not get a lock within LOCK_TIMEOUT lets others pass and is tried again. A newer schema is left as it is.
-    Raises MigrationBlocked; SchemaMismatch if this code is too old for the database.
+    Raises MigrationBlocked; SchemaMismatch if this code is too old for the database; BehindPooler.
     """
     attempts = Retrying(
         retry=retry_if_exception(_is_locked),
@@ -67,9 +69,11 @@ def upgrade(url: str, revision: str = "head", *, patience_seconds: float = PATIE
 
 def _upgrade(url: str, revision: str) -> None:
     with _connect(url) as connection:
+        direct.check(_driver(connection))
         # Whoever waits inside of PostgreSQL holds a snapshot, for which an index that is built concurrently waits in turn.
         Retrying(retry=until(lambda got: not got), wait=wait_fixed(0.2))(_lock, connection)
         connection.execute(text("select set_config('lock_timeout', :limit, false)"), {"limit": LOCK_TIMEOUT})
+        session_settings.apply(_driver(connection), [connection.execute(text("select session_user")).scalar_one()])
         connection.commit()
         if _is_newer(connection):
             return
@@ -129,9 +133,7 @@ def run_script(connection: Connection, sql: str) -> None:
     if op.get_context().as_sql:
         op.get_context().impl.static_output(sql)
         return
-    driver = connection.connection.driver_connection
-    assert driver is not None
-    driver.execute(sql)
+    _driver(connection).execute(sql)
 
 
 def _config() -> Config:
@@ -140,6 +142,12 @@ def _config() -> Config:
     return config
 
 
+def _driver(connection: Connection) -> psycopg.Connection[Any]:
+    driver: psycopg.Connection[Any] | None = connection.connection.driver_connection
+    assert driver is not None
+    return driver
+
+
 def _connect(url: str) -> Connection:
-    """By psycopg itself, because SQLAlchemy reads no URL with several hosts."""
+    """SQLAlchemy's parser does not know URLs with several hosts, so libpq reads the URL."""
     return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool).connect()

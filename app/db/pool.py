@@ -1,12 +1,9 @@
-"""Connection pools in two durability classes.
-
-`durable` commits wait for the disk: submits, results, changes by callers, events. `relaxed` commits do not
-(`synchronous_commit=off`): claim, heartbeat, finish, the steward's work. A lost relaxed commit costs work, never data: the fence
-rejects the worker of a lost claim, the next heartbeat's answer shows a lost finish, and the steward repeats the rest in its next
-round.
+"""The pool of connections of one process. What a statement's commit waits for is said with the statement (`durability`), so that
+the pool also works through a pooler in transaction mode, such as PgBouncer.
 
 Statements are planned once per connection, for all parameters. They are few, each has one good plan (tested in
-tests/queue/test_plans.py), and planning would take longer than most of them run.
+tests/queue/test_plans.py), and planning would take longer than most of them run. The server's roles are set to do so
+(`session_settings`), since a pooler refuses start-up options.
 """
 
 import asyncio
@@ -19,27 +16,29 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
 from app import clock
+from app.db.durability import DURABLE, READING, UNWAITED, Terms
+from app.db.keepalive import LEAST_SECONDS
+from app.db.pooled_connection import PooledConnection
 from app.settings import Settings
 
 Connection = AsyncConnection[TupleRow]
 
 IDLE_SECONDS = 1.0  # a connection unused for longer is checked before use
 RECONNECT_SECONDS = 2.0  # the longest pause between two attempts, however long the server does not answer
-_ONLY_READS = " -c default_transaction_read_only=on -c statement_timeout=500ms -c lock_timeout=50ms"
 CONNECT_SECONDS = 5  # the timeout of one attempt, unless the URL has its own
 
 
-class Pool(AsyncConnectionPool[Any]):
+class Pool(AsyncConnectionPool[PooledConnection]):
     """A pool whose waiting clients can be cancelled at any moment.
 
     In Python 3.11 `asyncio.wait_for`, by which a client waits for a connection, loses a cancellation that comes together with
     the result (https://github.com/python/cpython/issues/86296). A loop in such a task would go on for ever.
     """
 
-    async def getconn(self, timeout: float | None = None) -> AsyncConnection[Any]:  # noqa: ASYNC109
+    async def getconn(self, timeout: float | None = None) -> PooledConnection:  # noqa: ASYNC109
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
-        conn: AsyncConnection[Any] = await super().getconn(timeout)
+        conn = await super().getconn(timeout)
         if task is not None and task.cancelling() > before:
             await self.putconn(conn)
             raise asyncio.CancelledError
@@ -47,44 +46,56 @@ class Pool(AsyncConnectionPool[Any]):
 
 
 class Database:
-    """Both pools of one process. Connections are in autocommit mode; `transaction()` opens an explicit transaction."""
+    """The pool of one process. Connections are in autocommit mode; `transaction()` opens an explicit transaction.
+
+    A durable commit without an answer for `commit_seconds` raises OperationalError: the server may be cut off from its standbys
+    for ever. None: wait as long as it takes.
+    """
 
     def __init__(
-        self, url: str, *, size: int = 8, application: str = "slackwater", patience_seconds: float = 30
+        self,
+        url: str,
+        *,
+        size: int = 8,
+        application: str = "slackwater",
+        patience_seconds: float = 30,
+        commit_seconds: float | None = None,
+        only_reads: bool = False,
     ) -> None:
         self.url = url
-        self._durable = _pool(url, size, application, "on", patience_seconds)
-        self._relaxed = _pool(url, size, application, "off", patience_seconds)
+        self._pool = _pool(url, size, application, patience_seconds, commit_seconds)
+        self._durable, self._relaxed = (READING, READING) if only_reads else (DURABLE, UNWAITED)
 
     @classmethod
     def of(cls, settings: Settings, application: str, patience_seconds: float = 30) -> Self:
         """The database that the settings name. Waiting longer than `patience_seconds` for a connection raises PoolTimeout."""
         from app.db.embedded import database_url  # the embedded server is imported only by processes that open a pool
 
-        url, name = database_url(settings), f"slackwater {application}"
-        return cls(url, size=settings.database_pool_size, application=name, patience_seconds=patience_seconds)
+        return cls(
+            database_url(settings),
+            size=settings.database_pool_size,
+            application=f"slackwater {application}",
+            patience_seconds=patience_seconds,
+            commit_seconds=max(LEAST_SECONDS, settings.lease_seconds),
+        )
 
     @classmethod
     def reading(cls, settings: Settings, application: str, *, size: int, patience_seconds: float) -> Self:
-        """The database for a process that only looks: one pool, in which nothing can be written and no statement runs for long,
-        so that it never holds up the queue.
+        """The database for a process that only looks: nothing can be written and no statement runs for long, so that it never
+        holds up the queue.
         """
         from app.db.embedded import database_url
 
         url, name = database_url(settings), f"slackwater {application}"
-        database = cls(url, size=size, application=name, patience_seconds=patience_seconds)
-        database._durable = database._relaxed = _pool(url, size, name, "off", patience_seconds, _ONLY_READS)
-        return database
+        return cls(url, size=size, application=name, patience_seconds=patience_seconds, only_reads=True)
 
     async def open(self) -> None:
-        """Start to fill the pools, without waiting for the server."""
-        await self._durable.open()
-        await self._relaxed.open()
+        """Start to fill the pool, without waiting for the server."""
+        await self._pool.open()
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._durable.close()
-        await self._relaxed.close()
+        await self._pool.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -96,43 +107,44 @@ class Database:
     @asynccontextmanager
     async def durable(self) -> AsyncIterator[Connection]:
         """A connection in autocommit mode whose commits wait for the disk."""
-        async with self._durable.connection() as conn:
+        async with self._on(self._durable) as conn:
             yield conn
 
     @asynccontextmanager
     async def relaxed(self) -> AsyncIterator[Connection]:
         """A connection in autocommit mode. A crash of the server, but not of the client, may lose its latest commits."""
-        async with self._relaxed.connection() as conn:
+        async with self._on(self._relaxed) as conn:
             yield conn
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """A durable transaction: committed on leaving the block, rolled back on an exception."""
-        async with self._durable.connection() as conn, conn.transaction():
+        async with self._on(self._durable) as conn, conn.transaction():
             yield conn
+
+    @asynccontextmanager
+    async def _on(self, terms: Terms) -> AsyncIterator[Connection]:
+        async with self._pool.connection() as conn:
+            conn.terms = terms
+            try:
+                yield conn
+            finally:
+                conn.used_at = clock.monotonic()
 
 
 def watching(settings: Settings, application: str) -> Pool:
     """A closed pool of one connection, for monitoring, which must not take connections that callers wait for."""
     from app.db.embedded import database_url
 
-    return _pool(database_url(settings), 1, f"slackwater {application}", "off", 1.0)
+    return _pool(database_url(settings), 1, f"slackwater {application}", 1.0, None)
 
 
-def _pool(
-    url: str, size: int, application: str, synchronous_commit: str, patience_seconds: float, options: str = ""
-) -> Pool:
-    kwargs: dict[str, Any] = {
-        "autocommit": True,
-        "application_name": application,
-        "options": f"-c synchronous_commit={synchronous_commit} -c idle_in_transaction_session_timeout=60s"
-        f" -c plan_cache_mode=force_generic_plan{options}",
-    }
-
+def _pool(url: str, size: int, application: str, patience_seconds: float, commit_seconds: float | None) -> Pool:
+    kwargs: dict[str, Any] = {"autocommit": True, "application_name": application}
     if "connect_timeout" not in conninfo.conninfo_to_dict(url):
         kwargs["connect_timeout"] = CONNECT_SECONDS
 
-    async def check(conn: AsyncConnection[Any]) -> None:
+    async def check(conn: PooledConnection) -> None:
         """If one connection is lost, all are. Draining the pool avoids finding them one by one, with growing pauses."""
         try:
             await _check(conn)
@@ -140,15 +152,18 @@ def _pool(
             await pool.drain()
             raise
 
+    async def configure(conn: PooledConnection) -> None:
+        conn.patience_seconds = commit_seconds
+
     pool = Pool(
         url,
-        connection_class=_Connection,
+        connection_class=PooledConnection,
         kwargs=kwargs,
         min_size=1,
         max_size=size,
         open=False,
         timeout=patience_seconds,
-        reset=_note_use,
+        configure=configure,
         check=check,
         reconnect_timeout=RECONNECT_SECONDS,
         reconnect_failed=_reconnect,
@@ -156,23 +171,12 @@ def _pool(
     return pool
 
 
-async def _reconnect(pool: AsyncConnectionPool[Any]) -> None:
+async def _reconnect(pool: AsyncConnectionPool[PooledConnection]) -> None:
     """Start to reconnect again. The pool doubles its pauses until it gives up, so it is made to give up early."""
     await pool.check()
 
 
-class _Connection(AsyncConnection[TupleRow]):
-    """A connection with the time of its last use."""
-
-    used_at = 0.0
-
-
-async def _note_use(conn: AsyncConnection[Any]) -> None:
-    if isinstance(conn, _Connection):
-        conn.used_at = clock.monotonic()
-
-
-async def _check(conn: AsyncConnection[Any]) -> None:
+async def _check(conn: PooledConnection) -> None:
     """A recently used connection is not checked, because a check costs a round trip per statement."""
-    if isinstance(conn, _Connection) and clock.monotonic() - conn.used_at > IDLE_SECONDS:
-        await AsyncConnectionPool.check_connection(conn)
+    if clock.monotonic() - conn.used_at > IDLE_SECONDS:
+        await Pool.check_connection(conn)

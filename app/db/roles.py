@@ -1,4 +1,5 @@
-"""Creates the database's roles, one for each part, and grants each of them what `role_grants` says, and nothing else.
+"""Creates the database's roles, one for each part, and grants each of them what `role_grants` says, and nothing else. Their
+sessions get the settings that statements need.
 
 The role of reports can be bound to some accounts, by row-level security. It stands on no table that COPY writes, since PostgreSQL
 refuses that, and off where the role is not bound, so that other roles, such as one that makes backups, notice nothing.
@@ -13,6 +14,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from app.db import session_settings
 from app.db.role_grants import BROKER, DAILY, GRANTS, PRIVILEGES, REPORT, ROWS_OF_ACCOUNTS, STEWARD, RoleGrants
 
 EVERY_ACCOUNT = "*"
@@ -31,6 +33,7 @@ def apply(url: str, report_accounts: str = EVERY_ACCOUNT) -> list[str]:
         for role, grants in GRANTS.items():
             for statement in _statements(conn, role, grants):
                 conn.execute(statement)
+        session_settings.apply(conn, GRANTS)
         bound = None if report_accounts == EVERY_ACCOUNT else [name.strip() for name in report_accounts.split(",")]
         for table in ROWS_OF_ACCOUNTS:
             _bind(conn, table, bound)

@@ -5,6 +5,7 @@ virtual time is served next; within an account, the chunk with the earliest dead
 `worker_sql.FINISH` corrects it to what was used. `sched.ready` and `sched.inflight_tokens` cache counts of `chunk`.
 """
 
+from app.db.durability import RELAXED
 from app.states import CHUNK, ChunkState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -27,7 +28,7 @@ _LEASE = f"""
               inflight_tokens = s.inflight_tokens + leased.est_tokens
        from leased where s.pool_id = %(pool_id)s and s.tenant_id = leased.tenant_id)
 select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, est_tokens, attempt, deaths, retries from leased
-"""
+where {RELAXED}"""
 
 _EARLIEST_CHUNK = f"""
    select c.chunk_id, a.weight from accounts a cross join lateral (

@@ -16,6 +16,7 @@ from itertools import groupby
 import psycopg
 from psycopg import sql
 
+from app.db import direct
 from app.db.pool import Connection
 from app.queue import retention_sql as queries
 from app.storage import late_removal, object_names
@@ -23,7 +24,7 @@ from app.storage.store import Store
 
 _SLICE = 500
 # A statement that waits for a strong lock blocks all later statements on the table.
-_OPTIONS = "-c lock_timeout=2s -c idle_in_transaction_session_timeout=60s"
+_PATIENCE = "set lock_timeout = '2s'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,17 @@ async def run(url: str, days: int, store: Store, grace_days: int = 0) -> Retenti
     """Drop every day whose batches have all been final for `days` days, or longer if their account has a longer retention. Its
     objects are removed `grace_days` later.
 
-    0 days: nothing is ever dropped. Opens its own connection. Does nothing while another run is active.
+    0 days: nothing is ever dropped. Opens its own connection. Does nothing while another run is active. Raises
+    BehindPooler.
     """
     outcome = RetentionOutcome()
     if not days:
         return outcome
     async with await psycopg.AsyncConnection.connect(
-        url, autocommit=True, application_name="slackwater retention", options=_OPTIONS
+        url, autocommit=True, application_name="slackwater retention"
     ) as conn:
+        await direct.require(conn)
+        await conn.execute(_PATIENCE)
         if await _is_true(conn, queries.TRY_LOCK):
             await _delete_loose_events(conn, days)
             for day, partitions in groupby(await _partitions(conn, days), lambda partition: partition.day):

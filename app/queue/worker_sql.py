@@ -4,6 +4,7 @@
 Every write by a worker checks the fence (chunk_id, token, worker_id).
 """
 
+from app.db.durability import RELAXED
 from app.queue.errors_sql import ERRORS
 from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
@@ -118,5 +119,5 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
        %(durations)s, d.lane, {hold("d.worst", "d.held")}, {hold("d.worst_tokens", "d.held")}, d.worst * c.done / d.n,
-       d.worst_tokens * c.done / d.n, c.errors from deleted d, counts c
+       d.worst_tokens * c.done / d.n, c.errors from deleted d, counts c where {RELAXED}
 returning ok + failed"""

@@ -16,7 +16,7 @@ from rich.console import Console
 from app import processes
 from app.batches import installation_status
 from app.cli import credentials, doctor
-from app.cli.doctor import machine, running_installation, services
+from app.cli.doctor import database, machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok
 from app.engines import page_problems
 from app.engines.overview import EngineInfo
@@ -154,21 +154,21 @@ def test_webhooks_to_this_machine_are_for_its_own_callers(
 
 
 def test_database_migrated(settings: Settings, database_url: str) -> None:
-    assert services.database(changed(settings, database_url=database_url)).status is CheckStatus.OK
+    assert database.database(changed(settings, database_url=database_url)).status is CheckStatus.OK
 
 
 def test_database_not_migrated(settings: Settings, database_url: str) -> None:
     with psycopg.connect(database_url, autocommit=True) as conn:
         conn.execute("delete from alembic_version")
-    check = services.database(changed(settings, database_url=database_url))
+    check = database.database(changed(settings, database_url=database_url))
     assert (check.status, check.fix) == (CheckStatus.FAIL, "slackwater migrate")
 
 
 def test_database_unreachable(settings: Settings, tmp_path: Path) -> None:
     assert (
-        services.database(changed(settings, database_url=f"postgresql:///x?host={tmp_path}")).status is CheckStatus.FAIL
+        database.database(changed(settings, database_url=f"postgresql:///x?host={tmp_path}")).status is CheckStatus.FAIL
     )
-    embedded = services.database(changed(settings, database_url=""))
+    embedded = database.database(changed(settings, database_url=""))
     assert embedded.status is CheckStatus.OK
     assert "not running" in embedded.detail
 

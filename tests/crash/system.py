@@ -206,7 +206,7 @@ class System:
         return self.settings.model_copy(update={"database_url": self.postgres.url})
 
     async def _begin(self, name: str) -> None:
-        wire = Wire(self.ground.folder / "via" / name, self.postgres.socket)
+        wire = Wire(self.ground.folder / "via" / name, self.upstream)
         await wire.start()
         settings = self.settings.model_copy(update={"database_url": wire.url, **self._own(name)})
         log = self.ground.logs / f"{name}.log"
@@ -218,6 +218,10 @@ class System:
         if (engine := self.workers.get(name)) is None:
             return {}
         return {"engine_name": f"engine-{engine}", "engine_url": self.engines[engine].url}
+
+    def upstream(self) -> Path:
+        """The socket that leads to the database."""
+        return self.postgres.socket()
 
     async def until_ready(self, seconds: float = 30) -> None:
         """Wait for the API and its database."""

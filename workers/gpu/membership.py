@@ -14,14 +14,14 @@ from typing import Any
 import structlog
 
 from app import clock
-from app.db import schema
+from app.db import schema, session_settings
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.catalogue import Model
 from app.engines.engine_report import EngineReport
 from app.engines.service import Holder
-from app.errors import SchemaMismatch
+from app.errors import SchemaMismatch, ServerUnfit
 from app.queue import charges
 from app.queue import service as queue
 from app.queue.heartbeat import Answer, Beat
@@ -145,7 +145,7 @@ class Membership:
                 other = await self._same_engine(other)
             except (TimeoutError, *TRANSIENT) as error:
                 log.warning("database.unavailable", verb="join", error=str(error).strip())
-            except SchemaMismatch as error:
+            except (SchemaMismatch, ServerUnfit) as error:
                 log.warning("worker.waits_for_schema", error=error.message)
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -167,6 +167,7 @@ class Membership:
         began = clock.monotonic()
         async with self._database.durable() as conn:
             await schema.require(conn)
+            await session_settings.require(conn)
             pool_id = await engines.ensure_pool(conn, self._model.served)
             worker_id = await queue.register_worker(
                 conn,

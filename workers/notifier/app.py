@@ -12,7 +12,7 @@ from celery.platforms import SecurityWarning
 from celery.signals import setup_logging, worker_ready
 from celery.worker import state
 
-from app.db.embedded import database_url
+from app.db.embedded import direct_url
 from app.settings import Settings
 from app.tasks import broker
 from workers.notifier import tasks
@@ -27,7 +27,7 @@ _THREADS = 4  # a task only passes an endpoint to the event loop
 
 def celery_app(settings: Settings, bridge: AsyncBridge) -> Celery:
     """The shared app with our tasks, and on pgmq with the lease renewer."""
-    app = broker.celery_app(settings, database_url(settings))
+    app = broker.celery_app(settings, direct_url(settings))
     app.conf.worker_consumer = "workers.notifier.celery_consumer:Consumer"
     tasks.register(app, bridge)
     if broker.uses_pgmq(settings):

@@ -11,7 +11,8 @@ import structlog
 
 from app import crypto
 from app.changes import service as changes
-from app.db.embedded import database_url
+from app.db import session_settings
+from app.db.embedded import direct_url
 from app.db.pool import Database
 from app.settings import Settings
 from app.tasks.producer import Hints
@@ -56,10 +57,11 @@ class AsyncBridge:
     async def _open(self) -> None:
         self._database = Database.of(self._settings, "notifier")
         await self._database.open()
+        await session_settings.require_at_start(self._database)
         await changes.started(self._database, "notifier")
         self._egress = Egress.of(self._settings)
         self._sender = Sender(self._database, self._egress, crypto.secret_key(self._settings), self._settings)
-        self._hints = Hints.of(self._settings, database_url(self._settings))
+        self._hints = Hints.of(self._settings, direct_url(self._settings))
         self._tasks = [asyncio.create_task(self._sweep_forever()), asyncio.create_task(self._serve_metrics())]
         self._tasks.append(asyncio.create_task(self._sender.rules.keep()))
 

@@ -10,10 +10,10 @@ import app.quick_start  # noqa: F401
 from app import processes, telemetry
 from app import settings as configuration
 from app.changes import service as changes
-from app.db.embedded import database_url
+from app.db.embedded import direct_url
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
-from app.errors import SchemaMismatch
+from app.errors import SchemaMismatch, ServerUnfit
 from app.files import shared_storage
 from app.settings import Settings
 from app.tasks.producer import Hints
@@ -28,8 +28,10 @@ log = structlog.get_logger("steward")
 
 
 async def run(settings: Settings, stopping: asyncio.Event) -> None:
-    """Lead, or wait for leadership, until `stopping` is set. Waits while the database is unavailable. Raises StoreNotShared."""
-    hints = Hints.of(settings, database_url(settings))
+    """Lead, or wait for leadership, until `stopping` is set. Waits while the database is unavailable. Raises StoreNotShared,
+    BehindPooler.
+    """
+    hints = Hints.of(settings, direct_url(settings))
     try:
         async with Database.of(settings, "steward") as database:
             await changes.started(database, "steward")
@@ -57,7 +59,7 @@ async def _lead_again_and_again(
                 log.warning("database.away", error=str(error).strip().split("\n")[0])
             unavailable = True
             await _pause(stopping, _RECONNECT_SECONDS)
-        except SchemaMismatch as error:
+        except (SchemaMismatch, ServerUnfit) as error:
             if not unfit:
                 log.warning("steward.waits_for_schema", error=error.message)
             unfit = True
@@ -72,7 +74,7 @@ async def _serve_metrics(rounds: Rounds, settings: Settings) -> None:
 
 
 async def _lead(rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> None:
-    async with leadership(database_url(settings), stopping) as lead:
+    async with leadership(direct_url(settings), stopping) as lead:
         if lead is None:
             return
         log.info("steward.leads")

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import psycopg
 
-from app.db import schema
+from app.db import direct, schema, session_settings
 
 _LOCK = "select pg_try_advisory_lock(hashtext('slackwater steward'))"
 _IDLE_TIMEOUT = "set idle_session_timeout = '5s'"
@@ -33,10 +33,13 @@ class Leadership:
 async def leadership(url: str, stopping: asyncio.Event) -> AsyncIterator[Leadership | None]:
     """Wait until this process leads. Yields None if `stopping` is set before that.
 
-    Raises psycopg.OperationalError, and SchemaMismatch if the schema is not for this code.
+    Raises psycopg.OperationalError; SchemaMismatch, ServerUnfit if the database is not for this code; BehindPooler if the
+    connection could not hold the lock.
     """
     conn = await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="slackwater steward lead")
     try:
+        await direct.require(conn)
+        await session_settings.require(conn)
         await conn.execute(_IDLE_TIMEOUT)
         while not stopping.is_set():
             await schema.require(conn)

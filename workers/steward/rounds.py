@@ -18,6 +18,7 @@ from app.batches.progress_events import ProgressEvents
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.clock import monotonic, now
+from app.db.embedded import direct_url
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
 from app.errors import KeysUnavailable, StorageError, StoreNotShared
@@ -266,7 +267,7 @@ class Rounds:
             shredded = await shredding.sweep(self._database, store)
             async with self._database.relaxed() as conn:
                 await samples.forget_old(conn)
-            outcome = await retention.run(self._database.url, self._settings.retention_days, store, grace)
+            outcome = await retention.run(direct_url(self._settings), self._settings.retention_days, store, grace)
         except (psycopg.Error, StorageError, StoreNotShared) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())
             return

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.cli import tables
-from app.cli.doctor import attached_engine, machine, running_installation, services
+from app.cli.doctor import attached_engine, database, machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus
 from app.settings import Settings
 from app.user_errors import Failure
@@ -22,7 +22,11 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     machine.port,
     services.secret_key,
     services.webhooks,
-    services.database,
+    database.database,
+    database.settings_of_server,
+    database.pooler,
+    database.connections,
+    database.standbys,
     services.object_store,
     services.broker,
     services.engine,

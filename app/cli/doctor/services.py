@@ -1,4 +1,4 @@
-"""Checks of secret key, webhooks, database, object store, broker, engine and model."""
+"""Checks of secret key, webhooks, object store, broker, engine and model."""
 
 import asyncio
 import ctypes
@@ -13,7 +13,7 @@ from app import optional_packages, private_targets
 from app.cli.doctor import attached_engine
 from app.cli.doctor.check import Check, CheckStatus, fail, ok, warn
 from app.cli.doctor.machine import ATTACH
-from app.db import embedded, schema
+from app.db import embedded
 from app.db.pool import Database
 from app.engines import adoption, catalogue, discovery
 from app.engines.adoption import Contradiction, Sighting
@@ -30,7 +30,6 @@ from app.settings import Settings
 from app.storage.store import place
 from app.user_errors import Failure
 
-OLDEST_POSTGRES = 15
 OLDEST_RABBITMQ = 4
 CONNECT_SECONDS = 3
 INSTALL_ENGINE = "pip install 'slackwater[gpu]' for CUDA, or `make install` in a clone for CPU (Linux x86-64)"
@@ -66,36 +65,6 @@ def webhooks(settings: Settings) -> Check:
             "keep it only if you trust all callers; else set SLACKWATER_WEBHOOK_ALLOW_PRIVATE=off",
         )
     return ok("webhooks", private_targets.describe(settings))
-
-
-def database(settings: Settings) -> Check:
-    """Whether PostgreSQL answers, is new enough and has this version's schema."""
-    url = embedded.database_url(settings)
-    try:
-        with psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as conn:
-            number = conn.info.server_version
-            place = f"PostgreSQL {number // 10000}.{number % 10000} at {conn.info.host}"
-    except psycopg.OperationalError as error:
-        if not settings.database_url and not optional_packages.EMBEDDED.installed:
-            return fail("database", "embedded PostgreSQL is not installed", optional_packages.EMBEDDED.remedy)
-        if not settings.database_url:
-            return ok("database", "embedded, not running; `slackwater up` starts it")
-        first = str(error).strip().splitlines()[0]
-        return fail("database", first, "start PostgreSQL, or correct SLACKWATER_DATABASE_URL")
-    if number < OLDEST_POSTGRES * 10000:
-        return fail("database", place, f"PostgreSQL {OLDEST_POSTGRES} or newer is needed")
-    return _schema(url, place)
-
-
-def _schema(url: str, place: str) -> Check:
-    with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as conn:
-        found = schema.read(conn)
-    own = schema.own_revision()
-    if found.revision is None or found.revision < own:
-        return fail("database", f"{place}; schema {found.revision or 'missing'}, not {own}", "slackwater migrate")
-    if problem := found.problem(own):
-        return fail("database", f"{place}. {problem}", "install a newer version of Slackwater here")
-    return ok("database", f"{place}, schema {found.revision}")
 
 
 def object_store(settings: Settings) -> Check:

@@ -1,0 +1,35 @@
+"""Connections that lead to the server itself, for what belongs to a session: a lock that lasts, its own settings, notifications.
+
+A pooler in transaction mode gives the next statement to another session of the server, without a word: two stewards could hold
+the same lock.
+"""
+
+from typing import Any
+
+from psycopg import AsyncConnection, Connection
+
+from app.errors import BehindPooler
+
+_PID = "select pg_backend_pid()"
+
+
+async def require(conn: AsyncConnection[Any]) -> None:
+    """Raise BehindPooler unless the connection leads to the server itself."""
+    row = await (await conn.execute(_PID)).fetchone()
+    if row != (conn.info.backend_pid,):
+        raise _behind(conn)
+
+
+def check(conn: Connection[Any]) -> None:
+    """As `require`."""
+    if is_pooled(conn):
+        raise _behind(conn)
+
+
+def is_pooled(conn: Connection[Any]) -> bool:
+    """Whether the server's process is another one than was announced when the connection was made."""
+    return conn.execute(_PID).fetchone() != (conn.info.backend_pid,)
+
+
+def _behind(conn: AsyncConnection[Any] | Connection[Any]) -> BehindPooler:
+    return BehindPooler(f"At {conn.info.host}:{conn.info.port} a connection pooler answers, not the database itself")

@@ -1,0 +1,133 @@
+"""A connection of a pool. It sends each statement on the terms of its borrower, and watches over commits which must last."""
+
+import asyncio
+import os
+import socket
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, OperationalError, errors, pq
+from psycopg.abc import Params, QueryNoTemplate
+from psycopg.errors import Diagnostic
+from psycopg.rows import Row, TupleRow
+
+from app.db.durability import DURABLE, Terms, changes
+
+_IDLE = pq.TransactionStatus.IDLE
+log = structlog.get_logger(__name__)
+
+
+class NotConfirmed(OperationalError):
+    """A durable commit is on the server's disk, but the server has stopped to wait for the standby that should have it too.
+
+    It may be lost with the server, so it counts as failed. It may be repeated, as after a lost connection.
+    """
+
+
+class PooledConnection(AsyncConnection[TupleRow]):
+    """In autocommit mode. `terms` hold for what the borrower sends; the pool sets them."""
+
+    terms: Terms = DURABLE
+    used_at = 0.0  # the time of its last use
+    patience_seconds: float | None = None  # for the answer to a durable commit; None: as long as it takes
+    warning: str | None = None  # the server's last one
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.cursor_factory = _Cursor
+        ours = weakref.ref(self)  # a handler that refers to the connection would keep it open when it is forgotten
+        self.add_notice_handler(lambda diagnostic: _note(ours(), diagnostic))
+
+    @asynccontextmanager
+    async def transaction(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> AsyncIterator[AsyncTransaction]:
+        """As psycopg's. A transaction that is not inside of another one begins with the terms."""
+        outermost = self.idle
+        with _Watch(self) as watch:
+            async with super().transaction(savepoint_name, force_rollback) as transaction:
+                if outermost and self.terms.ahead:
+                    await self.execute(self.terms.ahead)
+                yield transaction
+                if outermost and self.terms.waits:
+                    watch.begin()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open, so that the next statement is one by itself."""
+        return self.pgconn.transaction_status == _IDLE
+
+    def drop(self) -> None:
+        """End the connection without a word to the server, which does not answer. Whoever waits gets an OperationalError.
+
+        A request to cancel would do harm: the server would stop to wait for its standby, and commit.
+        """
+        with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
+            same.shutdown(socket.SHUT_RDWR)
+        log.warning("database.no_answer", host=self.info.host, seconds=self.patience_seconds)
+
+
+class _Cursor(AsyncCursor[Row]):
+    async def execute(  # type: ignore[override]
+        self,
+        query: QueryNoTemplate,
+        params: Params | None = None,
+        *,
+        prepare: bool | None = None,
+        binary: bool | None = None,
+    ) -> Self:
+        connection = self.connection
+        assert isinstance(connection, PooledConnection)
+        terms, alone = connection.terms, connection.idle
+        try:
+            if alone and terms.precede(query):
+                async with connection.pipeline():  # up to its end the server commits nothing
+                    await AsyncCursor(connection).execute(terms.ahead)
+                    return await super().execute(query, params, prepare=prepare, binary=binary)
+            with _Watch(connection) as watch:
+                if alone and terms.waits and changes(query):
+                    watch.begin()
+                return await super().execute(query, params, prepare=prepare, binary=binary)
+        except errors.ReadOnlySqlTransaction:
+            if not terms.always:  # the server has become a standby: the next connection looks for the primary
+                await connection.close()
+            raise
+
+
+def _note(connection: PooledConnection | None, diagnostic: Diagnostic) -> None:
+    if connection is not None and diagnostic.severity_nonlocalized == "WARNING":
+        connection.warning = diagnostic.message_primary
+
+
+class _Watch:
+    """Watches over one durable commit, from `begin` to the end of the block."""
+
+    __slots__ = ("_connection", "_timer", "_watching")
+
+    def __init__(self, connection: PooledConnection) -> None:
+        self._connection = connection
+        self._timer: asyncio.TimerHandle | None = None
+        self._watching = False
+
+    def begin(self) -> None:
+        """The commit is about to be sent."""
+        connection = self._connection
+        connection.warning, self._watching = None, True
+        if connection.patience_seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(connection.patience_seconds, connection.drop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Raises NotConfirmed if the server warned."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watching and kind is None and self._connection.warning is not None:
+            raise NotConfirmed(self._connection.warning)

@@ -1,0 +1,23 @@
+"""What the commits of changes to a table have waited for, as the server saw it."""
+
+from typing import Any
+
+from app.db.pool import Connection
+
+_WATCH = """
+create table if not exists seen (change text, waits text);
+create or replace function see() returns trigger language plpgsql as
+  $$begin insert into seen values (tg_op || ' ' || tg_argv[0], current_setting('synchronous_commit')); return null; end$$;
+create constraint trigger see after insert or update or delete on {table} deferrable initially deferred
+  for each row execute function see('{table}')"""
+
+
+async def watch(conn: Connection, *tables: str) -> None:
+    """From now on, note the setting at the end of each transaction that changes a row of these tables."""
+    for table in tables:
+        await conn.execute(_WATCH.format(table=table).encode())
+
+
+async def seen(conn: Connection) -> set[tuple[Any, ...]]:
+    """(change and table, the value of `synchronous_commit` when it was committed)."""
+    return set(await (await conn.execute("select change, waits from seen")).fetchall())

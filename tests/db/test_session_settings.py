@@ -1,0 +1,90 @@
+"""Claims about what the server has to be set to: `migrate` sets it, and who would lose something refuses to work."""
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from app.db import migrate, session_settings
+from app.db.pool import Database
+from app.db.session_settings import KEEPS, OF_ROLE, Reading
+from app.errors import ServerUnfit
+from app.settings import Settings
+
+FIT = {**OF_ROLE, **{name: good[0] for name, good in KEEPS.items()}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("synchronous_commit", "off"),
+        ("synchronous_commit", "local"),
+        ("fsync", "off"),
+        ("full_page_writes", "off"),
+        ("enable_seqscan", "on"),
+        ("plan_cache_mode", "auto"),
+        ("jit", "on"),
+        ("idle_in_transaction_session_timeout", "0"),
+    ],
+)
+def test_a_server_that_loses_what_it_confirms_or_plans_otherwise_is_named_with_the_remedy(
+    name: str, value: str
+) -> None:
+    found = session_settings.problem(Reading("ann", "batches", FIT | {name: value}))
+    assert found is not None
+    problem, remedy = found
+    assert f"{name} = {value}" in problem
+    assert name in remedy
+    assert "ann" in remedy
+
+
+def test_a_server_that_keeps_everything_is_fit() -> None:
+    assert session_settings.problem(Reading("ann", "batches", FIT)) is None
+    assert session_settings.problem(Reading("ann", "batches", FIT | {"synchronous_commit": "remote_apply"})) is None
+
+
+async def test_a_role_without_the_settings_is_refused_until_migrate_has_set_them(
+    settings: Settings, database_url: str, administer: Callable[[str], None]
+) -> None:
+    administer("create role plain login superuser")
+    try:
+        url = database_url.replace("postgres@", "plain@")
+        async with Database(url) as database:
+            with pytest.raises(ServerUnfit, match='alter role "plain" in database'):
+                await session_settings.require_at_start(database)
+        migrate.upgrade(url)
+        async with Database(url) as database:
+            await session_settings.require_at_start(database)
+            async with database.durable() as conn:
+                await session_settings.require(conn)
+    finally:
+        administer("drop role plain")
+
+
+def test_what_an_administrator_has_set_for_the_database_does_not_make_commits_lossy_in_silence(
+    database_url: str,
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute(f"alter role current_user in database {conn.info.dbname} set synchronous_commit = off".encode())
+    with psycopg.connect(database_url) as conn:
+        found = session_settings.problem(session_settings.read(conn))
+    assert found is not None
+    assert "synchronous_commit = off" in found[0]
+
+
+async def test_who_starts_without_a_database_is_not_stopped() -> None:
+    async with Database("postgresql://127.0.0.1:1/none", size=2, patience_seconds=0.1) as nowhere:
+        await session_settings.require_at_start(nowhere)
+
+
+def test_setting_it_again_changes_nothing(database_url: str) -> None:
+    def settings_of() -> list[tuple[object, ...]]:
+        with psycopg.connect(database_url) as conn:
+            query = """select s.xmin::text, setconfig from pg_db_role_setting s join pg_database d on d.oid = setdatabase
+                       where datname = current_database()"""
+            return conn.execute(query).fetchall()
+
+    migrate.upgrade(database_url)
+    before = settings_of()
+    migrate.upgrade(database_url)
+    assert settings_of() == before != []

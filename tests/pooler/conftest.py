@@ -1,0 +1,32 @@
+"""A PgBouncer in front of the test's database."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from app.db import embedded
+from app.db.pool import Database
+from app.settings import Settings
+from testing import clusters
+from tests.pooler.pgbouncer import PgBouncer, pooling
+
+
+@pytest.fixture
+def pooler(settings: Settings) -> Iterator[PgBouncer]:
+    """In transaction mode, with two connections to the server: who is served next gets another one."""
+    with clusters.folder() as folder, pooling(folder, settings.database_url, default_pool_size=2) as running:
+        yield running
+
+
+@pytest.fixture
+def pooled_settings(settings: Settings, pooler: PgBouncer) -> Settings:
+    """The test's settings through the pooler, with the server's own URL beside."""
+    update = {"database_url": pooler.url, "database_direct_url": embedded.database_url(settings)}
+    return settings.model_copy(update=update)
+
+
+@pytest.fixture
+async def pooled(pooled_settings: Settings) -> AsyncIterator[Database]:
+    """An open pool of connections to the pooler."""
+    async with Database.of(pooled_settings, "test") as database:
+        yield database

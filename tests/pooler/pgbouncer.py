@@ -1,0 +1,121 @@
+"""A PgBouncer in front of a server: the system's, or the one that `deploy/install-tools.sh pgbouncer` has built."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import conninfo
+
+from app.db.cluster import SERVER_USER
+from app.processes import dies_with_parent
+
+BUILT = Path(__file__).parents[2] / ".tools/bin/pgbouncer"
+OLDEST = (1, 22)
+HOW = "`deploy/install-tools.sh pgbouncer` builds one"
+START_SECONDS = 20.0
+_SOCKET_PORT = 5432
+
+
+def program() -> str:
+    """A PgBouncer that passes on prepared statements. Without one the test is skipped, under CI=true it fails."""
+    for path in (str(BUILT), shutil.which("pgbouncer")):
+        if path and Path(path).exists() and version(path) >= OLDEST:
+            return path
+    message = f"no PgBouncer from {OLDEST[0]}.{OLDEST[1]} on: {HOW}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+def version(path: str) -> tuple[int, ...]:
+    """Its version."""
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"PgBouncer (\d+)\.(\d+)", told)
+    return tuple(map(int, found.groups())) if found else (0, 0)
+
+
+class PgBouncer:
+    """One in transaction mode, on a Unix socket. `database_url`: of the server behind it, also on a Unix socket."""
+
+    def __init__(self, folder: Path, database_url: str, **settings: object) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        named = conninfo.conninfo_to_dict(database_url)
+        self.url = f"postgresql://postgres@/{named.get('dbname', 'postgres')}?host={folder}"
+        values = {
+            "listen_port": _SOCKET_PORT,
+            "listen_addr": "",
+            "unix_socket_dir": folder,
+            "auth_type": "any",
+            "pool_mode": "transaction",
+            "max_prepared_statements": 200,
+            "default_pool_size": 20,
+            "server_login_retry": 1,
+            "logfile": folder / "log",
+            "log_connections": 0,
+            "log_disconnections": 0,
+            **settings,
+        }
+        lines = [f"{name} = {value}" for name, value in values.items()]
+        server = f"* = host={named['host']} port={named.get('port', 5432)} user={named.get('user', 'postgres')}"
+        self._config = folder / "pgbouncer.ini"
+        self._config.write_text("\n".join(["[databases]", server, "[pgbouncer]", *lines, ""]))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.folder / f".s.PGSQL.{_SOCKET_PORT}"
+
+    def start(self) -> None:
+        """Start it, and wait until it listens. Like the server, it does not run as root."""
+        user = SERVER_USER if os.geteuid() == 0 else None
+        if user:
+            shutil.chown(self.folder, user)
+        self._process = subprocess.Popen(
+            [program(), "-q", str(self._config)],
+            user=user,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=dies_with_parent(),  # noqa: PLW1509
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._listens():
+            alive = self._process.poll() is None and time.monotonic() < deadline
+            assert alive, f"PgBouncer does not start:\n{(self.folder / 'log').read_text()}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it as a power failure does."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self.socket.unlink(missing_ok=True)
+
+    def _listens(self) -> bool:
+        with suppress(psycopg.OperationalError):
+            url = conninfo.make_conninfo(self.url, dbname="pgbouncer", connect_timeout=2)
+            psycopg.connect(url, autocommit=True).close()
+            return True
+        return False
+
+
+@contextmanager
+def pooling(folder: Path, database_url: str, **settings: object) -> Iterator[PgBouncer]:
+    """One that runs during the block."""
+    pooler = PgBouncer(folder, database_url, **settings)
+    pooler.start()
+    try:
+        yield pooler
+    finally:
+        pooler.kill()
