@@ -2,6 +2,7 @@
 
     python -m benchmarks.scale --json [--quick] [--only ARM[,ARM…]]
 
+pooled    claims through a PgBouncer in transaction mode, against claims that go directly to the server
 versions  old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
           workers only
 
@@ -17,12 +18,13 @@ from typing import Any
 
 from benchmarks.harness import say
 from benchmarks.machine import describe
-from benchmarks.scale import versions
+from benchmarks.scale import pooled, versions
 
 
 def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """All arms by name, in the order in which they run."""
     return {
+        "pooled": lambda: pooled.claims(rounds=2 if quick else 20),
         "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
     }
 
