@@ -6,6 +6,7 @@ costs        what the server does for a chunk, an item and a heartbeat: the cons
 idle         what 1,000 engines without work cost the database
 first_claim  how long a submit to an idle fleet waits for a worker, with 1 pool and with 50
 ramp         how fast 1,000 idle engines are at work after one submit
+pooled       claims through a PgBouncer in transaction mode, against claims that go directly to the server
 steward      how long a round takes with 10,000 open batches
 handback     how fast a worker hands back all its work: second signal, notice file, `engine drain --now`
 failover     the primary is killed under load, hosts lose each other; with --quick only the first, which needs no root
@@ -24,7 +25,7 @@ from typing import Any
 
 from benchmarks.harness import say
 from benchmarks.machine import describe
-from benchmarks.scale import costs, failover, first_claim, handback, idle, ramp, steward_round, versions
+from benchmarks.scale import costs, failover, first_claim, handback, idle, pooled, ramp, steward_round, versions
 
 
 def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
@@ -35,6 +36,7 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
         "idle": lambda: idle.idle(engines, 5 if quick else 30),
         "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 300),
         "ramp": lambda: ramp.ramp(engines),
+        "pooled": lambda: pooled.claims(rounds=2 if quick else 20),
         "steward": lambda: steward_round.steward_round(200 if quick else 10_000, 3 if quick else 20),
         "handback": lambda: handback.handback(rounds=1 if quick else 5),
         "failover": lambda: failover.failover(drills=("crash",) if quick else failover.DRILLS),

@@ -8,14 +8,13 @@ _WATCH = """
 create table if not exists seen (change text, waits text);
 create or replace function see() returns trigger language plpgsql as
   $$begin insert into seen values (tg_op || ' ' || tg_argv[0], current_setting('synchronous_commit')); return null; end$$;
-create constraint trigger see after insert or update or delete on {table} deferrable initially deferred
+create constraint trigger see after {changes} on {table} deferrable initially deferred
   for each row execute function see('{table}')"""
 
 
-async def watch(conn: Connection, *tables: str) -> None:
-    """From now on, note the setting at the end of each transaction that changes a row of these tables."""
-    for table in tables:
-        await conn.execute(_WATCH.format(table=table).encode())
+async def watch(conn: Connection, table: str, changes: str = "insert or update or delete") -> None:
+    """From now on, note the setting at the end of each transaction that changes a row of this table."""
+    await conn.execute(_WATCH.format(table=table, changes=changes).encode())
 
 
 async def seen(conn: Connection) -> set[tuple[Any, ...]]:

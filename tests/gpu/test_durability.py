@@ -1,47 +1,26 @@
 """What a worker forgets for good must be on disk by then; of what is not, the heartbeat reminds it."""
 
-from collections import Counter
-from typing import Any
-
-import pytest
-
-from app.db.pool import Connection
-from app.queue import heartbeat
-from app.queue import service as queue
-from app.queue.heartbeat import Answer, Beat
-from app.queue.types import Finished, Lease, Result
+from app.db.pool import Database
+from tests.db import commits
 from tests.gpu.world import World
 
 
 async def test_results_and_leases_wait_for_the_disk_and_the_end_of_a_lease_does_not(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, database: Database
 ) -> None:
-    flush, finish, send, seen = queue.flush, queue.finish, heartbeat.send, Counter[tuple[str, str]]()
-
-    async def note(conn: Connection, verb: str) -> None:
-        row = await (await conn.execute("show synchronous_commit")).fetchone()
-        assert row is not None
-        seen[verb, row[0]] += 1
-
-    async def noted_flush(conn: Connection, lease: Lease, results: list[Result], **how: Any) -> bool:
-        await note(conn, "flush")
-        return await flush(conn, lease, results, **how)
-
-    async def noted_finish(conn: Connection, lease: Lease, **how: Any) -> Finished | None:
-        await note(conn, "finish")
-        return await finish(conn, lease, **how)
-
-    async def noted_heartbeat(conn: Connection, beats: list[Beat], lease_seconds: float) -> dict[int, Answer]:
-        await note(conn, "heartbeat")
-        return await send(conn, beats, lease_seconds)
-
-    monkeypatch.setattr(heartbeat, "send", noted_heartbeat)
-    monkeypatch.setattr(queue, "flush", noted_flush)
-    monkeypatch.setattr(queue, "finish", noted_finish)
     batch = await world.submit([f"prompt {n}" for n in range(16)])
+    async with database.durable() as conn:
+        await commits.watch(conn, "item_result")
+        await commits.watch(conn, "chunk", "delete")
+        await commits.watch(conn, "worker", "update")
     async with world.worker():
         await world.finished(batch)
-    assert seen.keys() == {("heartbeat", "on"), ("flush", "on"), ("finish", "off")}
+    async with database.relaxed() as conn:
+        assert await commits.seen(conn) == {
+            ("INSERT item_result", "on"),
+            ("DELETE chunk", "off"),
+            ("UPDATE worker", "on"),
+        }
 
 
 async def test_a_finish_that_a_server_crash_took_back_is_done_again(world: World) -> None:

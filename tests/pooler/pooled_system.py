@@ -4,6 +4,7 @@ import asyncio
 import traceback
 from pathlib import Path
 
+from testing.pgbouncer import PgBouncer
 from tests.crash.checker import rest
 from tests.crash.client import Client
 from tests.crash.history import History
@@ -12,7 +13,6 @@ from tests.crash.logs import judge_logs
 from tests.crash.part import WORKER
 from tests.crash.system import System
 from tests.crash.verdict import judge
-from tests.pooler.pgbouncer import PgBouncer
 
 CLIENTS = 3
 WORKERS = {"worker-0": 0, "worker-1": 1}

@@ -1,17 +1,15 @@
 """The whole product through a PgBouncer in transaction mode."""
 
 from tests.crash.checker import report
-from tests.pooler import pgbouncer
 from tests.pooler.pooled_system import attacked
 from tests.timing import note
 
 RESTARTS = 3
 
 
-async def test_through_a_pooler_that_is_killed_under_load_every_item_ends_once_and_nothing_stored_is_run_again() -> (
-    None
-):
-    pgbouncer.program()
+async def test_through_a_pooler_that_is_killed_under_load_every_item_ends_once_and_nothing_stored_is_run_again(
+    installed: None,
+) -> None:
     history = await attacked(seed=1, restarts=RESTARTS, pause_seconds=2.0)
     text = report(history, 1)
     note(text)

@@ -72,7 +72,8 @@ async def test_claim_and_finish_do_not_wait_for_the_disk_and_a_flush_does(either
         await support.submit(database, tenant, pool, 4)
         worker = await support.make_worker(database, pool)
         async with database.durable() as conn:
-            await commits.watch(conn, "chunk", "item_result")
+            await commits.watch(conn, "chunk")
+            await commits.watch(conn, "item_result")
         await support.drain(database, pool, worker)
         async with database.relaxed() as conn:
             assert await queue.heartbeat(conn, worker, 10) == []

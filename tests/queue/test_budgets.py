@@ -13,6 +13,7 @@ from app.queue import service, settling, worker_sql
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from tests import timing
+from tests.db import commits
 from tests.queue import support
 from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.result_writer import ResultWriter
@@ -90,7 +91,7 @@ def fence(lease: Lease) -> dict[str, int]:
 @pytest.fixture
 async def load(settings: Settings) -> AsyncIterator[Load]:
     """Pools of one connection each, so that the counts of a connection can be read."""
-    async with Database(settings.database_url, size=1) as database:
+    async with Database(settings.database_url, size=2) as database:
         async with database.durable() as conn:
             tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
         yield Load(database, tenant, pool, await support.make_worker(database, pool))
@@ -186,6 +187,9 @@ async def test_storing_a_chunk_waits_for_the_disk_once_per_flush(load: Load, set
             while lease := await load.claim(conn):
                 chunks[lease.chunk_id] = OpenChunk(lease, [])
                 chunks[lease.chunk_id].results += results(lease)
+        async with load.database.durable() as conn:
+            await commits.watch(conn, "item_result")
+            await commits.watch(conn, "chunk", "delete")
         storer = ResultWriter(settings, database, chunks)
         task = asyncio.create_task(storer.run())
         storer.hurry()
@@ -196,9 +200,7 @@ async def test_storing_a_chunk_waits_for_the_disk_once_per_flush(load: Load, set
         assert database.asked["durable"] <= 10
         assert database.asked["durable"] + database.asked["relaxed"] <= 20
         async with database.relaxed() as conn:
-            assert await (await conn.execute("show synchronous_commit")).fetchone() == ("off",)
-        async with database.durable() as conn:
-            assert await (await conn.execute("show synchronous_commit")).fetchone() == ("on",)
+            assert await commits.seen(conn) == {("INSERT item_result", "on"), ("DELETE chunk", "off")}
     [settled] = await support.settle(load.database)
     assert settled.ok == 640
 

@@ -96,7 +96,7 @@ asyncio.run(retention.run({past.database.url!r}, {KEEP}, {store}))"""
 
 
 async def test_a_long_reader_delays_a_day_and_nothing_is_blocked(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_OPTIONS", "-c lock_timeout=200ms")
+    monkeypatch.setattr(retention, "_PATIENCE", "set lock_timeout = '200ms'")
     day, other = await past.day(ago=40), await past.day(ago=39)
     await past.batch(day, final_ago=35)
     await deliver(past)
