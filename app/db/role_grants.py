@@ -71,13 +71,19 @@ GRANTS: Mapping[str, RoleGrants] = {
             **dict.fromkeys(("item_result", "response_events", "change", "decision"), "rad"),
             **dict.fromkeys(("engine_sample", "engine_minute"), "rad"),
             **dict.fromkeys(("batch_delta", "batch_error", "event", "delivery"), "ra"),
+            "sched_delta": "a",
         },
         # A new delivery locks its endpoint against removal, which takes the right to change some column.
         columns={"endpoint": {"r": _SUBSCRIBED, "w": ("hinted_at",)}},
     ),
     STEWARD: RoleGrants(
         "the steward",
-        {**_QUEUE, **_SEALS, "tenant": "rwd", "policy": "r", "key_usage": "rd", "endpoint": "rwd", "api_key": "d"},
+        {
+            **_QUEUE,
+            **_SEALS,
+            "sched_delta": "rwd",
+            **{"tenant": "rwd", "policy": "r", "key_usage": "rd", "endpoint": "rwd", "api_key": "d"},
+        },
         hidden={"endpoint": ENDPOINT_SECRETS},
         columns={"api_key": {"r": ("key_id", "tenant_id", "revoked_at", "expires_at")}},
         sees_sessions=True,

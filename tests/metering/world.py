@@ -81,7 +81,7 @@ class World:
 
     async def claim(self) -> Lease | None:
         async with self.database.relaxed() as conn:
-            return await service.claim(conn, self.pool, self.worker)
+            return await support.claim(conn, self.pool, self.worker)
 
     async def drain(self) -> int:
         """Run what is ready. Returns the number of chunks."""

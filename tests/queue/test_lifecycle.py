@@ -32,7 +32,7 @@ class Scene:
 
     async def claim(self) -> Lease | None:
         async with self.database.relaxed() as conn:
-            return await service.claim(conn, self.pool, self.worker)
+            return await support.claim(conn, self.pool, self.worker)
 
     async def claimed(self) -> Lease:
         lease = await self.claim()

@@ -254,7 +254,7 @@ class Walk(RuleBasedStateMachine):
             mine = [await service.register_worker(self.conn, pool_id=pool, host="test", pid=1, lease_seconds=3600)]
             self.workers[mine[0]] = self.workers_pool[mine[0]] = pool
         waiting = await self._rows("select count(*) from chunk where state = 'ready' and pool_id = %s", pool)
-        lease = await service.claim(self.conn, pool, mine[-1], urgent=urgent)
+        lease = await support.claim(self.conn, pool, mine[-1], urgent=urgent)
         if not urgent:
             assert (lease is not None) == (waiting[0][0] > 0), "work is waiting, and a claim finds nothing"
         if lease is None:

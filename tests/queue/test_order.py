@@ -20,7 +20,7 @@ async def due(database: Database, batch_id: int, seconds: float) -> None:
 async def claimed(database: Database, pool: int, worker: int, *, urgent: bool = False) -> int | None:
     """Claim a chunk. Returns its batch."""
     async with database.relaxed() as conn:
-        lease = await service.claim(conn, pool, worker, urgent=urgent)
+        lease = await support.claim(conn, pool, worker, urgent=urgent)
     return lease and lease.batch_id
 
 
@@ -65,8 +65,8 @@ async def test_short_deadlines_buy_no_share(database: Database, monkeypatch: pyt
     served = []
     for n in range(320):
         async with database.relaxed() as conn:
-            lease = await service.claim(conn, pool, worker, urgent=True) if n % 4 == 0 else None
-            lease = lease or await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker, urgent=True) if n % 4 == 0 else None
+            lease = lease or await support.claim(conn, pool, worker)
         assert lease is not None
         served.append(lease.tenant_id)
         await support.run_chunk(database, lease)
