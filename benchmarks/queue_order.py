@@ -10,7 +10,7 @@ from typing import Any
 from app.batches import lifecycle
 from app.db.pool import Connection, Database
 from app.engines.service import ensure_pool
-from app.queue import copy_format, fair_order_sql, ingest, service
+from app.queue import copy_format, fair_order_sql, ingest, order_deltas, service
 from app.queue.chunking import cut
 from app.queue.types import Item, Result
 from app.tenants.service import Tenant, ensure_tenant
@@ -18,6 +18,7 @@ from benchmarks.harness import Testbed, say
 
 WEIGHTS = {"one": 1.0, "same": 1.0, "double": 2.0}
 _BATCH = 50_000
+FOLD_EVERY = 100  # chunks
 
 
 async def enqueue(
@@ -103,7 +104,7 @@ async def _claim_buffers(conn: Connection, pool_id: int, worker_id: int, count: 
     touched: list[int] = []
     for _ in range(count):
         async with conn.transaction(force_rollback=True):
-            explain = f"explain (analyze, buffers, format json) {fair_order_sql.CLAIM}".encode()
+            explain = f"explain (analyze, buffers, format json) {fair_order_sql.CLAIM[1]}".encode()
             row = await (await conn.execute(explain, {"pool_id": pool_id, "worker_id": worker_id})).fetchone()
             assert row
             plan = row[0][0]["Plan"]
@@ -149,9 +150,10 @@ async def _use(database: Database, chunks: int) -> dict[str, int]:
         worker_id = await register(database, pool_id)
         rows_ = await (await relaxed.execute("select tenant_id, account_id from tenant")).fetchall()
         accounts, held = dict(rows_), []
-        for _ in range(chunks):
-            lease = await service.claim(relaxed, pool_id, worker_id)
-            assert lease
+        for number in range(chunks):
+            if number % FOLD_EVERY == 0:  # as the steward does
+                await order_deltas.fold(relaxed)
+            [lease] = await service.claim(relaxed, pool_id, worker_id)
             held.append(lease)
             if len(held) < 4:
                 continue

@@ -1,4 +1,4 @@
-"""The daily partitions of payloads and results: created ahead of time, and frozen once their day is over. `retention` drops them."""
+"""The daily partitions of payloads and results: created ahead of time, frozen once their day is over. `retention` drops them."""
 
 from psycopg import sql
 

@@ -9,7 +9,6 @@ import pytest
 
 from app.db.pool import Database
 from app.engines.service import ensure_pool
-from app.queue import service
 from tests.api.support import COMPLETION, RUN, SUBMIT, TWO, run_all
 from tests.queue import support
 

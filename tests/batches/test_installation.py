@@ -9,7 +9,6 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.overview import EngineInfo
 from app.queue import overview
-from app.queue import service as queue
 from app.queue.overview import Overview
 from app.settings import Settings
 from testing.fakes.installation import CALM, MISSING, WRONG, engine

@@ -14,7 +14,7 @@ from app.metering import budgets
 from app.metering.budget_rules import Budget
 from app.metering.lines import Lines, parts_of
 from app.metering.spend_labels import SpendLabels
-from app.queue import chunk_sweeps, chunking, copy_format, ingest, service
+from app.queue import chunk_sweeps, chunking, copy_format, ingest
 from app.queue.types import Lease
 from app.settings import PACKAGE
 from tests.queue import support

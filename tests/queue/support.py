@@ -154,7 +154,7 @@ async def fold(conn: Connection) -> list[int]:
 
 
 async def caches(conn: Connection) -> list[tuple[int, int]]:
-    """(ready, in-flight tokens) of every account in the fair order, with what is not folded yet. All are zero when nothing is open."""
+    """(ready, in-flight tokens) of every account in the fair order, once folded. All are zero when nothing is open."""
     return [tuple(row) for row in await (await conn.execute(CACHES)).fetchall()]
 
 

@@ -14,7 +14,7 @@ from app.db.pool import Connection
 from app.errors import AccountUnknown
 from app.files import service as files
 from app.files import upload_parts
-from app.queue import chunk_sweeps, pace_log, removal, service
+from app.queue import chunk_sweeps, pace_log, removal
 from app.settings import Settings
 from app.storage import object_names
 from app.tenants import service as tenants

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.db import embedded
 from app.db.pool import Database
-from app.queue import partitions, reaping, service
+from app.queue import partitions, reaping
 from app.queue.lost_workers import SPARED_SECONDS, Heartbeat, WorkerWatch, lost_alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings

@@ -248,7 +248,7 @@ class Rounds:
             await changes.prune(conn)
 
     async def _retire(self) -> None:
-        """Start to look after old days in a task of its own: it reads whole tables and waits for locks, which the rounds must not."""
+        """Start to look after old days in a task of its own: it reads tables and waits for locks, and the rounds must not."""
         if self._retiring is None or self._retiring.done():
             self._retiring = asyncio.create_task(self._keep_old_days())
 
