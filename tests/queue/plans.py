@@ -74,7 +74,7 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
             row = conn.execute(options + statement, parameters).fetchone()
         else:
             conn.execute("set local plan_cache_mode = force_generic_plan")
-            conn.execute(_prepare(statement, parameters))
+            conn.execute(prepare(statement, parameters))
             values = composed_sql.SQL(", ").join(
                 composed_sql.Literal(value) for value in _ordered(statement, parameters)[1]
             )
@@ -114,7 +114,7 @@ class Backlog:
     def pages_of_a_claim(self, **changes: int) -> float:
         """The median of seven claims, each rolled back."""
         return median(
-            explain(self.conn, fair_order_sql.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7)
+            explain(self.conn, fair_order_sql.CLAIM[1], self.claim | changes, prepared=False).pages for _ in range(7)
         )
 
     def fill(self, first: int, last: int) -> None:
@@ -132,7 +132,7 @@ class Backlog:
                select pool_id, tenant_id, count(*) filter (where state = 'ready'),
                       coalesce(sum(est_tokens) filter (where state = 'leased'), 0) from chunk group by 1, 2"""
         )
-        for table in ("chunk", "sched", "worker", "batch", "item_payload", "item_result", "batch_delta"):
+        for table in ("chunk", "sched", "worker", "batch", "item_payload", "item_result", "batch_delta", "sched_delta"):
             self.conn.execute(f"vacuum (analyze) {table}")
 
 
@@ -154,7 +154,7 @@ def _ordered(statement: str, parameters: Parameters) -> tuple[str, list[object]]
     return re.sub("%s", lambda _: f"${next(numbers)}", statement), list(parameters)
 
 
-def _prepare(statement: str, parameters: Parameters) -> bytes:
+def prepare(statement: str, parameters: Parameters) -> bytes:
     """A PREPARE with the types that psycopg gives the values."""
     numbered, values = _ordered(statement, parameters)
     return f"prepare guarded ({', '.join(map(_type, values))}) as {numbered}".encode()
