@@ -33,7 +33,8 @@ async def find_same(conn: Connection, tenant_id: int, kind: Kind, request_hash: 
     values = {"tenant_id": tenant_id, "kind": kind, "request_hash": request_hash, "seconds": seconds}
     for batch_id, request_id in await (await conn.execute(queries.FIND_SAME, values)).fetchall():
         if await _has_contents(conn, batch_id):
-            return request_id
+            same: UUID = request_id
+            return same
     return None
 
 

@@ -2,7 +2,10 @@
 
     python -m benchmarks.scale --json [--quick] [--only ARM[,ARM…]]
 
-versions  old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
+fair_order   a claim with ten and with ten thousand accounts, and under an old snapshot
+hot_account  claims and finishes of one account and of a hundred, on sixteen connections
+day_tables   time, locks and memory of a chunk with 3 days of tables and with 365
+versions     old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
           workers only
 
 Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
@@ -18,11 +21,19 @@ from typing import Any
 from benchmarks.harness import say
 from benchmarks.machine import describe
 from benchmarks.scale import versions
+from benchmarks.scale.day_tables import day_tables
+from benchmarks.scale.fair_order import fair_order
+from benchmarks.scale.hot_account import hot_account
 
 
 def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """All arms by name, in the order in which they run."""
     return {
+        "fair_order": lambda: fair_order(
+            **{"chunks": 20_000, "claims": 50, "rounds": 1, "pinned": 50} if quick else {}
+        ),
+        "hot_account": lambda: hot_account(**{"chunks": 20_000, "seconds": 1, "rounds": 1} if quick else {}),
+        "day_tables": lambda: day_tables(**{"chunks": 200, "times": 20, "rounds": 1} if quick else {}),
         "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
     }
 

@@ -41,8 +41,10 @@ class Accounts:
     @property
     def claim_and_finish(self) -> str:
         """A script that claims a chunk and finishes it."""
-        values = {name: "0" for name in ("backoff_seconds", "retry_seconds", "engine_ms")}
-        values |= dict.fromkeys(("suspects", "retried"), "'{}'") | dict.fromkeys(("first_tokens", "durations"), "''")
+        values = dict.fromkeys(("backoff_seconds", "retry_seconds", "engine_ms"), "0")
+        values |= dict.fromkeys(("suspects", "retried"), "'{}'") | dict.fromkeys(
+            ("first_tokens", "durations"), "''::bytea"
+        )
         values |= {"chunk_id": ":chunk_id", "token": ":token", "worker_id": str(self.worker_id), "split": "false"}
         values |= {"batch_id": f"{self.batch_id}::bigint", "run": "1"}
         return f"{self.claim}{filled(on_day(worker_sql.FINISH, self.batch_id), values)};\n"

@@ -44,7 +44,7 @@ def rate(url: str, script: str, *, clients: int = 1, seconds: int = 0, times: in
             text=True,
             check=False,
             env=os.environ | {"PGOPTIONS": _SESSION},
-            preexec_fn=dies_with_parent(),  # noqa: PLW1509 - the thread that folds holds no lock that the child needs
+            preexec_fn=dies_with_parent(),
         )
     found = _TPS.search(done.stdout)
     if done.returncode or found is None or "aborted" in done.stderr:

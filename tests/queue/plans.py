@@ -75,13 +75,7 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
         else:
             conn.execute("set local plan_cache_mode = force_generic_plan")
             conn.execute(prepare(statement, parameters))
-            values = composed_sql.SQL(", ").join(
-                composed_sql.Literal(value) for value in _ordered(statement, parameters)[1]
-            )
-            row = conn.execute(
-                composed_sql.SQL(options + "execute guarded")
-                + (composed_sql.SQL(" (") + values + composed_sql.SQL(")"))
-            ).fetchone()
+            row = conn.execute(composed_sql.SQL(options) + execution(statement, parameters)).fetchone()
             conn.execute("deallocate guarded")
     assert row
     return read(row[0][0]["Plan"])
@@ -152,6 +146,12 @@ def _ordered(statement: str, parameters: Parameters) -> tuple[str, list[object]]
         return numbered.replace("%%", "%"), [parameters[name] for name in names]
     numbers = count(1)
     return re.sub("%s", lambda _: f"${next(numbers)}", statement), list(parameters)
+
+
+def execution(statement: str, parameters: Parameters) -> composed_sql.Composed:
+    """The EXECUTE of the prepared statement."""
+    values = composed_sql.SQL(", ").join(composed_sql.Literal(value) for value in _ordered(statement, parameters)[1])
+    return composed_sql.SQL("execute guarded (") + values + composed_sql.SQL(")")
 
 
 def prepare(statement: str, parameters: Parameters) -> bytes:
