@@ -5,7 +5,7 @@ virtual time is served next; within an account, the chunk with the earliest dead
 `FOLD_DELTAS` corrects it to what was used. `sched.ready` and `sched.inflight_tokens` cache counts of `chunk`.
 
 An index has the accounts by turn, which is the virtual time in steps of 65,536, so that most changes of it leave the index as it
-is. The order is exact among the 16 lowest accounts, and between the others to a turn.
+is. A claim sees the 16 accounts of the lowest turns: among so many the order is exact, among more to a turn.
 """
 
 from app.states import CHUNK, ChunkState
@@ -13,23 +13,20 @@ from app.worker_lease import WORKER_LEASE_HOLDS
 
 _SIZES = (1, 2, 4)  # chunks of a claim: a LIMIT that is a parameter has no good plan for all values
 _NEXT_ACCOUNTS = 16  # of which the order is exact
-_OTHER_ACCOUNTS = 240  # looked at if other claims hold every chunk of the next ones
 _NEAREST_CHUNKS = 64  # that the urgent lane looks at
 
-# The lowest virtual time of the active accounts of a pool; null: none is active.
+# The lowest virtual time of the accounts of a pool that have work; null: none has.
 _LOWEST = f"""(select min(l.vtime) from (
-    select vtime from sched where pool_id = {{pool}} and active order by turn limit {_NEXT_ACCOUNTS}) l)"""
-_HIGHEST_IDLE = f"""(select max(h.vtime) from (
-    select vtime from sched where pool_id = {{pool}} and not active order by turn desc limit {_NEXT_ACCOUNTS}) h)"""
+    select vtime from sched where pool_id = {{pool}} and turn is not null order by turn limit {_NEXT_ACCOUNTS}) l)"""
 
 
 def current_virtual_time(pool: str) -> str:
-    """The lowest virtual time of the active accounts of a pool, or, if none is active, the highest of all.
+    """The lowest virtual time of the accounts of a pool that have work, or, if none has, the highest of all.
 
     An idle account saves up no share: when it has work again, its virtual time is raised to this one. Were it the lowest of all,
     an account that was served before a pause of the pool would stand behind the first account to arrive after it.
     """
-    return f"coalesce({_LOWEST.format(pool=pool)}, {_HIGHEST_IDLE.format(pool=pool)}, 0)"
+    return f"coalesce({_LOWEST.format(pool=pool)}, (select max(vtime) from sched m where m.pool_id = {pool}), 0)"
 
 
 def woken(current: str) -> str:
@@ -39,46 +36,43 @@ def woken(current: str) -> str:
 
 # ---------------------------------------------------------------- claim
 
-_LEASE = f"""
+
+def _lease(most: int) -> str:
+    """What takes chunks with the earliest deadlines of the first of `accounts` that has any, at most so many, and charges it.
+
+    No others are locked: MATERIALIZED, because a re-evaluated LIMIT under FOR UPDATE can lock more rows than it returns. Of one
+    chunk, which is the usual claim, nothing is added up.
+    """
+    chunks = f"""(select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = a.tenant_id
+       order by deadline, chunk_id limit {most} for update skip locked)"""
+    chosen = f"select c.chunk_id, a.weight from accounts a cross join lateral {chunks} c limit 1"
+    charge = "select tenant_id, weight, est_tokens as tokens, 1 as n from leased"
+    if most > 1:
+        chosen = f"""select unnest(chunk_ids) as chunk_id, weight from (
+     select c.chunk_ids, a.weight from accounts a
+     cross join lateral (select array_agg(chunk_id) as chunk_ids from {chunks} x) c
+     where c.chunk_ids is not null limit 1) one"""
+        charge = "select tenant_id, weight, sum(est_tokens) as tokens, count(*) as n from leased group by 1, 2"
+    return f"""
+ next_chunks as materialized ({chosen}),
  leased as (update chunk c set state = '{ChunkState.LEASED}', token = token + 1, worker_id = %(worker_id)s
        from next_chunks where c.chunk_id = next_chunks.chunk_id
          and exists (select from worker where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS})
        returning c.chunk_id, c.token, c.worker_id, c.batch_id, c.run, c.tenant_id, c.lo, c.hi, c.seqs, c.n, c.est_tokens,
-                 c.attempt, c.deaths, c.retries, c.deadline, next_chunks.weight),
+                 c.attempt, c.deaths, c.retries, next_chunks.weight),
  charged as (update sched s set vtime = s.vtime + l.tokens / l.weight, ready = s.ready - l.n,
               inflight_tokens = s.inflight_tokens + l.tokens
-       from (select tenant_id, weight, sum(est_tokens) as tokens, count(*) as n from leased group by 1, 2) l
-       where s.pool_id = %(pool_id)s and s.tenant_id = l.tenant_id)
-select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, est_tokens, attempt, deaths, retries from leased
-order by deadline, chunk_id"""
-
-
-def _next_chunks(most: int) -> str:
-    """The chunks with the earliest deadlines of the first of `accounts` that has any. No others are locked: MATERIALIZED,
-    because a re-evaluated LIMIT under FOR UPDATE can lock more rows than it returns.
-    """
-    return f"""next_chunks as materialized (
-   select unnest(chunk_ids) as chunk_id, weight from (
-     select c.chunk_ids, a.weight from accounts a cross join lateral (
-       select array_agg(chunk_id) as chunk_ids from (
-         select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = a.tenant_id
-         order by deadline, chunk_id limit {most} for update skip locked) x) c
-     where c.chunk_ids is not null limit 1) one)"""
-
-
-_BELOW_THEIR_CAPS = """
-   select s.tenant_id, s.vtime, w.weight from sched s join tenant w using (tenant_id)
-   where s.pool_id = %(pool_id)s and s.active and s.inflight_tokens < w.max_inflight_tokens order by s.turn"""
+       from ({charge}) l where s.pool_id = %(pool_id)s and s.tenant_id = l.tenant_id)
+select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, est_tokens, attempt, deaths, retries from leased"""
 
 
 def _claim(most: int) -> str:
     return f"""
-with accounts as (
-   (select tenant_id, weight from ({_BELOW_THEIR_CAPS} limit {_NEXT_ACCOUNTS}) next order by vtime)
-   union all
-   (select tenant_id, weight from ({_BELOW_THEIR_CAPS} offset {_NEXT_ACCOUNTS} limit {_OTHER_ACCOUNTS}) other)),
- {_next_chunks(most)},
-{_LEASE}"""
+with accounts as (select tenant_id, weight from (
+       select s.tenant_id, s.vtime, w.weight from sched s join tenant w using (tenant_id)
+       where s.pool_id = %(pool_id)s and s.turn is not null and s.inflight_tokens < w.max_inflight_tokens
+       order by s.turn limit {_NEXT_ACCOUNTS}) next order by vtime),
+{_lease(most)}"""
 
 
 # By the number of chunks: accounts by virtual time, then the earliest deadlines. All chunks of a claim are of one account.
@@ -96,10 +90,9 @@ with lowest as materialized (select {_LOWEST.format(pool="%(pool_id)s")} as vtim
    select s.tenant_id, w.weight
    from lowest, (select tenant_id, min(deadline) as deadline from nearest group by 1) c
      join sched s on s.pool_id = %(pool_id)s and s.tenant_id = c.tenant_id join tenant w on w.tenant_id = s.tenant_id
-   where s.active and s.inflight_tokens < w.max_inflight_tokens and s.vtime <= lowest.vtime + %(lead_tokens)s / w.weight
+   where s.turn is not null and s.inflight_tokens < w.max_inflight_tokens and s.vtime <= lowest.vtime + %(lead_tokens)s / w.weight
    order by c.deadline limit 4),
- {_next_chunks(1)},
-{_LEASE}"""
+{_lease(1)}"""
 
 # ---------------------------------------------------------------- changes to several accounts at once
 

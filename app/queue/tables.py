@@ -297,14 +297,13 @@ sched = Table(
     Column(
         "turn",
         Float(53),
-        Computed("floor(vtime / 65536)", persisted=True),
-        comment="virtual time in steps, so that the index of the order seldom changes",
+        Computed("CASE WHEN ready > 0 THEN floor(vtime / 65536) END", persisted=True),
+        comment="virtual time in steps, so that the index of the order seldom changes; null: nothing is ready",
     ),
-    Column("active", Boolean, Computed("ready > 0", persisted=True)),
     PrimaryKeyConstraint("pool_id", "tenant_id"),
     postgresql_with={"fillfactor": 50, **_HOT},
 )
-Index("sched_turn", sched.c.pool_id, sched.c.active, sched.c.turn)
+Index("sched_turn", sched.c.pool_id, sched.c.turn, postgresql_where=text("turn IS NOT NULL"))
 
 pace = Table(
     "pace",

@@ -90,7 +90,7 @@ async def _locks(database: Database, lease: Lease) -> dict[str, int]:
         }.items():
             async with conn.transaction(force_rollback=True):
                 assert await statement()
-                held = await conn.execute("select count(*) from pg_locks where pid = pg_backend_pid()")
+                held = await conn.execute("select count(distinct relation) from pg_locks where pid = pg_backend_pid()")
                 [(found[name],)] = await held.fetchall()
     return found
 

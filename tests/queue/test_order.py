@@ -1,6 +1,5 @@
 """The order of claims: deadlines, the urgent lane, limits in flight, common prefixes."""
 
-import asyncio
 import random
 from collections import Counter
 
@@ -111,23 +110,6 @@ async def test_of_many_accounts_each_is_served_to_a_turn_and_a_chunk(database: D
             served[lease.tenant_id] += lease.est_tokens
     assert served.keys() == set(tenants)
     assert max(served.values()) - min(served.values()) <= 65_536 + 10_000
-
-
-async def test_if_others_are_claiming_every_chunk_of_the_next_accounts_the_one_behind_them_is_served(
-    database: Database,
-) -> None:
-    tenants, pool = await accounts(database, 17, items=1)
-    worker = await support.make_worker(database, pool)
-    async with database.durable() as conn:
-        await conn.execute("update sched set vtime = 1e6 where tenant_id = %s", (tenants[-1],))
-    async with database.transaction() as other:
-        await other.execute("select from chunk where tenant_id <> %s for update", (tenants[-1],))
-        async with database.relaxed() as conn:
-            lease = await asyncio.wait_for(support.claim(conn, pool, worker), 10)
-            assert lease is not None
-            assert lease.tenant_id != tenants[-1], (
-                "the others are not committed yet, so the last one is not behind them"
-            )
 
 
 async def test_a_claim_of_several_chunks_takes_them_of_one_account_and_charges_each(database: Database) -> None:
