@@ -57,7 +57,8 @@ def settled(url: str, seconds: float = 30) -> None:
         ).fetchall()
         left = conn.execute(
             """select (select count(*) from chunk), (select count(*) from batch_delta),
-                      (select count(*) from sched where ready <> 0 or inflight_tokens <> 0)"""
+                      (select count(*) from sched s where ready <> 0 or inflight_tokens <> (select coalesce(sum(est_tokens), 0)
+                         from sched_delta d where (d.pool_id, d.tenant_id) = (s.pool_id, s.tenant_id)))"""
         ).fetchone()
     if wrong or left != (0, 0, 0):
         raise SystemExit(f"the queue lost count: batches {wrong}, left (chunks, deltas, places) {left}")

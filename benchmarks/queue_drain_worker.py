@@ -61,9 +61,10 @@ async def run_one(
     """Claim, load, flush and finish one chunk. Returns its number of items; None if there was no chunk."""
     began = monotonic()
     async with database.relaxed() as conn:
-        lease = await queue.claim(conn, pool_id, worker_id)
-        if lease is None:
+        leases = await queue.claim(conn, pool_id, worker_id)
+        if not leases:
             return None
+        [lease] = leases
         claimed = monotonic()
         items = await queue.load(conn, lease)
     items, seal = await bodies.opened(keyring, lease.batch_id, items)

@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from app.console import queries_sql as sql
+from app.db import day_tables
 from app.db.pool import Connection
 from app.files import ids
 from app.states import BatchState, EngineState
@@ -162,7 +163,7 @@ async def running(conn: Connection, batch_id: int) -> Running:
 async def progress(conn: Connection, batch_id: int, total: int) -> tuple[list[datetime], int]:
     """The times at which a sample of a batch's items was done, in order, and the size of the sample."""
     values = {"batch_id": batch_id, "total": total}
-    rows = await (await conn.execute(sql.PROGRESS, values)).fetchall()
+    rows = await (await day_tables.execute(conn, sql.PROGRESS, batch_id, values)).fetchall()
     return [at for (at,) in rows], min(total, sql.MOST_SAMPLED)
 
 

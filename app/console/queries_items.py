@@ -8,6 +8,7 @@ import orjson
 
 from app.console import queries_items_sql as sql
 from app.console.queries import BatchRow
+from app.db import day_tables
 from app.db.pool import Connection
 from app.queue import items
 from app.queue.bodies import StoredBodies
@@ -43,7 +44,7 @@ async def item_page(
         found = await items.page(conn, keyring, row.batch_id, row.run, after=after, failed=failed, limit=limit + 1)
         return ItemPage(kind, found)
     values = {"batch_id": row.batch_id, "after": after, "limit": limit + 1}
-    rows = await (await conn.execute(sql.ANSWERED_ITEMS, values)).fetchall()
+    rows = await (await day_tables.execute(conn, sql.ANSWERED_ITEMS, row.batch_id, values)).fetchall()
     return ItemPage(kind, await _items(conn, keyring, row.batch_id, rows))
 
 
@@ -52,15 +53,16 @@ async def _walk(conn: Connection, keyring: Keyring, row: BatchRow, kind: str, af
     values: dict[str, Any] = {"batch_id": row.batch_id, "after": after}
     limit_ms = None
     if kind == "slow":
-        [(usual,)] = await (await conn.execute(sql.USUAL_MS, {"batch_id": row.batch_id, "total": row.total})).fetchall()
+        of_batch = {"batch_id": row.batch_id, "total": row.total}
+        [(usual,)] = await (await day_tables.execute(conn, sql.USUAL_MS, row.batch_id, of_batch)).fetchall()
         limit_ms = None if usual is None else max(SLOW_FACTOR * usual, 1000 * SLOW_SECONDS)
         if limit_ms is None:
             return ItemPage(kind, [])
     more = {"limit": limit} | ({"slow_ms": limit_ms} if kind == "slow" else {})
-    rows = await (await conn.execute(sql.walked(kind).encode(), values | more)).fetchall()
+    rows = await (await day_tables.execute(conn, sql.walked(kind), row.batch_id, values | more)).fetchall()
     looked_to = None
     if len(rows) < limit:
-        [(last, stopped)] = await (await conn.execute(sql.WALK_END, values)).fetchall()
+        [(last, stopped)] = await (await day_tables.execute(conn, sql.WALK_END, row.batch_id, values)).fetchall()
         looked_to = last if stopped else None
     return ItemPage(kind, await _items(conn, keyring, row.batch_id, rows), looked_to, limit_ms)
 
@@ -68,7 +70,8 @@ async def _walk(conn: Connection, keyring: Keyring, row: BatchRow, kind: str, af
 async def tries(conn: Connection, keyring: Keyring, batch_id: int, seq: int) -> list[ItemFacts]:
     """An item with each of its results, by run. Empty: there is no such item."""
     values = {"batch_id": batch_id, "seq": seq}
-    return await _items(conn, keyring, batch_id, await (await conn.execute(sql.TRIES, values)).fetchall())
+    rows = await (await day_tables.execute(conn, sql.TRIES, batch_id, values)).fetchall()
+    return await _items(conn, keyring, batch_id, rows)
 
 
 async def _items(conn: Connection, keyring: Keyring, batch_id: int, rows: Sequence[Sequence[Any]]) -> list[ItemFacts]:
@@ -96,5 +99,6 @@ class Bodies(NamedTuple):
 
 async def bodies(conn: Connection, batch_id: int, seq: int) -> Bodies | None:
     """What an item says. Only a reveal reads it."""
-    row = await (await conn.execute(sql.BODIES, {"batch_id": batch_id, "seq": seq}, binary=True)).fetchone()
+    values = {"batch_id": batch_id, "seq": seq}
+    row = await (await day_tables.execute(conn, sql.BODIES, batch_id, values, binary=True)).fetchone()
     return None if row is None else Bodies(*row)

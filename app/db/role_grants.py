@@ -72,6 +72,7 @@ GRANTS: Mapping[str, RoleGrants] = {
             **dict.fromkeys(("item_result", "response_events", "change", "decision"), "rad"),
             **dict.fromkeys(("engine_sample", "engine_minute"), "rad"),
             **dict.fromkeys(("batch_delta", "batch_error", "event", "delivery"), "ra"),
+            "sched_delta": "a",
         },
         # A new delivery locks its endpoint against removal, which takes the right to change some column.
         columns={"endpoint": {"r": _SUBSCRIBED, "w": ("hinted_at",)}},
@@ -83,6 +84,7 @@ GRANTS: Mapping[str, RoleGrants] = {
             **_SEALS,
             "object_removal": "rad",
             "pool_status": "raw",
+            "sched_delta": "rwd",
             "tenant": "rwd",
             "policy": "r",
             "key_usage": "rd",

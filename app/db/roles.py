@@ -99,10 +99,7 @@ def _hand_over(conn: psycopg.Connection[TupleRow]) -> None:
     """Make the steward the owner of the tables whose days it creates and drops, and the broker's role the owner of its queues."""
     steward, broker = sql.Identifier(STEWARD), sql.Identifier(BROKER)
     conn.execute(sql.SQL("grant usage, create on schema public to {}").format(steward))
-    days = """
-select c.oid::regclass::text from pg_class c where c.oid = any(%(parents)s::regclass[])
-    or c.oid in (select inhrelid from pg_inherits where inhparent = any(%(parents)s::regclass[]))"""
-    for (table,) in conn.execute(days, {"parents": list(DAILY)}).fetchall():
+    for table in (*DAILY, *(day for parent in DAILY for day in _days(conn, parent))):
         conn.execute(sql.SQL("alter table {} owner to {}").format(sql.Identifier(table), steward))
     if conn.execute("select to_regnamespace('pgmq')").fetchone() == (None,):
         return
@@ -129,17 +126,24 @@ def _statements(conn: psycopg.Connection[TupleRow], role: str, grants: RoleGrant
         seen = [column for column in _columns(conn, table) if column not in hidden]
         for right in rights:
             of = seen if hidden and right in _COLUMN_RIGHTS else ()
-            yield _grant(right, table, name, of)
+            yield _grant(right, (table, *(_days(conn, table) if table in DAILY else ())), name, of)
     for table, some in grants.columns.items():
         for right, columns in some.items():
-            yield _grant(right, table, name, columns)
+            yield _grant(right, (table,), name, columns)
 
 
-def _grant(right: str, table: str, role: sql.Identifier, columns: Sequence[str]) -> sql.Composed:
+def _grant(right: str, tables: Sequence[str], role: sql.Identifier, columns: Sequence[str]) -> sql.Composed:
     names = [sql.Identifier(column) for column in columns]
     listed = sql.SQL(" ({})").format(sql.SQL(", ").join(names)) if names else sql.SQL("")
     what = sql.SQL(PRIVILEGES[right])
-    return sql.SQL("grant {}{} on {} to {}").format(what, listed, sql.Identifier(table), role)
+    on = sql.SQL(", ").join(map(sql.Identifier, tables))
+    return sql.SQL("grant {}{} on {} to {}").format(what, listed, on, role)
+
+
+def _days(conn: psycopg.Connection[TupleRow], parent: str) -> list[str]:
+    """The tables of the days of a table. Statements name them, so their rights are those of the table."""
+    found = "select inhrelid::regclass::text from pg_inherits where inhparent = %s::regclass"
+    return [str(day) for (day,) in conn.execute(found, (parent,)).fetchall()]
 
 
 def _columns(conn: psycopg.Connection[TupleRow], table: str) -> list[str]:

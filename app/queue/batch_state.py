@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from app.db import day_tables
 from app.db.pool import Connection
 from app.queue import batch_state_sql as queries
 from app.queue import chunk_sweeps, ingest
@@ -81,7 +82,7 @@ class ItemModel:
 
 async def unanswered(conn: Connection, batch_id: int) -> dict[ItemModel, tuple[list[int], list[int]]]:
     """(seqs, estimated tokens) of the items that no run has answered, by model."""
-    rows = await (await conn.execute(queries.UNANSWERED, {"batch_id": batch_id})).fetchall()
+    rows = await (await day_tables.execute(conn, queries.UNANSWERED, batch_id, {"batch_id": batch_id})).fetchall()
     by_model: dict[ItemModel, tuple[list[int], list[int]]] = {}
     for seq, tokens, name, line_id in rows:
         seqs, est_tokens = by_model.setdefault(ItemModel(name, line_id), ([], []))

@@ -4,7 +4,7 @@ Lock order: batch, chunk, sched by pool and tenant.
 """
 
 from app.queue.errors_sql import ERRORS
-from app.queue.fair_order_sql import WAKE, chunks_by_account, in_lock_order
+from app.queue.fair_order_sql import WOKEN, chunks_by_account, in_lock_order, waking
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS
 from app.states import CHUNK, BatchState, ChunkState
 
@@ -16,8 +16,8 @@ _NEXT_STATE = (
 )
 
 _MORE_READY = f"""
-{in_lock_order(chunks_by_account(f"released where state = '{ChunkState.READY}'"))},
- recounted as (update sched s set ready = s.ready + x.n, vtime = {WAKE}
+{waking(chunks_by_account(f"released where state = '{ChunkState.READY}'"))},
+ recounted as (update sched s set ready = s.ready + x.n, vtime = {WOKEN}
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from released"""
 

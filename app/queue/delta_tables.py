@@ -1,4 +1,4 @@
-"""Tables of counts: of finished chunks until they are added to their batches, and of batches that were removed."""
+"""Tables of counts: of finished chunks until they are added to their batches and to the fair order, and of removed batches."""
 
 from sqlalchemy import (
     ARRAY,
@@ -9,6 +9,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    SmallInteger,
     Table,
     Text,
     func,
@@ -60,4 +61,17 @@ removed_counts = Table(
     metadata,
     Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), primary_key=True),
     *counts(BigInteger, "ok", "failed", *TOKENS),
+)
+
+# What ended leases have used, until it is added to the fair order.
+sched_delta = Table(
+    "sched_delta",
+    metadata,
+    Column("delta_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("pool_id", SmallInteger, nullable=False),
+    Column("tenant_id", Integer, nullable=False),
+    Column("est_tokens", Integer, nullable=False, comment="of the chunk: what its claim has charged"),
+    Column("used_tokens", BigInteger, nullable=False),
+    Column("served_tokens", BigInteger, nullable=False, comment="estimated tokens of the items that have a result"),
+    postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )

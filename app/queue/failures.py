@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from app.db import day_tables
 from app.db.pool import Connection
 from app.engines.outcome import meaning
 from app.errors import BadInput
@@ -36,7 +37,7 @@ def by_code(found: Sequence[Failures]) -> list[Failures]:
 async def grouped(conn: Connection, keyring: Keyring, batch_id: int, run: int, *, most: int = 10) -> list[Failures]:
     """The errors of this run, the most frequent first, counted over the first 10,000 failed items. Raises KeysUnavailable."""
     values = {"batch_id": batch_id, "run": run, "limit": most}
-    rows = await (await conn.execute(queries.GROUPED, values)).fetchall()
+    rows = await (await day_tables.execute(conn, queries.GROUPED, batch_id, values)).fetchall()
     if any(is_sealed(body) for body, _ in rows):
         rows = await _opened(conn, keyring, batch_id, run, most)
     errors = [(orjson.loads(body), count) for body, count in rows]
@@ -46,7 +47,9 @@ async def grouped(conn: Connection, keyring: Keyring, batch_id: int, run: int, *
 async def _opened(conn: Connection, keyring: Keyring, batch_id: int, run: int, most: int) -> list[tuple[bytes, int]]:
     """What GROUPED reads, of a sealed batch."""
     bodies, counts = StoredBodies(conn, keyring, batch_id), Counter[bytes]()
-    for seq, of_run, body in await (await conn.execute(queries.ERRORS, {"batch_id": batch_id, "run": run})).fetchall():
+    values = {"batch_id": batch_id, "run": run}
+    rows = await (await day_tables.execute(conn, queries.ERRORS, batch_id, values)).fetchall()
+    for seq, of_run, body in rows:
         counts[await bodies.result(seq, of_run, body)] += 1
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
 
@@ -72,7 +75,8 @@ async def by_class(conn: Connection, keyring: Keyring, batch_id: int, run: int) 
     Raises KeysUnavailable.
     """
     bodies = StoredBodies(conn, keyring, batch_id)
-    rows = await (await conn.execute(errors_sql.OF_BATCH, {"batch_id": batch_id, "run": run})).fetchall()
+    values = {"batch_id": batch_id, "run": run}
+    rows = await (await day_tables.execute(conn, errors_sql.OF_BATCH, batch_id, values)).fetchall()
     found = [
         (error, count, seq, orjson.loads(await bodies.result(seq, run, body)) if body else {})
         for error, count, seq, body in rows
@@ -83,5 +87,5 @@ async def by_class(conn: Connection, keyring: Keyring, batch_id: int, run: int) 
 async def all_refused(conn: Connection, batch_id: int, run: int) -> bool:
     """Whether every failed item of this run failed because its request is invalid, which is the caller's error."""
     values = {"batch_id": batch_id, "run": run, "code": str(BadInput.code)}
-    row = await (await conn.execute(queries.REFUSED_ALL, values)).fetchone()
+    row = await (await day_tables.execute(conn, queries.REFUSED_ALL, batch_id, values)).fetchone()
     return row is not None and bool(row[0])

@@ -2,73 +2,118 @@
 
 An account's virtual time is the tokens it was served, divided by its weight (`sched.vtime`). The account with the lowest
 virtual time is served next; within an account, the chunk with the earliest deadline. A claim charges the chunk's estimate, and
-`worker_sql.FINISH` corrects it to what was used. `sched.ready` and `sched.inflight_tokens` cache counts of `chunk`.
+`FOLD_DELTAS` corrects it to what was used. `sched.ready` and `sched.inflight_tokens` cache counts of `chunk`.
+
+An index has the accounts by turn, which is the virtual time in steps of 65,536, so that most changes of it leave the index as it
+is. A claim sees the 16 accounts of the lowest turns: among so many the order is exact, among more to a turn.
 """
 
 from app.db.durability import RELAXED
 from app.states import CHUNK, ChunkState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
-# An idle account saves up no share. When it has work again, its virtual time is raised to the lowest one of the active
-# accounts, or, if none is active, to the highest of all. Otherwise an account that was served before a pause of the pool would
-# stand behind the first account to arrive after it.
-CURRENT_VIRTUAL_TIME = """coalesce(min(m.vtime) filter (where m.ready > 0), max(m.vtime), 0) from sched m"""
-WAKE = f"""case when s.ready > 0 then s.vtime else greatest(s.vtime,
-    (select {CURRENT_VIRTUAL_TIME} where m.pool_id = s.pool_id)) end"""
+_SIZES = (1, 2, 4)  # chunks of a claim: a LIMIT that is a parameter has no good plan for all values
+_NEXT_ACCOUNTS = 16  # of which the order is exact
+_NEAREST_CHUNKS = 64  # that the urgent lane looks at
+
+# The lowest virtual time of the accounts of a pool that have work; null: none has.
+_LOWEST = f"""(select min(l.vtime) from (
+    select vtime from sched where pool_id = {{pool}} and turn is not null order by turn limit {_NEXT_ACCOUNTS}) l)"""
+
+
+def current_virtual_time(pool: str) -> str:
+    """The lowest virtual time of the accounts of a pool that have work, or, if none has, the highest of all.
+
+    An idle account saves up no share: when it has work again, its virtual time is raised to this one. Were it the lowest of all,
+    an account that was served before a pause of the pool would stand behind the first account to arrive after it.
+    """
+    return f"coalesce({_LOWEST.format(pool=pool)}, (select max(vtime) from sched m where m.pool_id = {pool}), 0)"
+
+
+def woken(current: str) -> str:
+    """The virtual time of account s of `sched` when it gets work. `current`: the current virtual time of its pool."""
+    return f"case when s.ready > 0 then s.vtime else greatest(s.vtime, {current}) end"
+
 
 # ---------------------------------------------------------------- claim
 
-_LEASE = f"""
+
+def _lease(most: int) -> str:
+    """What takes chunks with the earliest deadlines of the first of `accounts` that has any, at most so many, and charges it.
+
+    No others are locked: MATERIALIZED, because a re-evaluated LIMIT under FOR UPDATE can lock more rows than it returns. Of one
+    chunk, which is the usual claim, nothing is added up.
+    """
+    chunks = f"""(select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = a.tenant_id
+       order by deadline, chunk_id limit {most} for update skip locked)"""
+    chosen = f"select c.chunk_id, a.weight from accounts a cross join lateral {chunks} c limit 1"
+    charge = "select tenant_id, weight, est_tokens as tokens, 1 as n from leased"
+    if most > 1:
+        chosen = f"""select unnest(chunk_ids) as chunk_id, weight from (
+     select c.chunk_ids, a.weight from accounts a
+     cross join lateral (select array_agg(chunk_id) as chunk_ids from {chunks} x) c
+     where c.chunk_ids is not null limit 1) one"""
+        charge = "select tenant_id, weight, sum(est_tokens) as tokens, count(*) as n from leased group by 1, 2"
+    return f"""
+ next_chunks as materialized ({chosen}),
  leased as (update chunk c set state = '{ChunkState.LEASED}', token = token + 1, worker_id = %(worker_id)s
-       from next_chunk where c.chunk_id = next_chunk.chunk_id
+       from next_chunks where c.chunk_id = next_chunks.chunk_id
          and exists (select from worker where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS})
        returning c.chunk_id, c.token, c.worker_id, c.batch_id, c.run, c.tenant_id, c.lo, c.hi, c.seqs, c.n, c.est_tokens,
-                 c.attempt, c.deaths, c.retries, next_chunk.weight),
- charged as (update sched s set vtime = s.vtime + leased.est_tokens / leased.weight, ready = s.ready - 1,
-              inflight_tokens = s.inflight_tokens + leased.est_tokens
-       from leased where s.pool_id = %(pool_id)s and s.tenant_id = leased.tenant_id)
+                 c.attempt, c.deaths, c.retries, next_chunks.weight),
+ charged as (update sched s set vtime = s.vtime + l.tokens / l.weight, ready = s.ready - l.n,
+              inflight_tokens = s.inflight_tokens + l.tokens
+       from ({charge}) l where s.pool_id = %(pool_id)s and s.tenant_id = l.tenant_id)
 select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, est_tokens, attempt, deaths, retries from leased
 where {RELAXED}"""
 
-_EARLIEST_CHUNK = f"""
-   select c.chunk_id, a.weight from accounts a cross join lateral (
-     select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = a.tenant_id
-     order by deadline, chunk_id limit 1 for update skip locked) c limit 1"""
 
-# Accounts by virtual time, then the earliest deadline. Exactly one chunk is locked. MATERIALIZED, because a re-evaluated LIMIT
-# under FOR UPDATE can lock more rows than it returns.
-CLAIM = f"""
-with accounts as (select s.tenant_id, w.weight from sched s join tenant w using (tenant_id)
-           where s.pool_id = %(pool_id)s and s.ready > 0 and s.inflight_tokens < w.max_inflight_tokens
-           order by s.vtime limit 256),
- next_chunk as materialized ({_EARLIEST_CHUNK}),
-{_LEASE}"""
+def _claim(most: int) -> str:
+    return f"""
+with accounts as (select tenant_id, weight from (
+       select s.tenant_id, s.vtime, w.weight from sched s join tenant w using (tenant_id)
+       where s.pool_id = %(pool_id)s and s.turn is not null and s.inflight_tokens < w.max_inflight_tokens
+       order by s.turn limit {_NEXT_ACCOUNTS}) next order by vtime),
+{_lease(most)}"""
+
+
+# By the number of chunks: accounts by virtual time, then the earliest deadlines. All chunks of a claim are of one account.
+CLAIM = {chunks: _claim(chunks) for chunks in _SIZES}
 
 # The urgent lane: accounts by their earliest deadline, if it is near. Short deadlines buy no extra share: an account that is
 # ahead of the lowest virtual time by more than `lead_tokens` is skipped, and the lane charges as an ordinary claim does.
 CLAIM_URGENT = f"""
-with lowest as materialized (select coalesce(min(vtime) filter (where ready > 0), 0) as vtime from sched
-                            where pool_id = %(pool_id)s),
+with lowest as materialized (select {_LOWEST.format(pool="%(pool_id)s")} as vtime),
+ nearest as materialized (
+   select tenant_id, deadline from chunk
+   where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and deadline < now() + make_interval(secs => %(urgent_seconds)s)
+   order by deadline limit {_NEAREST_CHUNKS}),
  accounts as materialized (
-   select s.tenant_id, w.weight from lowest, sched s join tenant w using (tenant_id) cross join lateral (
-     select deadline from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = s.tenant_id
-     order by deadline, chunk_id limit 1) c
-   where (select min(deadline) from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s)
-           < now() + make_interval(secs => %(urgent_seconds)s)
-     and s.pool_id = %(pool_id)s and s.ready > 0 and s.inflight_tokens < w.max_inflight_tokens
-     and c.deadline < now() + make_interval(secs => %(urgent_seconds)s)
-     and s.vtime <= lowest.vtime + %(lead_tokens)s / w.weight
+   select s.tenant_id, w.weight
+   from lowest, (select tenant_id, min(deadline) as deadline from nearest group by 1) c
+     join sched s on s.pool_id = %(pool_id)s and s.tenant_id = c.tenant_id join tenant w on w.tenant_id = s.tenant_id
+   where s.turn is not null and s.inflight_tokens < w.max_inflight_tokens and s.vtime <= lowest.vtime + %(lead_tokens)s / w.weight
    order by c.deadline limit 4),
- next_chunk as materialized ({_EARLIEST_CHUNK}),
-{_LEASE}"""
+{_lease(1)}"""
 
 # ---------------------------------------------------------------- changes to several accounts at once
 
 
-def in_lock_order(changes: str) -> str:
+def in_lock_order(changes: str, name: str = "changes") -> str:
     """The CTE `changes`: rows by pool and tenant. It locks their rows of `sched` in the one order that every statement uses."""
-    return f""" changes as materialized (select change.* from sched s join ({changes}) change using (pool_id, tenant_id)
+    return f""" {name} as materialized (select change.* from sched s join ({changes}) change using (pool_id, tenant_id)
        order by s.pool_id, s.tenant_id for update of s)"""
+
+
+def waking(changes: str) -> str:
+    """The same for accounts that get work. `changes` also has the `current_vtime` of the pool, which is read once for each."""
+    return f"""{in_lock_order(changes, "locked")},
+ now_at as materialized (select p.pool_id, {current_virtual_time("p.pool_id")} as vtime
+       from (select distinct pool_id from locked) p),
+ changes as materialized (select locked.*, now_at.vtime as current_vtime from locked join now_at using (pool_id))"""
+
+
+WOKEN = woken("x.current_vtime")  # of account s of `sched` beside its row x of `changes`
 
 
 def chunks_by_account(chunks: str) -> str:
@@ -76,16 +121,33 @@ def chunks_by_account(chunks: str) -> str:
     return f"select pool_id, tenant_id, count(*) as n from {chunks} group by 1, 2"
 
 
+# ---------------------------------------------------------------- what ended leases have used
+
+_USED = """select e.pool_id, e.tenant_id, min(w.weight) as weight, sum(e.est_tokens)::int8 as est_tokens,
+             sum(e.used_tokens)::int8 as used_tokens, sum(e.served_tokens)::int8 as served_tokens
+           from ended e join tenant w using (tenant_id) group by 1, 2"""
+
+FOLD_DELTAS = f"""
+with taken as materialized (select delta_id from sched_delta order by delta_id limit 5000 for update skip locked),
+ ended as (delete from sched_delta d using taken where d.delta_id = taken.delta_id
+       returning d.pool_id, d.tenant_id, d.est_tokens, d.used_tokens, d.served_tokens),
+{in_lock_order(_USED)},
+ corrected as (update sched s set inflight_tokens = s.inflight_tokens - x.est_tokens,
+              served_tokens = s.served_tokens + x.served_tokens, vtime = s.vtime + (x.used_tokens - x.est_tokens) / x.weight
+       from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
+select count(*) from ended"""
+
 # ---------------------------------------------------------------- the cached counts
 
 LOCK_CACHES = "select from sched order by pool_id, tenant_id for update"
 
 # A separate statement: under READ COMMITTED it sees what earlier holders of the locks have committed. A transaction that
-# changes a chunk later has not changed `sched` yet, and adds its difference to the values written here.
+# changes a chunk later, or folds a delta, has not changed `sched` yet, and adds its difference to the values written here.
 RECOMPUTE = f"""
-with counted as (select pool_id, tenant_id, count(*) filter (where {CHUNK.guard("claim")})::int as ready,
-                      coalesce(sum(est_tokens) filter (where {CHUNK.guard("finish")}), 0)::bigint as inflight_tokens
-               from chunk group by 1, 2),
+with counted as (select pool_id, tenant_id, sum(ready)::int as ready, sum(tokens)::bigint as inflight_tokens from (
+         select pool_id, tenant_id, count(*) filter (where {CHUNK.guard("claim")}) as ready,
+                coalesce(sum(est_tokens) filter (where {CHUNK.guard("finish")}), 0) as tokens from chunk group by 1, 2
+         union all select pool_id, tenant_id, 0, est_tokens from sched_delta) every group by 1, 2),
  drift as (select s.pool_id, s.tenant_id, s.ready as old_ready, s.inflight_tokens as old_inflight,
                   coalesce(t.ready, 0) as ready, coalesce(t.inflight_tokens, 0) as inflight_tokens
            from sched s left join counted t using (pool_id, tenant_id)

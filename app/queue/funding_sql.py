@@ -4,7 +4,7 @@
 Lock order: batch, usage, budget, chunk, sched.
 """
 
-from app.queue.fair_order_sql import WAKE, chunks_by_account, in_lock_order
+from app.queue.fair_order_sql import WOKEN, chunks_by_account, waking
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS, hold
 from app.queue.types import Kind
 from app.states import CHUNK, ChunkState
@@ -39,8 +39,8 @@ with waiting as materialized (
  funded as (update chunk c set state = '{CHUNK.target("fund")}', held = s.share from sums s
        where c.chunk_id = s.chunk_id and s.cost <= %(free_cost)s and s.tokens <= %(free_tokens)s
        returning c.pool_id, c.tenant_id, c.worst, c.worst_tokens, c.held),
-{in_lock_order(chunks_by_account("funded"))},
- recounted as (update sched s set ready = s.ready + x.n, vtime = {WAKE}
+{waking(chunks_by_account("funded"))},
+ recounted as (update sched s set ready = s.ready + x.n, vtime = {WOKEN}
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*), coalesce(sum({HELD_COST}), 0)::int8, coalesce(sum({HELD_TOKENS}), 0)::int8 from funded"""
 
@@ -144,8 +144,8 @@ with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price
               worst_tokens = case when m.new_lane is not null
                 then coalesce(least(w.tokens, w.window_tokens), p.worst_tokens) end
        from moved m join priced p using (chunk_id) left join widest w using (chunk_id) where c.chunk_id = m.chunk_id),
-{in_lock_order(_CHANGE)},
- recounted as (update sched s set ready = s.ready + x.n, vtime = case when x.n > 0 then {WAKE} else s.vtime end
+{waking(_CHANGE)},
+ recounted as (update sched s set ready = s.ready + x.n, vtime = case when x.n > 0 then {WOKEN} else s.vtime end
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from moved"""
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import orjson
 
+from app.db import day_tables
 from app.db.pool import Connection
 from app.engines.outcome import meaning
 from app.queue import items_sql as sql
@@ -61,7 +62,7 @@ async def page(
     query = sql.FAILED_WITH if error else sql.FAILED if failed else sql.LISTED
     values = {"batch_id": batch_id, "run": run, "after": after, "error": error, "limit": limit}
     rows = await (
-        await conn.execute(query, {name: values[name] for name in values if f"%({name})s" in query})
+        await day_tables.execute(conn, query, batch_id, {n: values[n] for n in values if f"%({n})s" in query})
     ).fetchall()
     bodies = StoredBodies(conn, keyring, batch_id)
     return [await _item(bodies, *row) for row in rows]
@@ -69,7 +70,8 @@ async def page(
 
 async def one(conn: Connection, keyring: Keyring, batch_id: int, run: int, seq: int) -> ItemFacts | None:
     """The item of this number; None: the batch has no such item. Raises KeysUnavailable."""
-    row = await (await conn.execute(sql.ONE, {"batch_id": batch_id, "run": run, "seq": seq})).fetchone()
+    values = {"batch_id": batch_id, "run": run, "seq": seq}
+    row = await (await day_tables.execute(conn, sql.ONE, batch_id, values)).fetchone()
     return None if row is None else await _item(StoredBodies(conn, keyring, batch_id), *row)
 
 

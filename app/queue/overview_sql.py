@@ -40,7 +40,7 @@ GAUGES = f"""
 select 'oldest_snapshot_seconds', '', coalesce(max(extract(epoch from now() - xact_start)), 0)::float8
   from pg_stat_activity where backend_xmin is not null and pid <> pg_backend_pid()
 union all select 'dead_tuples', relname, n_dead_tup from pg_stat_user_tables
-  where schemaname = current_schema() and relname in ('chunk', 'sched', 'worker', 'batch_delta', 'batch')
+  where schemaname = current_schema() and relname in ('chunk', 'sched', 'worker', 'batch_delta', 'sched_delta', 'batch')
 union all select 'partitions_ahead_seconds', '',
   86400.0 * coalesce(max(to_date(right(c.relname, 8), 'YYYYMMDD')) - (now() at time zone 'utc')::date, -1)
   from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'item_payload'::regclass

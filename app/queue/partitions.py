@@ -1,9 +1,11 @@
-"""Create the daily partitions of payloads and results ahead of time. `retention` drops the old ones."""
+"""The daily partitions of payloads and results: created ahead of time, frozen once their day is over. `retention` drops them."""
 
 from psycopg import sql
 
 from app.db.pool import Connection
 from app.queue import partitions_sql as queries
+
+FROZEN_DAYS = 2  # most batches end on their own day, the others mostly on the next one
 
 
 async def create(conn: Connection, days_ahead: int) -> list[str]:
@@ -24,4 +26,22 @@ async def create(conn: Connection, days_ahead: int) -> list[str]:
             await conn.execute(sql.SQL(queries.CREATE).format(**names))
             await conn.execute(sql.SQL(queries.ATTACH).format(**names))
             created.append(name)
+    await _grant(conn)
     return created
+
+
+async def _grant(conn: Connection) -> None:
+    """Give each role the rights to every day's tables that it has to those of all days."""
+    for name, role, rights in await (await conn.execute(queries.LACKING)).fetchall():
+        names = {"name": sql.Identifier(name), "role": sql.Identifier(role), "rights": sql.SQL(rights)}
+        await conn.execute(sql.SQL(queries.GRANT).format(**names))
+
+
+async def freeze(conn: Connection) -> list[str]:
+    """Vacuum, freeze and analyze the tables of the last days, each once a day: so no scan for wraparound comes over all days at
+    once. Returns their names. Use a connection in autocommit mode.
+    """
+    names = [row[0] for row in await (await conn.execute(queries.TO_FREEZE, {"days": FROZEN_DAYS})).fetchall()]
+    for name in names:
+        await conn.execute(sql.SQL(queries.FREEZE).format(name=sql.Identifier(name)))
+    return names

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from app.db import day_tables
 from app.db.pool import Connection, Database
 from app.queue import forecast_sql, read_sql
 from app.queue.bodies import StoredBodies
@@ -178,7 +179,7 @@ async def results(
     vaults: bool = False,
 ) -> AsyncIterator[list[ItemResult]]:
     """Pages of results in input order: answers of any run, errors of this one. Bodies in the object store are fetched with
-    `store`, sealed ones opened with `keyring`. Raises KeysUnavailable.
+    `store`, sealed ones opened with `keyring`. Raises KeysUnavailable, NotFound.
 
     `items`: include the requests. `vaults`: open what a data key has sealed of the vaults. The next page is read while the caller
     uses the present one. No connection is held between pages, so that a slow reader blocks nothing.
@@ -189,7 +190,8 @@ async def results(
     async def fetch(after: int) -> list[ItemResult]:
         async with database.relaxed() as conn:
             parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
-            return [ItemResult(*row) for row in await (await conn.execute(query, parameters, binary=True)).fetchall()]
+            cursor = await day_tables.execute(conn, query, batch_id, parameters, binary=True)
+            return [ItemResult(*row) for row in await cursor.fetchall()]
 
     current = await fetch(after)
     while current:

@@ -2,7 +2,7 @@
 
 from app.changes import sql as changes
 from app.changes.kinds import ChangeKind
-from app.queue.fair_order_sql import WAKE, in_lock_order
+from app.queue.fair_order_sql import WOKEN, waking
 from app.states import CHUNK, ChunkState
 from app.worker_lease import WORKER_LEASE_LAPSED
 
@@ -43,9 +43,9 @@ with lost as materialized (select worker_id, host, pid, renewed_at from worker
               attempt = attempt + (c.worker_id = any(%(charged)s::bigint[]))::int,
               charged_for = case when c.worker_id = any(%(charged)s::bigint[]) then c.worker_id else charged_for end
         from taken_back k where c.chunk_id = k.chunk_id returning c.pool_id, c.tenant_id, c.est_tokens),
-{in_lock_order(_READY_AGAIN)},
+{waking(_READY_AGAIN)},
  refunded as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,
-              vtime = {WAKE} - x.tokens / x.weight
+              vtime = {WOKEN} - x.tokens / x.weight
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id),
  deleted_workers as (delete from worker w using lost where w.worker_id = lost.worker_id),
  noted as ({changes.also(_LOST)})

@@ -10,7 +10,9 @@ from uuid import UUID
 
 import orjson
 
+from app.db import day_tables
 from app.db.pool import Connection
+from app.errors import NotFound
 from app.queue import response_log_sql as queries
 from app.queue.bodies import BatchSeal, StoredBodies, is_incomplete
 from app.queue.types import Kind, Lease
@@ -23,14 +25,25 @@ async def find(conn: Connection, tenant_id: int, request_id: UUID, kind: Kind) -
     """The batch id of the tenant's single request. None: there is none, or its contents were deleted."""
     values = {"tenant_id": tenant_id, "request_id": request_id, "kind": kind}
     row = await (await conn.execute(queries.FIND, values)).fetchone()
-    return None if row is None else int(row[0])
+    return row[0] if row is not None and await _has_contents(conn, row[0]) else None
 
 
 async def find_same(conn: Connection, tenant_id: int, kind: Kind, request_hash: bytes, seconds: float) -> UUID | None:
     """The newest request of this kind with the same hash from the last `seconds`, unless it failed."""
     values = {"tenant_id": tenant_id, "kind": kind, "request_hash": request_hash, "seconds": seconds}
-    row = await (await conn.execute(queries.FIND_SAME, values)).fetchone()
-    return None if row is None else row[0]
+    for batch_id, request_id in await (await conn.execute(queries.FIND_SAME, values)).fetchall():
+        if await _has_contents(conn, batch_id):
+            same: UUID = request_id
+            return same
+    return None
+
+
+async def _has_contents(conn: Connection, batch_id: int) -> bool:
+    try:
+        cursor = await day_tables.execute(conn, queries.HAS_CONTENTS, batch_id, {"batch_id": batch_id})
+    except NotFound:
+        return False
+    return await cursor.fetchone() is not None
 
 
 async def has_room(conn: Connection, served: str) -> bool:
@@ -67,7 +80,7 @@ async def events(conn: Connection, batch_id: int, after: int, keyring: Keyring) 
 
 async def answer_status(conn: Connection, batch_id: int) -> str:
     """The status in a background response's answer: `completed` or `incomplete`."""
-    row = await (await conn.execute(queries.ANSWER, {"batch_id": batch_id})).fetchone()
+    row = await (await day_tables.execute(conn, queries.ANSWER, batch_id, {"batch_id": batch_id})).fetchone()
     if row is None:
         return "completed"
     body, stored = row
@@ -80,8 +93,9 @@ async def forget(conn: Connection, batch_id: int) -> list[str]:
 
     Returns the keys of the objects to delete after that transaction.
     """
-    stored = [key for (key,) in await (await conn.execute(queries.STORED, {"batch_id": batch_id})).fetchall()]
+    of_batch = {"batch_id": batch_id}
+    stored = await (await day_tables.execute(conn, queries.STORED, batch_id, of_batch)).fetchall()
     await batch_keys.forget(conn, batch_id)
     for statement in queries.FORGET:
-        await conn.execute(statement, {"batch_id": batch_id})
-    return stored
+        await day_tables.execute(conn, statement, batch_id, of_batch)
+    return [key for (key,) in stored]

@@ -4,17 +4,17 @@ from app.queue.worker_sql import FENCE
 from app.worker_lease import WORKER_LEASE_HOLDS
 
 FIND = """
-select batch_id from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = %(kind)s
-  and exists (select from item_payload p where p.batch_id = batch.batch_id)"""
+select batch_id from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = %(kind)s"""
 
-# The same request, sent earlier.
+# The same requests, sent earlier, the newest first.
 FIND_SAME = """
-select request_id from batch
+select batch_id, request_id from batch
 where tenant_id = %(tenant_id)s and kind = %(kind)s and kind <> 'batch' and request_hash = %(request_hash)s
   and created_at > now() - make_interval(secs => %(seconds)s)
   and (finalized_at is null or state = 'completed')
-  and exists (select from item_payload p where p.batch_id = batch.batch_id)
-order by created_at desc limit 1"""
+order by created_at desc limit 16"""
+
+HAS_CONTENTS = "select from item_payload where batch_id = %(batch_id)s limit 1"
 
 # Whether a batch request would start at once.
 HAS_ROOM = f"""

@@ -77,8 +77,11 @@ with counts as (delete from removed_counts where tenant_id = %(tenant_id)s),
  own as materialized (
   select pool_id from sched where tenant_id = %(tenant_id)s order by pool_id for update),
  deleted as (delete from sched s using own where s.pool_id = own.pool_id and s.tenant_id = %(tenant_id)s
-          returning s.pool_id, s.served_tokens)
-update pace p set served_tokens = p.served_tokens - deleted.served_tokens from deleted where p.pool_id = deleted.pool_id"""
+          returning s.pool_id, s.served_tokens),
+ unfolded as (delete from sched_delta where tenant_id = %(tenant_id)s returning pool_id, served_tokens),
+ served as (select pool_id, sum(served_tokens)::int8 as tokens from (
+          select pool_id, served_tokens from deleted union all select pool_id, served_tokens from unfolded) every group by 1)
+update pace p set served_tokens = p.served_tokens - served.tokens from served where p.pool_id = served.pool_id"""
 
 # ---------------------------------------------------------------- events without a batch
 

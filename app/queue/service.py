@@ -9,7 +9,9 @@ A verb whose fence does not match returns None or False: the lease is lost, whic
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from app.db import day_tables
 from app.db.pool import Connection
+from app.errors import NotFound
 from app.queue import fair_order_sql, worker_sql
 from app.queue.types import NO_TIMES, ChunkTimes, Fence, Finished, Item, Lease, Result
 
@@ -31,33 +33,50 @@ async def retire_worker(conn: Connection, worker_id: int) -> None:
     await conn.execute(worker_sql.RETIRE_WORKER, {"worker_id": worker_id})
 
 
-async def claim(conn: Connection, pool_id: int, worker_id: int, *, urgent: bool = False) -> Lease | None:
-    """Lease the next chunk in the fair order. None: there is none, or the worker's lease has lapsed.
+async def claim(
+    conn: Connection, pool_id: int, worker_id: int, *, chunks: int = 1, urgent: bool = False
+) -> list[Lease]:
+    """Lease the next chunks in the fair order: up to `chunks` (1, 2 or 4) of one account. Empty: there are none, or the worker's
+    lease has lapsed.
 
-    `urgent`: lease the chunk with the earliest deadline, if that is near. Workers use it for a bounded share of their claims.
+    `urgent`: lease the one chunk with the earliest deadline, if that is near. Workers use it for a bounded share of their claims.
     """
     parameters: dict[str, object] = {"pool_id": pool_id, "worker_id": worker_id}
     if urgent:
         parameters |= {"urgent_seconds": URGENT_SECONDS, "lead_tokens": URGENT_LEAD_TOKENS}
-    query = fair_order_sql.CLAIM_URGENT if urgent else fair_order_sql.CLAIM
-    row = await (await conn.execute(query, parameters)).fetchone()
-    return None if row is None else Lease(*row)
+    query = fair_order_sql.CLAIM_URGENT if urgent else fair_order_sql.CLAIM[chunks]
+    return [Lease(*row) for row in await (await conn.execute(query, parameters)).fetchall()]
 
 
 async def load(conn: Connection, lease: Lease) -> list[Item]:
     """The items of the chunk without a durable result in this run, in leased order."""
     parameters = {"batch_id": lease.batch_id, "run": lease.run, "lo": lease.lo, "hi": lease.hi, "seqs": lease.seqs}
-    return [Item(*row) for row in await (await conn.execute(worker_sql.LOAD, parameters, binary=True)).fetchall()]
+    cursor = await day_tables.execute(conn, worker_sql.LOAD, lease.batch_id, parameters, binary=True)
+    return [Item(*row) for row in await cursor.fetchall()]
 
 
 async def flush(conn: Connection, lease: Lease, results: Sequence[Result], *, engine_id: int | None = None) -> bool:
     """Store results durably, as of this engine. False: the lease is lost, and nothing was stored; stop working on this chunk."""
     if not results:
         return True
-    fence = {"chunk_id": lease.chunk_id, "token": lease.token, "worker_id": lease.worker_id}
-    parameters = {**fence, "batch_id": lease.batch_id, "run": lease.run, "engine_id": engine_id, **_columns(results)}
-    row = await (await conn.execute(worker_sql.FLUSH, parameters)).fetchone()
+    parameters = {"run": lease.run, "engine_id": engine_id, **_columns(results)}
+    row = await _fenced(conn, worker_sql.FLUSH, lease, parameters)
     return row is not None and row[0] == 1
+
+
+async def _fenced(conn: Connection, statement: str, lease: Lease | Fence, parameters: dict[str, Any]) -> Any:
+    """The row of a statement with the lease's fence; None: the lease is lost."""
+    fence = {
+        "chunk_id": lease.chunk_id,
+        "token": lease.token,
+        "worker_id": lease.worker_id,
+        "batch_id": lease.batch_id,
+    }
+    try:
+        cursor = await day_tables.execute(conn, statement, lease.batch_id, fence | parameters)
+    except NotFound:  # a day is dropped only once none of its batches is open
+        return None
+    return await cursor.fetchone()
 
 
 def _columns(results: Sequence[Result]) -> dict[str, list[Any]]:
@@ -93,10 +112,6 @@ async def finish(
     `times`: what the worker measured during the lease. None: the lease was lost before.
     """
     parameters = {
-        "chunk_id": lease.chunk_id,
-        "token": lease.token,
-        "worker_id": lease.worker_id,
-        "batch_id": lease.batch_id,
         "run": lease.run,
         "backoff_seconds": backoff_seconds,
         "suspects": list(suspects),
@@ -107,5 +122,5 @@ async def finish(
         "first_tokens": times.first_tokens,
         "durations": times.durations,
     }
-    row = await (await conn.execute(worker_sql.FINISH, parameters)).fetchone()
+    row = await _fenced(conn, worker_sql.FINISH, lease, parameters)
     return None if row is None else Finished(done=row[0], returned=lease.n - row[0])

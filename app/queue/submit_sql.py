@@ -3,7 +3,7 @@
 Lock order everywhere: batch, chunk, sched.
 """
 
-from app.queue.fair_order_sql import CURRENT_VIRTUAL_TIME, WAKE
+from app.queue.fair_order_sql import current_virtual_time, woken
 
 NEXT_BATCH_ID = "select next_batch_id()"
 
@@ -44,5 +44,5 @@ COPY_UNFUNDED_TYPES = (*COPY_CHUNKS_TYPES, "text", "int4", "int8", "int8", "int2
 ADD_READY = f"""
 insert into sched as s (pool_id, tenant_id, ready, vtime)
 values (%(pool_id)s, %(tenant_id)s, %(ready)s,
-        (select {CURRENT_VIRTUAL_TIME} where m.pool_id = %(pool_id)s))
-on conflict (pool_id, tenant_id) do update set vtime = {WAKE}, ready = s.ready + excluded.ready"""
+        {current_virtual_time("%(pool_id)s")})
+on conflict (pool_id, tenant_id) do update set vtime = {woken("excluded.vtime")}, ready = s.ready + excluded.ready"""

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     DateTime,
     Float,
     ForeignKey,
@@ -293,9 +294,16 @@ sched = Table(
         comment="estimated tokens of all items done; never decreases",
     ),
     Column("drifts", Integer, nullable=False, server_default=ZERO, comment="how often the caches had to be corrected"),
+    Column(
+        "turn",
+        Float(53),
+        Computed("CASE WHEN ready > 0 THEN floor(vtime / 65536) END", persisted=True),
+        comment="virtual time in steps, so that the index of the order seldom changes; null: nothing is ready",
+    ),
     PrimaryKeyConstraint("pool_id", "tenant_id"),
     postgresql_with={"fillfactor": 50, **_HOT},
 )
+Index("sched_turn", sched.c.pool_id, sched.c.turn, postgresql_where=text("turn IS NOT NULL"))
 
 pace = Table(
     "pace",

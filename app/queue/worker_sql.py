@@ -1,7 +1,7 @@
 """The SQL of a worker and its leases: register, load, flush, finish. The claim is in `fair_order_sql`, the heartbeat in
 `heartbeat_sql`.
 
-Every write by a worker checks the fence (chunk_id, token, worker_id).
+Every write by a worker checks the fence (chunk_id, token, worker_id), and that it names the batch of its chunk.
 """
 
 from app.db.durability import RELAXED
@@ -10,7 +10,8 @@ from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
 
-FENCE = f"chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard('finish')}"
+_MINE = "chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and batch_id = %(batch_id)s"
+FENCE = f"{_MINE} and {CHUNK.guard('finish')}"
 
 REGISTER_WORKER = """
 insert into worker (pool_id, host, pid, lease_until)
@@ -59,7 +60,7 @@ _COLUMNS = ", ".join(RESULT_COLUMNS)
 # fenced chunks, 0 or 1.
 FLUSH = f"""
 with fenced as materialized (select chunk_id from chunk
-           where chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and {CHUNK.guard("flush")}
+           where {_MINE} and {CHUNK.guard("flush")}
            for update),
  inserted as (insert into item_result (batch_id, run, engine_id, {_COLUMNS})
        select %(batch_id)s, %(run)s, %(engine_id)s::int, v.*
@@ -75,7 +76,8 @@ select count(*) from fenced"""
 # as new, delayed chunks, so that finishing early cannot lose an item. Token 1 says that they were leased before. Suspects get a
 # chunk each, and with `split` all items do. Items that met a transient error go back together, and so does the rest.
 # LIMIT 1 makes the planner look up each result by its key, even in a partition that is still growing.
-# A delta is always written, even 0/0: the steward notices a batch by its deltas.
+# A delta is always written, even 0/0: the steward notices a batch by its deltas. `sched`, which claims change, is left to the
+# steward as well: it gets what was used from `sched_delta`.
 FINISH = f"""
 with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
@@ -108,11 +110,9 @@ with deleted as (delete from chunk where {FENCE}
                             where p.batch_id = %(batch_id)s and p.seq = items.seq))::int as est_tokens
                 from items where missing
                 group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m),
- charged as (update sched s set inflight_tokens = s.inflight_tokens - d.est_tokens,
-              served_tokens = s.served_tokens + d.est_tokens::bigint * c.done / d.n,
-              vtime = s.vtime + (c.prompt_tokens + c.completion_tokens - d.est_tokens) / w.weight
-       from deleted d, counts c, tenant w
-       where w.tenant_id = d.tenant_id and s.pool_id = d.pool_id and s.tenant_id = d.tenant_id)
+ used as (insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tokens)
+       select d.pool_id, d.tenant_id, d.est_tokens, c.prompt_tokens + c.completion_tokens, d.est_tokens::bigint * c.done / d.n
+       from deleted d, counts c)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
                          retried_ok, yields, engine_ms, first_tokens, durations, lane, held_cost, held_tokens, worst,
                          worst_tokens, errors)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from app import events
+from app.db import day_tables
 from app.db.pool import Connection
 from app.events import EventData, EventKind
 from app.webhooks import events_sql as sql
@@ -42,7 +43,8 @@ async def emit(
 
 async def emit_items(conn: Connection, *, batch_id: int, run: int, seqs: Sequence[int]) -> None:
     """Write the events of the items whose results were stored in this transaction."""
-    await conn.execute(sql.EMIT_ITEMS.encode(), {"batch_id": batch_id, "run": run, "seqs": list(seqs)})
+    values = {"batch_id": batch_id, "run": run, "seqs": list(seqs)}
+    await day_tables.execute(conn, sql.EMIT_ITEMS, batch_id, values)
 
 
 async def emit_test(conn: Connection, tenant_id: int, endpoint_id: UUID, kind: str, data: EventData) -> int | None:

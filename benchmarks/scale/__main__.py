@@ -6,6 +6,9 @@ costs        what the server does for a chunk, an item and a heartbeat: the cons
 idle         what 1,000 engines without work cost the database
 first_claim  how long a submit to an idle fleet waits for a worker, with 1 pool and with 50
 ramp         how fast 1,000 idle engines are at work after one submit
+fair_order   a claim with ten and with ten thousand accounts, and under an old snapshot
+hot_account  claims and finishes of one account and of a hundred, on sixteen connections
+day_tables   time, locks and memory of a chunk with 3 days of tables and with 365
 pooled       claims through a PgBouncer in transaction mode, against claims that go directly to the server
 steward      how long a round takes with 10,000 open batches
 handback     how fast a worker hands back all its work: second signal, notice file, `engine drain --now`
@@ -26,6 +29,9 @@ from typing import Any
 from benchmarks.harness import say
 from benchmarks.machine import describe
 from benchmarks.scale import costs, failover, first_claim, handback, idle, pooled, ramp, steward_round, versions
+from benchmarks.scale.day_tables import day_tables
+from benchmarks.scale.fair_order import fair_order
+from benchmarks.scale.hot_account import hot_account
 
 
 def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
@@ -36,6 +42,11 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
         "idle": lambda: idle.idle(engines, 5 if quick else 30),
         "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 300),
         "ramp": lambda: ramp.ramp(engines),
+        "fair_order": lambda: fair_order(
+            **{"chunks": 20_000, "claims": 50, "rounds": 1, "pinned": 50} if quick else {}
+        ),
+        "hot_account": lambda: hot_account(**{"chunks": 20_000, "seconds": 1, "rounds": 1} if quick else {}),
+        "day_tables": lambda: day_tables(**{"chunks": 200, "times": 20, "rounds": 1} if quick else {}),
         "pooled": lambda: pooled.claims(rounds=2 if quick else 20),
         "steward": lambda: steward_round.steward_round(200 if quick else 10_000, 3 if quick else 20),
         "handback": lambda: handback.handback(rounds=1 if quick else 5),

@@ -49,7 +49,7 @@ async def run_all(
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
-        while lease := await service.claim(conn, pool, worker):
+        while lease := await support.claim(conn, pool, worker):
             good = json.dumps(COMPLETION).replace("Paris", answer).encode()
             bad = json.dumps({"code": code, "message": message}).encode()
             items = await service.load(conn, lease)

@@ -257,7 +257,7 @@ async def answered(database: Database, *seqs: int, bad: int | None = None) -> No
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease
         good, no = json.dumps(COMPLETION).encode(), b'{"code":5006,"message":"no"}'
         assert await service.flush(

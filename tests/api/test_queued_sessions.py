@@ -37,7 +37,7 @@ class Queue:
         async with self._database.durable() as conn:
             pool = await ensure_pool(conn, MODEL)
             worker = await support.make_worker(self._database, pool)
-            while lease := await service.claim(conn, pool, worker):
+            while lease := await support.claim(conn, pool, worker):
                 results = []
                 for item in sorted(await service.load(conn, lease), key=lambda item: item.seq):
                     results.append(Result(item.seq, ok, 1, 100 + 10 * self._prompts, 60, 5, b"{}"))

@@ -82,7 +82,7 @@ async def answer_all(database: Database, settings: Settings) -> list[bytes]:
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
-        while lease := await service.claim(conn, pool, worker):
+        while lease := await support.claim(conn, pool, worker):
             outcome = []
             for item in await service.load(conn, lease):
                 given.append(bytes(item.body))

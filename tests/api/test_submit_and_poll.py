@@ -9,7 +9,6 @@ import pytest
 
 from app.db.pool import Database
 from app.engines.service import ensure_pool
-from app.queue import service
 from tests.api.support import COMPLETION, RUN, SUBMIT, TWO, run_all
 from tests.queue import support
 
@@ -50,7 +49,7 @@ async def test_a_started_batch_reads_running(client: httpx.AsyncClient, database
     request_id = (await client.post(SUBMIT, json={"requests": TWO})).json()["result"]["request_id"]
     async with database.durable() as conn:
         pool = await ensure_pool(conn, "smollm2-135m-instruct")
-        assert await service.claim(conn, pool, await support.make_worker(database, pool))
+        assert await support.claim(conn, pool, await support.make_worker(database, pool))
     answer = await client.post(RUN, json={"request_id": request_id})
     assert answer.json()["result"]["status"] == "running"
 

@@ -72,7 +72,7 @@ async def answer_all(database: Database, calls: tool_calls.Calls = CALLS, *, str
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
-        while lease := await service.claim(conn, pool, worker):
+        while lease := await support.claim(conn, pool, worker):
             outcome = []
             for item in await service.load(conn, lease):
                 body = await _answered(conn, lease, orjson.loads(item.body), calls, streams=streams)

@@ -197,7 +197,7 @@ async def run_pool(database: Database, model: str, *, ok: bool) -> None:
     async with database.durable() as conn:
         pool = await ensure_pool(conn, model)
         worker = await support.make_worker(database, pool)
-        while lease := await service.claim(conn, pool, worker):
+        while lease := await support.claim(conn, pool, worker):
             items = await service.load(conn, lease)
             body = b'{"choices": [{}]}' if ok else b'{"code": 5006, "message": "no"}'
             assert await service.flush(conn, lease, [Result(item.seq, ok, 1, 3, 1, 5, body) for item in items])

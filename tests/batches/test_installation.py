@@ -9,7 +9,6 @@ from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.overview import EngineInfo
 from app.queue import overview
-from app.queue import service as queue
 from app.queue.overview import Overview
 from app.settings import Settings
 from testing.fakes.installation import CALM, MISSING, WRONG, engine
@@ -87,7 +86,7 @@ async def test_the_queue_and_its_parts_are_counted(settings: Settings, database:
         waiting = await overview.overview(conn)
         assert (waiting.open_batches, waiting.items_waiting, waiting.items_running, waiting.workers) == (1, 40, 0, 1)
         assert waiting.oldest_waiting_seconds is not None
-        assert await queue.claim(conn, pool, worker)
+        assert await support.claim(conn, pool, worker)
         leased = await overview.overview(conn)
         assert leased.items_running > 0
         assert leased.items_waiting + leased.items_running == 40

@@ -26,7 +26,7 @@ class Scene:
 
     async def claim(self) -> Lease:
         async with self.database.relaxed() as conn:
-            lease = await queue.claim(conn, self.pool, self.worker)
+            lease = await support.claim(conn, self.pool, self.worker)
         assert lease is not None
         return lease
 

@@ -70,7 +70,7 @@ class Scene:
         await self.conn.execute("update batch set opened_at = opened_at - make_interval(secs => %s)", (seconds,))
 
     async def claim(self) -> Lease:
-        lease = await service.claim(self.conn, self.pool, self.worker)
+        lease = await support.claim(self.conn, self.pool, self.worker)
         assert lease is not None
         return lease
 

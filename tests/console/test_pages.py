@@ -57,7 +57,7 @@ async def _run_first(database: Database, batch: NewBatch, pool: int) -> None:
     """Run the first chunk of a batch: item 3 fails, and item 4 is answered with something evil."""
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         assert lease.batch_id == batch.batch_id
         items = await service.load(conn, lease)

@@ -14,6 +14,7 @@ import pytest
 from app.batches import queue_outlook_sql
 from app.console import queries_items_sql as items_sql
 from app.console import queries_sql as sql
+from app.db.day_tables import on_day
 from app.settings import Settings
 from testing.large_installation import LargeInstallation
 from tests.queue import support
@@ -66,7 +67,8 @@ def test_the_pages_of_a_batch_look_keys_up(database: psycopg.Connection, values:
         "progress": (sql.PROGRESS, 150),  # sixty look-ups in the index of a million
     }
     for name, (statement, more) in statements.items():
-        plan = explain(database, statement, values | {"seq": 777_777, "slow_ms": 1000.0}, prepared=True)
+        of_day = on_day(statement, values["batch_id"])
+        plan = explain(database, of_day, values | {"seq": 777_777, "slow_ms": 1000.0}, prepared=True)
         assert plan.scanned == [], name
         assert plan.pages <= MOST_PAGES + more, f"{name}: {plan.pages} pages"
 

@@ -34,7 +34,9 @@ _LEFT_OVER = """
 select 'chunks', count(*) from chunk union all
 select 'deltas', count(*) from batch_delta union all
 select 'ready in sched', coalesce(sum(abs(ready)), 0) from sched union all
-select 'inflight_tokens in sched', coalesce(sum(abs(inflight_tokens)), 0) from sched"""
+select 'inflight_tokens in sched', coalesce(sum(abs(inflight_tokens - coalesce(ended.tokens, 0))), 0)
+from sched left join (select pool_id, tenant_id, sum(est_tokens) as tokens from sched_delta group by 1, 2) ended
+  using (pool_id, tenant_id)"""
 
 _ENDPOINTS = "select count(*) from endpoint where url = any(%s)"
 

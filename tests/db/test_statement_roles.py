@@ -11,7 +11,8 @@ import pytest
 
 import app
 from app.db import roles
-from app.db.role_grants import BROKER, GRANTS, PRIVILEGES, RoleGrants
+from app.db.role_grants import BROKER, GRANTS, PRIVILEGES, STEWARD, RoleGrants
+from app.queue import partitions, partitions_sql
 
 APP = Path(app.__file__).parent
 _PLACEHOLDER = re.compile(r"%(%|\((\w+)\)[sbt]|[sbt])")
@@ -33,8 +34,10 @@ def written() -> Iterator[tuple[str, str]]:
     for path in sorted(APP.rglob("*sql.py")):
         module = importlib.import_module(".".join(("app", *path.relative_to(APP).with_suffix("").parts)))
         for name, value in vars(module).items():
-            if name[0].isupper() and name.isupper() and isinstance(value, str) and _VERB.match(value):
-                yield f"{module.__name__}.{name}", value
+            if name[0].isupper() and name.isupper():
+                for text in value.values() if isinstance(value, dict) else [value]:
+                    if isinstance(text, str) and _VERB.match(text):
+                        yield f"{module.__name__}.{name}", text
 
 
 def numbered(text: str) -> str:
@@ -116,3 +119,19 @@ def test_every_statement_is_refused_to_each_role_that_has_no_right_to_it_and_to_
                 whole = grants.tables.get(table) == "".join(PRIVILEGES) and table not in grants.hidden
                 assert not whole, f"{statement.name} is refused to {role}, which may do everything with {table}"
         conn.execute("reset role")
+
+
+async def test_each_role_has_the_rights_to_a_new_day_that_it_has_to_all_days(
+    conn: psycopg.Connection[Any], database_url: str
+) -> None:
+    assert conn.execute(partitions_sql.LACKING).fetchall() == []
+    async with await psycopg.AsyncConnection.connect(database_url) as steward:
+        await steward.execute(f"set role {STEWARD}".encode())
+        created = await partitions.create(steward, days_ahead=9)
+    assert created
+    assert conn.execute(partitions_sql.LACKING).fetchall() == []
+    conn.execute("set role sw_worker")
+    for day in created:
+        assert conn.execute(f"select from {day}".encode()).fetchone() is None
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        conn.execute(f"delete from {created[0]}".encode())

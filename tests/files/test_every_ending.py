@@ -157,7 +157,7 @@ async def played(client: httpx.AsyncClient, database: Database, batch_id: str, r
                 assert await expiry.expire(conn) == 1
                 await chunk_sweeps.sweep(conn)
             await chunk_sweeps.promote(conn)
-            while lease := await service.claim(conn, pool, worker):
+            while lease := await support.claim(conn, pool, worker):
                 leases.append(lease)
             for lease in leases:
                 outcomes = [(item.seq, run.has(item.seq, late=late)) for item in await service.load(conn, lease)]

@@ -77,7 +77,7 @@ async def test_a_store_that_is_another_installations_is_refused_and_nothing_is_r
     async with Database.of(other, "test") as theirs:
         with pytest.raises(StoreTaken):
             await shared_storage.require(theirs, other, "api")
-        await Rounds(theirs, NoHints(), other)._drop_old_days()
+        await Rounds(theirs, NoHints(), other)._keep_old_days()
         assert await shared_storage.read(theirs) is None
     assert {key async for key, _ in store.list("")} == before
     await shared_storage.require(database, settings, "steward")  # of the refused one nothing is left behind
@@ -95,7 +95,7 @@ async def test_where_two_installations_have_marked_one_store_neither_sweeps_it(
     await store.put(theirs, b"theirs")
     with pytest.raises(StoreTaken):
         await shared_storage.require(database, settings, "steward")
-    await Rounds(database, NoHints(), settings)._drop_old_days()
+    await Rounds(database, NoHints(), settings)._keep_old_days()
     assert await store.get(theirs) == b"theirs"
 
 

@@ -5,6 +5,7 @@ import asyncio
 from app.batches import lifecycle
 from app.tenants.service import Tenant
 from tests.gpu.world import World
+from tests.queue import support
 
 
 async def halt(world: World, batch: int, verb: lifecycle.Verb) -> None:
@@ -29,7 +30,7 @@ async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: Wor
         await world.finished(batch, seconds=5)
         assert (world.engine.running, world.engine.aborted) == (0, 16)
     assert await world.fetch("select state, ok, failed from batch") == [("cancelled", 0, 0)]
-    assert await world.fetch("select ready, inflight_tokens from sched") == [(0, 0)]
+    assert await world.fetch(support.CACHES) == [(0, 0)]
     assert world.engine.finished.total() == 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from app.engines import catalogue
 from app.settings import Settings
 from tests.gpu.world import MODEL, World
+from tests.queue import support
 from tests.timing import note
 from workers.gpu.managed_engine import ManagedEngine
 from workers.gpu.tuning import WorkerTuning
@@ -38,7 +39,7 @@ class Mortal(ManagedEngine):
 
 
 async def _caches(world: World) -> list[tuple[int, int]]:
-    return await world.fetch("select ready, inflight_tokens from sched")
+    return await world.fetch(support.CACHES)
 
 
 async def test_an_item_that_kills_the_engine_is_given_up_and_its_neighbours_succeed(world: World) -> None:

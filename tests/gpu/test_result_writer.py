@@ -39,7 +39,7 @@ class Bench:
         worker = await support.make_worker(self.database, pool, 3600)
         async with self.database.durable() as conn:
             await conn.execute("update chunk set retries = %s where pool_id = %s", [retries, pool])
-            lease = await queue.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker)
         assert lease is not None
         chunk = self.chunks[lease.chunk_id] = OpenChunk.of(lease, [], self.settings.item_attempts)
         chunk.results = [Result(seq, True, 1, 3, 1, 5, b"x" * size) for seq, size in enumerate(sizes)]

@@ -141,7 +141,7 @@ class Machine(World):
             if pool_id not in self._workers:
                 self._workers[pool_id] = await support.make_worker(self.database, pool_id)
             async with self.database.relaxed() as conn:
-                leases.append(await service.claim(conn, pool_id, self._workers[pool_id]))
+                leases.append(await support.claim(conn, pool_id, self._workers[pool_id]))
         return [lease for lease in leases if lease is not None]
 
     async def _settle(self, _: int) -> None:

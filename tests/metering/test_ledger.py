@@ -91,7 +91,7 @@ async def test_results_stored_by_a_lost_worker_are_booked_when_the_batch_is_canc
     [line_id] = await Lines().ids(database, [line(tenant)])
     batch_id = await submitted(database, tenant, pool, 10, line_id)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         items = await service.load(conn, lease)
         await service.flush(conn, lease, support.answers(items[:3]) + support.answers(items[3:4], ok=False))

@@ -81,7 +81,7 @@ class Retries:
             worker = await support.make_worker(world.database, pool)
             while True:
                 async with world.database.durable() as conn:
-                    lease = await service.claim(conn, pool, worker)
+                    lease = await support.claim(conn, pool, worker)
                     if lease is None:
                         break
                     items = await service.load(conn, lease)

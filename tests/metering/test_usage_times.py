@@ -62,7 +62,7 @@ async def test_what_the_worker_measured_of_a_chunk_is_booked_with_its_results(da
     await support.submit(database, tenant, pool, 8, max_items=4)
     for times in (ChunkTimes(1500, bytes([40, 40]), bytes([60, 60, 61, 127])), ChunkTimes(500, b"", bytes([60] * 4))):
         async with database.durable() as conn:
-            lease = await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker)
             assert lease is not None
             assert await service.flush(conn, lease, support.answers(await service.load(conn, lease)))
             assert await service.finish(conn, lease, times=times)
@@ -83,7 +83,7 @@ async def test_engine_time_of_items_that_went_back_is_booked_although_nothing_ha
     worker = await support.make_worker(database, pool)
     await support.submit(database, tenant, pool, 4)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         assert await service.finish(conn, lease, times=ChunkTimes(700))
     async with database.transaction() as conn:

@@ -14,7 +14,7 @@ from app.metering import budgets
 from app.metering.budget_rules import Budget
 from app.metering.lines import Lines, parts_of
 from app.metering.spend_labels import SpendLabels
-from app.queue import chunk_sweeps, chunking, copy_format, ingest, service
+from app.queue import chunk_sweeps, chunking, copy_format, ingest
 from app.queue.types import Lease
 from app.settings import PACKAGE
 from tests.queue import support
@@ -81,7 +81,7 @@ class World:
 
     async def claim(self) -> Lease | None:
         async with self.database.relaxed() as conn:
-            return await service.claim(conn, self.pool, self.worker)
+            return await support.claim(conn, self.pool, self.worker)
 
     async def drain(self) -> int:
         """Run what is ready. Returns the number of chunks."""

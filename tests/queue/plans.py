@@ -74,14 +74,8 @@ def explain(conn: psycopg.Connection, statement: str, parameters: Parameters, *,
             row = conn.execute(options + statement, parameters).fetchone()
         else:
             conn.execute("set local plan_cache_mode = force_generic_plan")
-            conn.execute(_prepare(statement, parameters))
-            values = composed_sql.SQL(", ").join(
-                composed_sql.Literal(value) for value in _ordered(statement, parameters)[1]
-            )
-            row = conn.execute(
-                composed_sql.SQL(options + "execute guarded")
-                + (composed_sql.SQL(" (") + values + composed_sql.SQL(")"))
-            ).fetchone()
+            conn.execute(prepare(statement, parameters))
+            row = conn.execute(composed_sql.SQL(options) + execution(statement, parameters)).fetchone()
             conn.execute("deallocate guarded")
     assert row
     return read(row[0][0]["Plan"])
@@ -114,7 +108,7 @@ class Backlog:
     def pages_of_a_claim(self, **changes: int) -> float:
         """The median of seven claims, each rolled back."""
         return median(
-            explain(self.conn, fair_order_sql.CLAIM, self.claim | changes, prepared=False).pages for _ in range(7)
+            explain(self.conn, fair_order_sql.CLAIM[1], self.claim | changes, prepared=False).pages for _ in range(7)
         )
 
     def fill(self, first: int, last: int) -> None:
@@ -132,7 +126,7 @@ class Backlog:
                select pool_id, tenant_id, count(*) filter (where state = 'ready'),
                       coalesce(sum(est_tokens) filter (where state = 'leased'), 0) from chunk group by 1, 2"""
         )
-        for table in ("chunk", "sched", "worker", "batch", "item_payload", "item_result", "batch_delta"):
+        for table in ("chunk", "sched", "worker", "batch", "item_payload", "item_result", "batch_delta", "sched_delta"):
             self.conn.execute(f"vacuum (analyze) {table}")
 
 
@@ -154,7 +148,13 @@ def _ordered(statement: str, parameters: Parameters) -> tuple[str, list[object]]
     return re.sub("%s", lambda _: f"${next(numbers)}", statement), list(parameters)
 
 
-def _prepare(statement: str, parameters: Parameters) -> bytes:
+def execution(statement: str, parameters: Parameters) -> composed_sql.Composed:
+    """The EXECUTE of the prepared statement."""
+    values = composed_sql.SQL(", ").join(composed_sql.Literal(value) for value in _ordered(statement, parameters)[1])
+    return composed_sql.SQL("execute guarded (") + values + composed_sql.SQL(")")
+
+
+def prepare(statement: str, parameters: Parameters) -> bytes:
     """A PREPARE with the types that psycopg gives the values."""
     numbered, values = _ordered(statement, parameters)
     return f"prepare guarded ({', '.join(map(_type, values))}) as {numbered}".encode()

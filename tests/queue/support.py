@@ -19,6 +19,10 @@ from app.queue.types import HeldLease, Item, Lease, Result
 from app.settings import Settings
 from app.states import EngineIntake
 
+CACHES = """
+select s.ready, (s.inflight_tokens - coalesce(sum(d.est_tokens), 0))::int8
+from sched s left join sched_delta d using (pool_id, tenant_id) group by s.pool_id, s.tenant_id"""
+
 
 async def make_tenant(conn: Connection, account: str = "acme", weight: float = 1.0) -> int:
     """Create a tenant. Returns its id."""
@@ -127,6 +131,12 @@ def answers(items: Sequence[Item], ok: bool = True) -> list[Result]:
     return [Result(item.seq, ok, 1, 3, 1, 5, b'{"n": %d}' % item.seq) for item in items]
 
 
+async def claim(conn: Connection, pool: int, worker: int, *, urgent: bool = False) -> Lease | None:
+    """Claim one chunk. None: there is none."""
+    leases = await service.claim(conn, pool, worker, urgent=urgent)
+    return leases[0] if leases else None
+
+
 async def run_chunk(database: Database, lease: Lease) -> None:
     """Load, flush and finish a leased chunk."""
     async with database.durable() as conn:
@@ -140,7 +150,7 @@ async def drain(database: Database, pool: int, worker: int) -> list[Lease]:
     leases = []
     while True:
         async with database.relaxed() as conn:
-            lease = await service.claim(conn, pool, worker)
+            lease = await claim(conn, pool, worker)
         if lease is None:
             return leases
         leases.append(lease)
@@ -161,8 +171,8 @@ async def fold(conn: Connection) -> list[int]:
 
 
 async def caches(conn: Connection) -> list[tuple[int, int]]:
-    """(ready, in-flight tokens) of every row of `sched`. All are zero when nothing is open."""
-    return [tuple(row) for row in await (await conn.execute("select ready, inflight_tokens from sched")).fetchall()]
+    """(ready, in-flight tokens) of every account in the fair order, once folded. All are zero when nothing is open."""
+    return [tuple(row) for row in await (await conn.execute(CACHES)).fetchall()]
 
 
 async def until_waiting(database: Database, waiters: int = 1) -> None:
@@ -192,7 +202,7 @@ def copied(server_settings: Settings, template: str, name: str) -> Iterator[str]
 
 async def clear(conn: Connection) -> None:
     """Empty the tables of the queue, which is faster than a new database."""
-    for table in ("delivery", "event", "chunk", "batch_delta", "item_result", "item_payload", "batch"):
+    for table in ("delivery", "event", "chunk", "batch_delta", "sched_delta", "item_result", "item_payload", "batch"):
         await conn.execute(f"delete from {table}")
     for table in (
         "worker",

@@ -14,7 +14,7 @@ from app.db.pool import Connection
 from app.errors import AccountUnknown
 from app.files import service as files
 from app.files import upload_parts
-from app.queue import chunk_sweeps, pace_log, removal, service
+from app.queue import chunk_sweeps, pace_log, removal
 from app.settings import Settings
 from app.storage import object_names
 from app.tenants import service as tenants
@@ -138,7 +138,7 @@ async def test_deleting_an_account_cancels_its_waiting_items_and_waits_for_its_r
     for _ in range(2):
         await past.batch(now().date(), items=3)
     worker = await support.make_worker(past.database, past.pool)
-    lease = await service.claim(past.conn, past.pool, worker)
+    lease = await support.claim(past.conn, past.pool, worker)
     assert lease is not None
     await close(past)
     assert await sweep(past) == []

@@ -111,7 +111,7 @@ async def test_the_steward_logs_a_batch_from_its_first_lease_to_its_end(database
         assert [line for line in told if line["event"].startswith("batch.")] == []
         for chunk in range(4):
             async with database.relaxed() as conn:
-                lease = await service.claim(conn, pool, worker)
+                lease = await support.claim(conn, pool, worker)
             assert lease is not None
             if not chunk:
                 await rounds._write_progress()

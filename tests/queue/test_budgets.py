@@ -46,7 +46,7 @@ class Load:
         return (await self.one("select sum(octet_length(body)) from item_payload"))[0]
 
     async def claim(self, conn: Connection) -> Lease | None:
-        return await service.claim(conn, self.pool, self.worker)
+        return await support.claim(conn, self.pool, self.worker)
 
     async def written(self) -> tuple[int, int]:
         """Bytes of WAL so far, and full page images in it, of the whole server."""

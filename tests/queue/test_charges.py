@@ -27,7 +27,7 @@ async def claimed(database: Database, pool: int) -> Lease:
     """A chunk in the hands of a new worker."""
     worker = await support.make_worker(database, pool)
     async with database.relaxed() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
     assert lease is not None
     return lease
 

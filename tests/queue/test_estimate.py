@@ -111,7 +111,7 @@ async def test_position_share_and_pace_come_from_the_queue_itself(database: Data
         worker = await support.make_engine(conn, database, pool)
         await conn.execute("insert into pace values (%s, now() - interval '5 s', 0)", (pool,))
         for _ in range(2):
-            lease = await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker)
             assert lease is not None
             await support.run_chunk(database, lease)
         await pace_log.note(conn)
@@ -135,7 +135,7 @@ async def test_finished_items_count_before_their_chunk_is_done(database: Databas
         later = await support.submit(database, tenant, pool, 16, tokens=100)
         worker = await support.make_engine(conn, database, pool)
         await conn.execute("insert into pace values (%s, now() - interval '5 s', 0)", (pool,))
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:8]))

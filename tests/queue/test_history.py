@@ -34,7 +34,7 @@ async def codes(conn: Connection, batch: ingest.NewBatch) -> list[tuple[str, boo
 async def claimed(database: Database, queue: tuple[int, int, int]) -> tuple[Lease, list[Item]]:
     _, pool, worker = queue
     async with database.relaxed() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         return lease, await service.load(conn, lease)
 

@@ -12,6 +12,7 @@ import pytest
 from app import clock
 from app.batches import incidents
 from app.changes import sql as changes_sql
+from app.db.day_tables import on_day
 from app.headroom import samples_sql
 from app.metering import latency_sql
 from app.queue import errors_sql, failure_sql, items_sql, listing_sql, phases_sql
@@ -113,12 +114,12 @@ def statements(conn: psycopg.Connection) -> dict[str, tuple[str, Parameters]]:
         "list by tag": (listing("tags"), account | {"tags": ["nightly"]}),
         "phases": (phases_sql.OF_BATCH, {"batch_id": batch, "limit": 500}),
         "open batches": (phases_sql.OPEN, {"after_at": created_at, "after": 0, "limit": 256}),
-        "errors": (errors_sql.OF_BATCH, {"batch_id": batch, "run": run}),
-        "failures by message": (failure_sql.GROUPED, {"batch_id": batch, "run": run, "limit": 10}),
-        "items": (items_sql.LISTED, items),
-        "failed items": (items_sql.FAILED, items),
-        "items with a rare error": (items_sql.FAILED_WITH, items | {"error": "timeout"}),
-        "one item": (items_sql.ONE, {"batch_id": batch, "run": run, "seq": 777_777}),
+        "errors": (on_day(errors_sql.OF_BATCH, batch), {"batch_id": batch, "run": run}),
+        "failures by message": (on_day(failure_sql.GROUPED, batch), {"batch_id": batch, "run": run, "limit": 10}),
+        "items": (on_day(items_sql.LISTED, batch), items),
+        "failed items": (on_day(items_sql.FAILED, batch), items),
+        "items with a rare error": (on_day(items_sql.FAILED_WITH, batch), items | {"error": "timeout"}),
+        "one item": (on_day(items_sql.ONE, batch), {"batch_id": batch, "run": run, "seq": 777_777}),
         "incidents": (page, {"since": day, "tenant_id": 1, "before_at": position.at, "before": 77, "limit": 101}),
         "engine, an hour": (samples_sql.SAMPLES, {"engine_id": 2, "since": hour, "until": now, "stretch": 30.0}),
         "latency, an hour and a week": (

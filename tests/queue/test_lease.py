@@ -36,7 +36,7 @@ async def test_two_workers_never_hold_the_same_chunk(database: Database) -> None
         taken = []
         while True:
             async with database.relaxed() as conn:
-                lease = await service.claim(conn, pool, worker)
+                lease = await support.claim(conn, pool, worker)
             if lease is None:
                 return taken
             taken.append(lease.chunk_id)
@@ -50,7 +50,7 @@ async def test_a_reaped_worker_can_neither_flush_nor_finish(database: Database) 
     await support.submit(database, tenant, pool, 4)
     zombie = await support.make_worker(database, pool, lease_seconds=0.05)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, zombie)
+        lease = await support.claim(conn, pool, zombie)
         assert lease is not None
         items = await service.load(conn, lease)
         await asyncio.sleep(0.1)
@@ -58,9 +58,9 @@ async def test_a_reaped_worker_can_neither_flush_nor_finish(database: Database) 
         assert await support.beat(conn, zombie, 30) is None
         assert not await service.flush(conn, lease, support.answers(items))
         assert await service.finish(conn, lease) is None
-        assert await service.claim(conn, pool, zombie) is None
+        assert await support.claim(conn, pool, zombie) is None
         heir = await support.make_worker(database, pool)
-        again = await service.claim(conn, pool, heir)
+        again = await support.claim(conn, pool, heir)
         assert again is not None
         assert again.attempt == 1
         assert again.token > lease.token
@@ -75,7 +75,7 @@ async def test_an_older_token_is_refused_although_worker_and_chunk_are_the_same(
     await support.submit(database, tenant, pool, 4)
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         items = await service.load(conn, lease)
         await conn.execute("update chunk set token = token + 1")
@@ -88,14 +88,14 @@ async def test_items_flushed_before_a_death_are_not_loaded_again(database: Datab
     await support.submit(database, tenant, pool, 10)
     dead = await support.make_worker(database, pool, lease_seconds=0.05)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, dead)
+        lease = await support.claim(conn, pool, dead)
         assert lease is not None
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:7]))
         await asyncio.sleep(0.1)
         await reaping.reap(conn)
         heir = await support.make_worker(database, pool)
-        again = await service.claim(conn, pool, heir)
+        again = await support.claim(conn, pool, heir)
         assert again is not None
         assert [item.seq for item in await service.load(conn, again)] == [7, 8, 9]
         await support.run_chunk(database, again)
@@ -108,7 +108,7 @@ async def test_finishing_early_gives_the_rest_back_and_loses_nothing(database: D
     await support.submit(database, tenant, pool, 10)
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         items = await service.load(conn, lease)
         kept = [item for item in items if item.seq not in (2, 5)]
@@ -131,7 +131,7 @@ async def test_the_first_result_of_an_item_wins(database: Database) -> None:
     batch = await support.submit(database, tenant, pool, 1)
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items))
@@ -146,7 +146,7 @@ async def test_a_batch_in_which_nothing_succeeded_has_failed(database: Database)
     await support.submit(database, tenant, pool, 3)
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         assert await service.flush(conn, lease, support.answers(await service.load(conn, lease), ok=False))
         await service.finish(conn, lease)
@@ -164,7 +164,7 @@ async def test_shares_follow_weights_while_both_tenants_have_work(database: Data
     claimed = []
     for _ in range(150):
         async with database.relaxed() as conn:
-            lease = await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker)
         assert lease is not None
         claimed.append(lease.tenant_id)
         await support.run_chunk(database, lease)
@@ -179,14 +179,14 @@ async def test_a_late_tenant_is_served_next_behind_a_flood(database: Database) -
     worker = await support.make_worker(database, pool)
     for _ in range(20):
         async with database.relaxed() as conn:
-            lease = await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker)
         assert lease is not None
         await support.run_chunk(database, lease)
     await support.submit(database, late, pool, 1)
     order = []
     for _ in range(3):
         async with database.relaxed() as conn:
-            lease = await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker)
         assert lease is not None
         order.append(lease.tenant_id)
     assert late in order[:2]

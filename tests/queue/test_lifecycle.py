@@ -32,7 +32,7 @@ class Scene:
 
     async def claim(self) -> Lease | None:
         async with self.database.relaxed() as conn:
-            return await service.claim(conn, self.pool, self.worker)
+            return await support.claim(conn, self.pool, self.worker)
 
     async def claimed(self) -> Lease:
         lease = await self.claim()
@@ -84,7 +84,7 @@ class Scene:
 
     async def clean(self) -> None:
         """Whether the queue has nothing left of the batches."""
-        assert await self.sql("select ready, inflight_tokens from sched") == [(0, 0)]
+        assert await self.sql(support.CACHES) == [(0, 0)]
         assert await self.sql("select 1 from chunk union all select 1 from batch_delta") == []
 
 

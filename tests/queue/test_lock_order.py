@@ -101,7 +101,10 @@ async def test_a_recompute_never_deadlocks_with_a_mixed_submit(database: Databas
 
 async def reversed_rows(conn: Connection) -> None:
     """The rows of `sched` are stored in reverse order, as they may be after updates."""
-    await conn.execute("create temporary table kept as select * from sched")
+    kept = "pool_id, tenant_id, vtime, ready, inflight_tokens"
+    await conn.execute(f"create temporary table kept as select {kept} from sched".encode())
     await conn.execute("delete from sched")
-    await conn.execute("insert into sched select * from kept order by pool_id desc, tenant_id desc")
+    await conn.execute(
+        f"insert into sched ({kept}) select {kept} from kept order by pool_id desc, tenant_id desc".encode()
+    )
     await conn.execute("drop table kept")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.db import embedded
 from app.db.pool import Database
-from app.queue import partitions, reaping, service
+from app.queue import partitions, reaping
 from app.queue.lost_workers import SPARED_SECONDS, Heartbeat, WorkerWatch, lost_alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
@@ -161,7 +161,7 @@ async def test_four_outages_of_the_database_charge_no_chunk_and_bury_no_item(own
             await round_of(database, watch)
             worker = await support.make_worker(database, pool, lease_seconds=2)
             async with database.relaxed() as conn:
-                lease = await service.claim(conn, pool, worker)
+                lease = await support.claim(conn, pool, worker)
             assert lease is not None
             assert verdict(lease, 1, own_server.item_attempts) == ChunkVerdict.RUN
         await asyncio.to_thread(embedded.stop, own_server, "immediate")
@@ -189,7 +189,7 @@ async def test_an_item_that_kills_the_only_worker_is_given_up_though_the_databas
             await round_of(database, watch)
             worker = await support.make_worker(database, pool, lease_seconds=0.3)
             async with database.relaxed() as conn:
-                lease = await service.claim(conn, pool, worker)
+                lease = await support.claim(conn, pool, worker)
             assert lease is not None
             found.append(verdict(lease, 1, own_server.item_attempts))
             if found[-1] == ChunkVerdict.GIVE_UP:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from app.db.pool import Connection
-from app.queue import batch_state, chunk_sweeps, expiry, order_drift, reaping, service, settling
+from app.queue import batch_state, chunk_sweeps, expiry, order_deltas, order_drift, reaping, service, settling
 from app.queue.chunking import cut
 from app.queue.ingest import NewBatch
 from app.queue.types import Lease, Result
@@ -59,6 +59,7 @@ EVERYTHING = "select " + ", ".join(
         ("batch_delta", "batch_id, ok, failed"),
         ("batch", "batch_id, state, run, total, ok, failed, finalized_at is not null"),
         ("sched", "pool_id, tenant_id, ready, inflight_tokens"),
+        ("sched_delta", "pool_id, tenant_id, est_tokens"),
     )
 )
 PICK = st.integers(0, 1_000)
@@ -254,7 +255,7 @@ class Walk(RuleBasedStateMachine):
             mine = [await service.register_worker(self.conn, pool_id=pool, host="test", pid=1, lease_seconds=3600)]
             self.workers[mine[0]] = self.workers_pool[mine[0]] = pool
         waiting = await self._rows("select count(*) from chunk where state = 'ready' and pool_id = %s", pool)
-        lease = await service.claim(self.conn, pool, mine[-1], urgent=urgent)
+        lease = await support.claim(self.conn, pool, mine[-1], urgent=urgent)
         if not urgent:
             assert (lease is not None) == (waiting[0][0] > 0), "work is waiting, and a claim finds nothing"
         if lease is None:
@@ -431,6 +432,10 @@ class Walk(RuleBasedStateMachine):
         )
         assert stuck == [], "a batch without work does not end"
 
+    @verb(3)
+    def fold(self) -> None:
+        self.do(order_deltas.fold(self.conn))
+
     @verb(1)
     def recompute(self) -> None:
         self.do(self._recompute())
@@ -448,7 +453,7 @@ class Walk(RuleBasedStateMachine):
         self.may = frozenset()
 
     async def _check(self) -> None:
-        [(stored, chunks, deltas, batches, caches)] = await self._rows(EVERYTHING)
+        [(stored, chunks, deltas, batches, caches, ended)] = await self._rows(EVERYTHING)
         assert {tuple(row[:3]): row[3] for row in stored} == self.results, (
             "the stored results are not the accepted ones"
         )
@@ -465,7 +470,7 @@ class Walk(RuleBasedStateMachine):
             self._check_items(known, mine, live, total)
         leased = sorted((c[12], c[13], c[14]) for c in chunks if c[2] == ChunkState.LEASED)
         assert leased == sorted((h.lease.chunk_id, h.lease.token, h.lease.worker_id) for h in self.alive)
-        self._check_caches(chunks, caches)
+        self._check_caches(chunks, ended, caches)
 
     def _check_move(self, known: Known, state: BatchState) -> None:
         """The state changes only along the transitions that the last verb may cause, and each run ends once."""
@@ -498,13 +503,15 @@ class Walk(RuleBasedStateMachine):
         else:
             assert still == set(range(total)) - answered - failed, "an item is lost"
 
-    def _check_caches(self, chunks: list[Any], caches: list[Any]) -> None:
+    def _check_caches(self, chunks: list[Any], ended: list[Any], caches: list[Any]) -> None:
         ready: Counter[tuple[int, int]] = Counter()
         tokens: Counter[tuple[int, int]] = Counter()
         for chunk in chunks:
             place = (chunk[11], chunk[10])
             ready[place] += chunk[2] == ChunkState.READY
             tokens[place] += chunk[7] * (chunk[2] == ChunkState.LEASED)
+        for pool, tenant, est_tokens in ended:
+            tokens[pool, tenant] += est_tokens
         for pool, tenant, cached_ready, cached_tokens in caches:
             assert (cached_ready, cached_tokens) == (ready.pop((pool, tenant), 0), tokens.pop((pool, tenant), 0))
         assert not ready, "chunks without a place in the fair order"
@@ -543,7 +550,8 @@ class Walk(RuleBasedStateMachine):
             await self._settle()
             await self._check()
         assert await self._rows("select from chunk") == await self._rows("select from batch_delta") == []
-        assert set(await support.caches(self.conn)) == {(0, 0)}
+        await order_deltas.fold(self.conn)
+        assert set(await self._rows("select ready, inflight_tokens from sched")) == {(0, 0)}
 
     # ------------------------------------------------------------ helpers
 

@@ -30,7 +30,7 @@ async def test_a_lost_lease_is_refunded_in_the_fair_order(database: Database) ->
     await support.submit(database, tenant, pool, 8, tokens=100)
     lost = await support.make_worker(database, pool, lease_seconds=0.05)
     async with database.durable() as conn:
-        assert await service.claim(conn, pool, lost)
+        assert await support.claim(conn, pool, lost)
         charged = await (await conn.execute("select vtime, inflight_tokens from sched")).fetchone()
         await asyncio.sleep(0.1)
         await reaping.reap(conn)
@@ -47,14 +47,14 @@ async def test_an_idle_account_saves_up_no_share(database: Database) -> None:
     await support.submit(database, busy, pool, 100, max_items=1)
     for _ in range(50):
         async with database.relaxed() as conn:
-            lease = await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker)
         assert lease is not None
         await support.run_chunk(database, lease)
     await support.submit(database, late, pool, 50, max_items=1)
     served = []
     for _ in range(20):
         async with database.relaxed() as conn:
-            lease = await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker)
         assert lease is not None
         served.append(lease.tenant_id)
         await support.run_chunk(database, lease)
@@ -67,13 +67,13 @@ async def test_returned_chunks_wait_for_their_backoff(database: Database) -> Non
     await support.submit(database, tenant, pool, 4)
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         await service.finish(conn, lease, backoff_seconds=0.3)
         assert await chunk_sweeps.promote(conn) == 0
-        assert await service.claim(conn, pool, worker) is None
+        assert await support.claim(conn, pool, worker) is None
         await asyncio.sleep(0.35)
         assert await chunk_sweeps.promote(conn) == 1
-        again = await service.claim(conn, pool, worker)
+        again = await support.claim(conn, pool, worker)
     assert again is not None
     assert (again.attempt, again.lo, again.hi, again.seqs) == (0, 0, 3, None)

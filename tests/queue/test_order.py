@@ -1,11 +1,12 @@
 """The order of claims: deadlines, the urgent lane, limits in flight, common prefixes."""
 
 import random
+from collections import Counter
 
 import pytest
 
 from app.db.pool import Database
-from app.queue import order_drift, service
+from app.queue import order_deltas, order_drift, service
 from app.queue.chunking import cut
 from tests.queue import support
 
@@ -20,7 +21,7 @@ async def due(database: Database, batch_id: int, seconds: float) -> None:
 async def claimed(database: Database, pool: int, worker: int, *, urgent: bool = False) -> int | None:
     """Claim a chunk. Returns its batch."""
     async with database.relaxed() as conn:
-        lease = await service.claim(conn, pool, worker, urgent=urgent)
+        lease = await support.claim(conn, pool, worker, urgent=urgent)
     return lease and lease.batch_id
 
 
@@ -65,8 +66,8 @@ async def test_short_deadlines_buy_no_share(database: Database, monkeypatch: pyt
     served = []
     for n in range(320):
         async with database.relaxed() as conn:
-            lease = await service.claim(conn, pool, worker, urgent=True) if n % 4 == 0 else None
-            lease = lease or await service.claim(conn, pool, worker)
+            lease = await support.claim(conn, pool, worker, urgent=True) if n % 4 == 0 else None
+            lease = lease or await support.claim(conn, pool, worker)
         assert lease is not None
         served.append(lease.tenant_id)
         await support.run_chunk(database, lease)
@@ -85,6 +86,74 @@ async def test_a_tenant_at_its_cap_waits_and_the_next_one_is_served(database: Da
     worker = await support.make_worker(database, pool)
     order = [await claimed(database, pool, worker) for _ in range(4)]
     assert sorted(batch for batch in order if batch) == sorted([first.batch_id, second.batch_id, second.batch_id])
+
+
+async def accounts(database: Database, count: int, *, tokens: int = 100, items: int = 4) -> tuple[list[int], int]:
+    """Accounts with one batch each in a pool, whose chunks have one item each."""
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        tenants = [await support.make_tenant(conn, f"account {n}") for n in range(count)]
+    for tenant in tenants:
+        await support.submit(database, tenant, pool, items, tokens=tokens, max_items=1)
+    return tenants, pool
+
+
+async def test_of_many_accounts_each_is_served_to_a_turn_and_a_chunk(database: Database) -> None:
+    """More accounts than those whose order is exact. A turn is 65,536 tokens."""
+    tenants, pool = await accounts(database, 40, tokens=10_000, items=20)
+    worker = await support.make_worker(database, pool)
+    served = Counter[int]()
+    async with database.relaxed() as conn:
+        for _ in range(400):
+            lease = await support.claim(conn, pool, worker)
+            assert lease is not None
+            served[lease.tenant_id] += lease.est_tokens
+    assert served.keys() == set(tenants)
+    assert max(served.values()) - min(served.values()) <= 65_536 + 10_000
+
+
+async def test_a_claim_of_several_chunks_takes_them_of_one_account_and_charges_each(database: Database) -> None:
+    tenants, pool = await accounts(database, 2, items=3)
+    worker = await support.make_worker(database, pool)
+    async with database.relaxed() as conn:
+        claims = [await service.claim(conn, pool, worker, chunks=chunks) for chunks in (2, 4, 1, 4, 4)]
+        charged = await conn.execute("select ready, inflight_tokens, vtime from sched")
+        assert await charged.fetchall() == [(0, 300, 300.0), (0, 300, 300.0)]
+    assert [len(leases) for leases in claims] == [2, 3, 1, 0, 0]
+    assert [len({lease.tenant_id for lease in leases}) for leases in claims] == [1, 1, 1, 0, 0]
+    assert {lease.tenant_id for leases in claims for lease in leases} == set(tenants)
+
+
+async def test_what_a_lease_used_is_charged_once_it_is_folded_and_no_drift_before(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn, weight=2), await support.make_pool(conn)
+    await support.submit(database, tenant, pool, 4)
+    await support.drain(database, pool, await support.make_worker(database, pool))
+    order = "select inflight_tokens, served_tokens, vtime from sched"
+    async with database.transaction() as conn:
+        assert await (await conn.execute(order)).fetchall() == [(400, 0, 200.0)]
+        assert await order_drift.recompute(conn) == []
+    async with database.relaxed() as conn:
+        assert await order_deltas.fold(conn) == 1
+        assert await (await conn.execute(order)).fetchall() == [(0, 400, 16.0)]  # four answers of eight tokens
+        assert await order_deltas.fold(conn) == 0
+    async with database.transaction() as conn:
+        assert await order_drift.recompute(conn) == []
+
+
+async def test_an_account_that_wakes_joins_the_lowest_that_are_active_or_else_the_highest(database: Database) -> None:
+    tenants, pool = await accounts(database, 3, items=1)
+    async with database.durable() as conn:
+        late = await support.make_tenant(conn, "late")
+        for tenant, vtime in zip(tenants, (5e6, 3e6, 4e6), strict=True):
+            await conn.execute("update sched set vtime = %s where tenant_id = %s", (vtime, tenant))
+        own = "select vtime from sched where tenant_id = %s"
+        await support.submit(database, late, pool, 1)
+        assert await (await conn.execute(own, (late,))).fetchone() == (3e6,)
+        await conn.execute("delete from chunk")
+        await conn.execute("update sched set ready = 0")
+        await support.submit(database, late, pool, 1)
+        assert await (await conn.execute(own, (late,))).fetchone() == (5e6,)
 
 
 async def test_caches_that_were_wrong_are_made_true_and_the_drift_is_told(database: Database) -> None:

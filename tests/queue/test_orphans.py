@@ -6,6 +6,7 @@ from typing import Any
 
 from app.db.pool import Connection, Database
 from app.queue import reaping, service
+from tests.queue import support
 from tests.queue.support import drain, make_pool, make_tenant, make_worker, settle, submit, until_waiting
 
 
@@ -17,7 +18,7 @@ async def chunks_after_a_late_claim(
     async with database.relaxed() as claiming:
         async with database.transaction() as blocker:
             await blocker.execute("select from sched for update")
-            claim = asyncio.create_task(service.claim(claiming, pool, worker))
+            claim = asyncio.create_task(support.claim(claiming, pool, worker))
             await until_waiting(database)
             async with database.relaxed() as conn:
                 await end(conn, worker)

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from app.db.day_tables import on_day
 from app.db.pool import Connection
 from app.engines import engine_report
 from app.engines.engine_report import EngineReport
@@ -55,6 +56,8 @@ update chunk set state = 'held', worker_id = null, not_before = null
   where batch_id in (select batch_id from batch where state = 'open' and batch_id % 50 = 4);
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens)
   select batch_id, 1, 0, 0, 0, 0 from batch where state = 'open' and batch_id % 20 = 5;
+insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tokens)
+  select 1, 1 + g % 25, 6400, 5000, 6400 from generate_series(1, 1000) g;
 """
 
 
@@ -79,13 +82,13 @@ def run_chunks(backlog: Backlog, pool: int, chunks: int) -> int:
     """Claim, flush and finish so many chunks. Returns the number of items."""
     done = 0
     for number in range(chunks):
-        row = backlog.one(fair_order_sql.CLAIM, backlog.claim | {"pool_id": pool})
+        row = backlog.one(fair_order_sql.CLAIM[1], backlog.claim | {"pool_id": pool})
         lease = Lease(*row)
         assert backlog.one(*flushing(lease)) == (1,)
-        assert backlog.one(worker_sql.FINISH, finishing(lease)) == (64,)
+        assert backlog.one(on_day(worker_sql.FINISH, lease.batch_id), finishing(lease)) == (64,)
         done += lease.n
         if number % 100 == 99:
-            for table in ("chunk", "sched", "worker", "batch_delta"):
+            for table in ("chunk", "sched", "worker", "batch_delta", "sched_delta"):
                 backlog.conn.execute(f"vacuum {table}")
     return done
 
@@ -96,7 +99,7 @@ class Recorder:
     def __init__(self) -> None:
         self.asked: tuple[str, list[object]] = ("", [])
 
-    async def execute(self, statement: str, parameters: list[object]) -> "Recorder":
+    async def execute(self, statement: str, parameters: list[object], *, binary: bool) -> "Recorder":
         self.asked = (statement, parameters)
         return self
 
@@ -189,7 +192,8 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
     deltas = [row[0] for row in backlog.conn.execute("select delta_id from batch_delta order by 1 limit 5000")]
     folded = [row[0] for row in backlog.conn.execute("select distinct batch_id from batch_delta")]
     found: dict[str, tuple[str, Parameters]] = {
-        "claim": (fair_order_sql.CLAIM, backlog.claim),
+        "claim": (fair_order_sql.CLAIM[1], backlog.claim),
+        "claim of four": (fair_order_sql.CLAIM[4], backlog.claim),
         "urgent claim": (
             fair_order_sql.CLAIM_URGENT,
             backlog.claim | {"urgent_seconds": 900.0, "lead_tokens": 100_000},
@@ -198,22 +202,28 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
             fair_order_sql.CLAIM_URGENT,
             backlog.claim | {"urgent_seconds": 9.0, "lead_tokens": 9},
         ),
-        "load": (worker_sql.LOAD, one | span),
-        "load of some": (worker_sql.LOAD, one | span | {"seqs": [lease.lo + 3, lease.lo]}),
-        "load of a group": (worker_sql.LOAD, one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]}),
+        "load": (on_day(worker_sql.LOAD, lease.batch_id), one | span),
+        "load of some": (on_day(worker_sql.LOAD, lease.batch_id), one | span | {"seqs": [lease.lo + 3, lease.lo]}),
+        "load of a group": (
+            on_day(worker_sql.LOAD, lease.batch_id),
+            one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]},
+        ),
         "flush": flushing(lease),
-        "finish": (worker_sql.FINISH, finishing(lease)),
-        "finish, split": (worker_sql.FINISH, finishing(lease) | {"split": True}),
+        "finish": (on_day(worker_sql.FINISH, lease.batch_id), finishing(lease)),
+        "finish, split": (on_day(worker_sql.FINISH, lease.batch_id), finishing(lease) | {"split": True}),
         "heartbeat": heartbeat_of([lease.worker_id, lease.worker_id + 1]),
         "retire": (worker_sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
         "take back": (charges.TAKE_BACK, {"worker_id": lease.worker_id, "most": charges.MOST}),
         "status": (read_sql.STATUS, name),
-        "results": (read_sql.RESULTS, one | {"run": 1, "after": 64, "limit": 200}),
-        "results and items": (read_sql.RESULTS_AND_ITEMS, one | {"run": 1, "after": 64, "limit": 200}),
+        "results": (on_day(read_sql.RESULTS, lease.batch_id), one | {"run": 1, "after": 64, "limit": 200}),
+        "results and items": (
+            on_day(read_sql.RESULTS_AND_ITEMS, lease.batch_id),
+            one | {"run": 1, "after": 64, "limit": 200},
+        ),
         "statuses": (read_sql.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
         "outlooks": (forecast_sql.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
-        "failures": (failure_sql.GROUPED, one | {"run": 1, "limit": 10}),
-        "refused all": (failure_sql.REFUSED_ALL, one | {"run": 1, "code": "5006"}),
+        "failures": (on_day(failure_sql.GROUPED, lease.batch_id), one | {"run": 1, "limit": 10}),
+        "refused all": (on_day(failure_sql.REFUSED_ALL, lease.batch_id), one | {"run": 1, "code": "5006"}),
         **_listings(backlog),
         "reap": (reaping_sql.REAP, {"lapsed": [lease.worker_id], "charged": []}),
         "promote": (chunk_sweeps_sql.PROMOTE, {}),
@@ -222,8 +232,9 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "take deltas": (settling_sql.TAKE, {}),
         "usage": (settling_sql.USAGE, {"ids": deltas}),
         "fold": (settling_sql.FOLD, {"ids": deltas}),
+        "fold into the order": (fair_order_sql.FOLD_DELTAS, {}),
         "finalise": (settling_sql.FINALISE, {"ids": folded, "all": True}),
-        "unanswered": (batch_state_sql.UNANSWERED, one),
+        "unanswered": (on_day(batch_state_sql.UNANSWERED, lease.batch_id), one),
         "reopen": (
             batch_state_sql.REOPEN,
             dict(zip(("tenant_id", "request_id", "of_run"), (*final, None), strict=True)),
@@ -236,7 +247,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         batch = backlog.one(
             "select min(batch_id) from batch where batch_id >= %s and batch_id %% 50 = %s", (day, number)
         )
-        found[f"{verb} of one batch"] = (query, {"batch_id": batch[0]})
+        found[f"{verb} of one batch"] = (on_day(query, batch[0]), {"batch_id": batch[0]})
     for verb, query in zip(("hold", "release", "remove"), chunk_sweeps_sql.sweeps(one=False), strict=True):
         found[f"{verb} of all"] = (query, {})
     return found

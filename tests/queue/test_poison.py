@@ -78,7 +78,7 @@ async def test_the_death_of_an_engine_charges_only_its_items_and_a_transient_err
 
 async def claimed(database: Database, pool: int, worker: int) -> Lease:
     async with database.relaxed() as conn:
-        found = await service.claim(conn, pool, worker)
+        found = await support.claim(conn, pool, worker)
     assert found is not None
     return found
 
@@ -116,7 +116,7 @@ async def hold(database: Database, pool: int, killers: set[int], chance: random.
     """Run one chunk as the puller does. False: there is none. Raises Killed."""
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        held = await service.claim(conn, pool, worker)
+        held = await support.claim(conn, pool, worker)
         if held is None:
             return False
         items = await service.load(conn, held)

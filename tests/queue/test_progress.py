@@ -25,7 +25,7 @@ async def test_results_stored_before_a_death_stay_counted(database: Database) ->
     assert await _seen(database, tenant, batch) == (False, 0, 0)
     dead = await support.make_worker(database, pool, lease_seconds=0.05)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, dead)
+        lease = await support.claim(conn, pool, dead)
         assert lease is not None
         items = await service.load(conn, lease)
         await service.flush(conn, lease, support.answers(items[:5]) + support.answers(items[5:7], ok=False))
@@ -33,7 +33,7 @@ async def test_results_stored_before_a_death_stay_counted(database: Database) ->
         await asyncio.sleep(0.1)
         await reaping.reap(conn)
         assert await _seen(database, tenant, batch) == (True, 5, 2)
-        again = await service.claim(conn, pool, await support.make_worker(database, pool))
+        again = await support.claim(conn, pool, await support.make_worker(database, pool))
         assert again is not None
         assert await _seen(database, tenant, batch) == (True, 5, 2)
         await service.flush(conn, again, support.answers(await service.load(conn, again)))
@@ -48,7 +48,7 @@ async def test_a_flush_repeated_after_a_lost_answer_counts_once(database: Databa
     tenant, pool, batch = await _started(database, 4)
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:3]))
@@ -61,7 +61,7 @@ async def test_a_batch_that_has_run_stays_running_when_all_its_chunks_are_return
     tenant, pool, batch = await _started(database, 4)
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         await service.finish(conn, lease)
         assert await _seen(database, tenant, batch) == (True, 0, 0)
@@ -75,7 +75,7 @@ async def test_a_late_flush_that_waited_for_the_reaper_stores_nothing(database: 
     tenant, pool, batch = await _started(database, 4)
     worker = await support.make_worker(database, pool)
     async with database.relaxed() as conn:
-        lease = await service.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         items = await service.load(conn, lease)
         async with database.transaction() as reaper:

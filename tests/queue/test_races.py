@@ -45,7 +45,7 @@ class World:
         return await support.submit(self.database, self.tenant, self.pool, items, max_items=max_items)
 
     async def claim(self, conn: Connection) -> Lease:
-        lease = await service.claim(conn, self.pool, self.worker)
+        lease = await support.claim(conn, self.pool, self.worker)
         assert lease is not None
         return lease
 
@@ -171,7 +171,7 @@ async def test_a_claim_that_waits_for_a_cancel_gets_no_chunk_of_that_batch(world
             0
         ] == batch.batch_id
         async with world.database.relaxed() as other:
-            assert await service.claim(other, world.pool, world.worker) is None
+            assert await support.claim(other, world.pool, world.worker) is None
         await settling.finalise(conn, [batch.batch_id])
     assert await support.settle(world.database) == []
     await world.nothing_is_left()
@@ -251,7 +251,7 @@ async def test_a_chunk_that_a_finish_returns_to_a_paused_batch_is_held_until_the
     assert await world.sweep() == 1
     assert await world.promote() == 0
     async with world.database.relaxed() as conn:
-        assert await service.claim(conn, world.pool, world.worker) is None
+        assert await support.claim(conn, world.pool, world.worker) is None
     assert await world.change_state("resume", batch) == batch.batch_id
     assert await world.exact()
     await world.drain()
@@ -345,7 +345,7 @@ async def test_a_flush_before_the_reap_counts_and_is_not_run_again(world: World)
     async with world.database.relaxed() as conn:
         assert not await service.flush(conn, lease, support.answers(items))
         heir = await support.make_worker(world.database, world.pool)
-        again = await service.claim(conn, world.pool, heir)
+        again = await support.claim(conn, world.pool, heir)
         assert again is not None
         assert [item.seq for item in await service.load(conn, again)] == [3]
     await support.run_chunk(world.database, again)

@@ -97,7 +97,7 @@ async def test_only_remaining_work_counts_and_a_batch_without_any_is_ignored(poo
     assert await pool.slack() == pytest.approx(1200 / HOUR, abs=0.01)
     worker = await support.make_worker(pool.database, pool.pool)
     async with pool.database.durable() as conn:
-        lease = await service.claim(conn, pool.pool, worker)
+        lease = await support.claim(conn, pool.pool, worker)
         assert lease is not None
         items = await service.load(conn, lease)
         assert await service.flush(conn, lease, support.answers(items[:5]))

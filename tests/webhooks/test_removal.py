@@ -82,7 +82,7 @@ async def test_a_flush_beside_the_removal_of_an_endpoint_neither_waits_nor_fails
     worker = await support.make_worker(database, pool)
     async with database.durable() as conn:
         await conn.execute("update batch set tells_items = true")
-        lease = await queue.claim(conn, pool, worker)
+        lease = await support.claim(conn, pool, worker)
         assert lease is not None
         items = await queue.load(conn, lease)
     chunks = {lease.chunk_id: OpenChunk.of(lease, [], settings.item_attempts)}

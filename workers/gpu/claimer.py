@@ -154,13 +154,15 @@ class Claimer:
             return False
         self._claims += 1
         async with self._database.relaxed() as conn:
-            lease = None
+            leases = []
             if self._claims % URGENT_EVERY == 0:
-                lease = await queue.claim(conn, *identity, urgent=True)
-            lease = lease or await queue.claim(conn, *identity)
-            if lease is None:
-                return False
-            items = await queue.load(conn, lease)
+                leases = await queue.claim(conn, *identity, urgent=True)
+            leases = leases or await queue.claim(conn, *identity)
+            loaded = [(lease, await queue.load(conn, lease)) for lease in leases]
+        return all([await self._open(identity, lease, items) for lease, items in loaded]) and bool(loaded)
+
+    async def _open(self, identity: tuple[int, int], lease: Lease, items: list[Item]) -> bool:
+        """Take a claimed chunk. False: it cannot be read now, or the worker claims as another one by now."""
         try:
             items, seal = await bodies.opened(self._keyring, lease.batch_id, items)
         except KeysUnavailable as error:

@@ -30,6 +30,7 @@ from app.policy import samples
 from app.queue import (
     chunk_sweeps,
     expiry,
+    order_deltas,
     order_drift,
     pace,
     pace_log,
@@ -146,6 +147,7 @@ class Rounds:
                 self._due[i] = monotonic() + seconds
         async with self._database.relaxed() as conn:
             workers, chunks = await reaping.reap(conn, self._watch)
+            await order_deltas.fold(conn)
             promoted = await chunk_sweeps.promote(conn)
             expired = await expiry.expire(conn)
             has_work = await settling.has_work(conn)
@@ -250,11 +252,11 @@ class Rounds:
             await changes.prune(conn)
 
     async def _retire(self) -> None:
-        """Start to drop old days in a task of its own, because it waits for locks and the rounds must not wait for it."""
+        """Start to look after old days in a task of its own: it reads tables and waits for locks, and the rounds must not."""
         if self._retiring is None or self._retiring.done():
-            self._retiring = asyncio.create_task(self._drop_old_days())
+            self._retiring = asyncio.create_task(self._keep_old_days())
 
-    async def _drop_old_days(self) -> None:
+    async def _keep_old_days(self) -> None:
         try:
             store = Store.of(self._settings)
             await shared_storage.require(self._database, self._settings, "steward")
@@ -267,6 +269,7 @@ class Rounds:
             shredded = await shredding.sweep(self._database, store)
             async with self._database.relaxed() as conn:
                 await samples.forget_old(conn)
+                frozen = await partitions.freeze(conn)
             outcome = await retention.run(direct_url(self._settings), self._settings.retention_days, store, grace)
         except (psycopg.Error, StorageError, StoreNotShared) as error:
             log.warning("retention.failed", error=str(error.__cause__ or error).strip())
@@ -275,6 +278,8 @@ class Rounds:
             log.info("files.expired", files=expired)
         if shredded:
             log.info("batches.shredded", batches=shredded)
+        if frozen:
+            log.info("partitions.frozen", names=frozen)
         if swept:
             log.warning("objects.orphaned", objects=swept)
         for day, count in outcome.dropped.items():

@@ -1,6 +1,6 @@
 """Objects that are removed from the store some days after their rows.
 
-Revision ID: 0047
+Revision ID: 0043
 Revises: 0040
 """
 
@@ -8,8 +8,8 @@ from alembic import op
 
 from app.db.migrate import run_script
 
-revision = "0047"
-down_revision = "0041"
+revision = "0043"
+down_revision = "0042"
 branch_labels = None
 depends_on = None
 
