@@ -4,7 +4,7 @@ A worker of the version before writes what was used into `sched` itself, and its
 version leads, tokens of chunks that new workers have ended stay in flight.
 
 Revision ID: 0042
-Revises: 0040
+Revises: 0041
 """
 
 from alembic import op
@@ -19,8 +19,8 @@ depends_on = None
 
 # The column rewrites the table, which has one row for each account of a pool: 10,000 take 0.1 s.
 COLUMN = """
--- squawk-ignore adding-field-with-default
 ALTER TABLE sched
+  -- squawk-ignore adding-field-with-default
   ADD COLUMN IF NOT EXISTS turn DOUBLE PRECISION GENERATED ALWAYS AS (CASE WHEN ready > 0 THEN floor(vtime / 65536) END) STORED;
 COMMENT ON COLUMN sched.turn IS
   'virtual time in steps, so that the index of the order seldom changes; null: nothing is ready';

@@ -1,7 +1,7 @@
 """Objects that are removed from the store some days after their rows.
 
 Revision ID: 0043
-Revises: 0040
+Revises: 0042
 """
 
 from alembic import op
