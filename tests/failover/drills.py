@@ -105,12 +105,19 @@ class Drill:
         self._network.cut(PRIMARY, *loses)
         self._network.cut(keeps, STANDBY)
         await asyncio.sleep(CUT_LEASES * LEASE_SECONDS)
+        promoted = time.time()
         await self._promote()
         await asyncio.sleep(CUT_LEASES * LEASE_SECONDS)
         self._history.log_line("old primary fenced")
+        stale = [each for each in self._history.arrivals if each.engine == self._engine(keeps) and each.at > promoted]
+        queued = [each for each in stale if each.prompt not in self._history.calls]
+        self._history.notes["requests of the worker that stayed with the old primary, after the promote"] = len(queued)
         self._pair.primary.kill()
         self._network.heal()
         await self._until_works(time.time(), BUSY_RESULTS)
+
+    def _engine(self, worker: str) -> str:
+        return f"engine-{WORKERS[worker]}"
 
     async def _promote(self) -> None:
         began = time.time()
