@@ -10,7 +10,7 @@ import pytest
 
 from app import optional_packages
 from app.cli import input_files, schema
-from app.cli.doctor import services
+from app.cli.doctor import database, services
 from app.cli.doctor.check import CheckStatus
 from app.cli.options import console
 from app.cli.supervisor import Supervisor
