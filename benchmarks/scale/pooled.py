@@ -21,44 +21,50 @@ _TENANTS = 20
 
 
 def claims(*, rounds: int) -> dict[str, Any]:
-    """The median time of a round of claims by several clients, each way, and how many times longer it is through the pooler."""
+    """The median time of a claim by several clients at once, each way, and how many times longer it is through the pooler; the
+    same of one client alone, for which a pooler is only a way round.
+    """
     if (path := program()) is None:
         raise SystemExit(MISSING)
     with open_testbed("") as testbed, tempfile.TemporaryDirectory(prefix="slackwater-pooler-") as folder:
         Path(folder).chmod(0o755)
         url = testbed.database()
         with pooling(Path(folder) / "pooler", url, default_pool_size=CLIENTS) as pooler:
-            seconds = asyncio.run(_measure({"direct": url, "pooled": pooler.url}, rounds))
-    each = {way: median(found) / CLAIMS * 1000 for way, found in seconds.items()}
-    say(f"pooled: {each}")
+            urls = {"direct": url, "pooled": pooler.url}
+            many = asyncio.run(_milliseconds(urls, rounds, CLIENTS))
+            one = asyncio.run(_milliseconds(urls, rounds, 1))
+    say(f"pooled: {CLIENTS} clients {many}, one client {one}")
     return {
-        "pooled_claim_ratio": round(each["pooled"] / each["direct"], 3),
-        "pooled_claim_ms": round(each["pooled"], 4),
-        "direct_claim_ms": round(each["direct"], 4),
+        "pooled_claim_ratio": round(many["pooled"] / many["direct"], 3),
+        "pooled_claim_ms": round(many["pooled"], 4),
+        "direct_claim_ms": round(many["direct"], 4),
+        "pooled_claim_ratio_one_client": round(one["pooled"] / one["direct"], 3),
         "pooled_claim_rounds": rounds,
         "pgbouncer": ".".join(map(str, version(path))),
     }
 
 
-async def _measure(urls: dict[str, str], rounds: int) -> dict[str, list[float]]:
+async def _milliseconds(urls: dict[str, str], rounds: int, clients: int) -> dict[str, float]:
+    """Of a claim, each way: its share of the time in which all clients make theirs."""
+    model = f"claimed by {clients}"
     seconds: dict[str, list[float]] = {way: [] for way in urls}
     async with Database(urls["direct"], size=CLIENTS) as direct, Database(urls["pooled"], size=CLIENTS) as pooled:
         items = -(-(rounds + 1) * 2 * CLAIMS // _TENANTS) * _CHUNK
         for number in range(_TENANTS):
-            await enqueue(direct, f"tenant-{number}", "pooled", items, tokens=10, chunk=_CHUNK)
+            await enqueue(direct, f"tenant-{number}", model, items, tokens=10, chunk=_CHUNK)
         async with direct.durable() as conn:
-            pool_id = await ensure_pool(conn, "pooled")
+            pool_id = await ensure_pool(conn, model)
         worker_id = await register(direct, pool_id)
         for turn in range(rounds + 1):  # the first one prepares the statements
             for way, database in (("direct", direct), ("pooled", pooled)):
                 began = monotonic()
-                await asyncio.gather(*(_claim(database, pool_id, worker_id) for _ in range(CLIENTS)))
+                await asyncio.gather(*(_claim(database, pool_id, worker_id, CLAIMS // clients) for _ in range(clients)))
                 if turn:
                     seconds[way].append(monotonic() - began)
-    return seconds
+    return {way: median(found) / CLAIMS * 1000 for way, found in seconds.items()}
 
 
-async def _claim(database: Database, pool_id: int, worker_id: int) -> None:
-    for _ in range(CLAIMS // CLIENTS):
+async def _claim(database: Database, pool_id: int, worker_id: int, count: int) -> None:
+    for _ in range(count):
         async with database.relaxed() as conn:
             assert await service.claim(conn, pool_id, worker_id)

@@ -63,7 +63,7 @@ def test_secrets_reach_a_container_only_by_reference() -> None:
     for manifests in every_example():
         for name, container in ours(manifests):
             for each in container["env"]:
-                if re.search("DATABASE_URL|BROKER_URL|SECRET|TOKEN|API_KEY", each["name"]):
+                if re.search("DATABASE_(DIRECT_)?URL|BROKER_URL|SECRET|TOKEN|API_KEY", each["name"]):
                     assert "secretKeyRef" in each["valueFrom"], (name, each["name"])
 
 

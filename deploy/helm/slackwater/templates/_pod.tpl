@@ -2,8 +2,11 @@
 {{- define "slackwater.env" -}}
 {{- $secret := include "slackwater.secret" .root -}}
 {{- $values := .root.Values -}}
+{{- $of := ternary (printf "-%s" .role) "" (and $values.database.roles (ne .role "migrate")) }}
 - name: SLACKWATER_DATABASE_URL
-  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: {{ ternary (printf "database-url-%s" .role) "database-url" (and $values.database.roles (ne .role "migrate")) }} } }
+  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-url{{ $of }} } }
+- name: SLACKWATER_DATABASE_DIRECT_URL
+  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-direct-url{{ $of }}, optional: true } }
 - name: SLACKWATER_BROKER_URL
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: broker-url, optional: true } }
 - name: SLACKWATER_SECRET_KEY
