@@ -117,7 +117,9 @@ async def _locks(conn: Connection, pool_id: int, worker_id: int) -> int:
     ):
         async with conn.transaction(force_rollback=True):
             assert await statement()
-            found.append(await _number(conn, "select count(distinct relation) from pg_locks where pid = pg_backend_pid()"))
+            found.append(
+                await _number(conn, "select count(distinct relation) from pg_locks where pid = pg_backend_pid()")
+            )
     return max(found)
 
 
