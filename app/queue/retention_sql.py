@@ -71,14 +71,17 @@ FORGET_ITEMS = tuple(
     for table in ("item_result", "item_payload")
 )
 
-# A pool's pace is the growth of its tenants' served tokens. Without the update it would become negative.
+# A pool's pace is the growth of its tenants' served tokens. Without the update it would become negative. A fold that is under way
+# locks its deltas before `sched`, so this must not wait for them.
 FORGET_SHARES = """
 with counts as (delete from removed_counts where tenant_id = %(tenant_id)s),
  own as materialized (
   select pool_id from sched where tenant_id = %(tenant_id)s order by pool_id for update),
  deleted as (delete from sched s using own where s.pool_id = own.pool_id and s.tenant_id = %(tenant_id)s
           returning s.pool_id, s.served_tokens),
- unfolded as (delete from sched_delta where tenant_id = %(tenant_id)s returning pool_id, served_tokens),
+ unfolded as (delete from sched_delta where delta_id in (
+            select delta_id from sched_delta where tenant_id = %(tenant_id)s for update skip locked)
+          returning pool_id, served_tokens),
  served as (select pool_id, sum(served_tokens)::int8 as tokens from (
           select pool_id, served_tokens from deleted union all select pool_id, served_tokens from unfolded) every group by 1)
 update pace p set served_tokens = p.served_tokens - served.tokens from served where p.pool_id = served.pool_id"""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import psycopg
 
 from app.db.day_tables import on_day
-from app.queue import worker_sql
+from app.queue import fair_order_sql, worker_sql
 from benchmarks.scale.pgbench import claim, filled
 
 _FILL = """
@@ -37,6 +37,12 @@ class Accounts:
     def claim(self) -> str:
         """A script that claims a chunk."""
         return claim(self.pool_id, self.worker_id)
+
+    @property
+    def urgent_claim(self) -> str:
+        """A script that claims by the urgent lane."""
+        values = {"pool_id": self.pool_id, "worker_id": self.worker_id, "urgent_seconds": 900, "lead_tokens": 10**9}
+        return filled(fair_order_sql.CLAIM_URGENT, values) + ";\n"
 
     @property
     def claim_and_finish(self) -> str:

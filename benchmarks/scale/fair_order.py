@@ -1,10 +1,12 @@
 """What a claim costs with ten accounts, with ten thousand, and while an old snapshot keeps every dead row."""
 
 from statistics import median
+from time import monotonic
 from typing import Any
 
 import psycopg
 
+from app.queue import chunk_sweeps_sql
 from benchmarks.harness import open_testbed, say
 from benchmarks.scale import accounts, pgbench
 
@@ -16,6 +18,8 @@ def fair_order(*, chunks: int = 60_000, claims: int = 300, rounds: int = 7, pinn
     with open_testbed("") as testbed:
         url = testbed.database()
         pools = {n: accounts.fill(url, f"{n} accounts", n, chunks // n) for n in (FEW, MANY)}
+        urgent = round(1000 / pgbench.rate(url, pools[MANY].urgent_claim, times=claims), 3)
+        promoting = _promote_ms(url, pools[MANY])
         with pgbench.folding(url):
             before = _claim_ms(url, pools, claims, rounds)
             with psycopg.connect(url) as old:
@@ -30,9 +34,32 @@ def fair_order(*, chunks: int = 60_000, claims: int = 300, rounds: int = 7, pinn
         "claim_pinned_ratio": round(max(under[n] / before[n] for n in pools), 2),
         "claim_ms_10_tenants": before[FEW],
         "claim_ms_10k_tenants": before[MANY],
+        "urgent_claim_ms_10k_tenants": urgent,
+        "promote_500_ms_10k_tenants": promoting,
         "claim_pinned_ms": list(under.values()),
         "claim_pinned_chunks": pinned,
     }
+
+
+# Chunks of 500 accounts that waited, and have no other work.
+_DELAY = """
+with late as (select pool_id, tenant_id, min(chunk_id) as chunk_id from chunk
+              where pool_id = %(pool_id)s and state = 'ready' group by 1, 2 order by 2 limit 500),
+ idle as (update sched s set ready = 0 from late where (s.pool_id, s.tenant_id) = (late.pool_id, late.tenant_id))
+update chunk c set state = 'delayed', not_before = now() from late where c.chunk_id = late.chunk_id"""
+
+
+def _promote_ms(url: str, pool: accounts.Accounts, repeats: int = 5) -> float:
+    """Milliseconds of the promotion of 500 chunks, each of another account."""
+    found = []
+    with psycopg.connect(url, autocommit=True) as conn:
+        for _ in range(repeats):
+            with conn.transaction(force_rollback=True):
+                conn.execute(_DELAY, {"pool_id": pool.pool_id})
+                began = monotonic()
+                assert conn.execute(chunk_sweeps_sql.PROMOTE.encode()).fetchone() == (500,)
+                found.append((monotonic() - began) * 1e3)
+    return round(median(found), 1)
 
 
 def _claim_ms(url: str, pools: dict[int, accounts.Accounts], claims: int, rounds: int) -> dict[int, float]:

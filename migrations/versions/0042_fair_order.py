@@ -19,9 +19,9 @@ depends_on = None
 
 # The column rewrites the table, which has one row for each account of a pool: 10,000 take 0.1 s.
 COLUMN = """
-ALTER TABLE sched
+ALTER TABLE sched ADD COLUMN IF NOT EXISTS turn DOUBLE PRECISION
   -- squawk-ignore adding-field-with-default
-  ADD COLUMN IF NOT EXISTS turn DOUBLE PRECISION GENERATED ALWAYS AS (CASE WHEN ready > 0 THEN floor(vtime / 65536) END) STORED;
+  GENERATED ALWAYS AS (CASE WHEN ready > 0 THEN floor(vtime / 65536) END) STORED;
 COMMENT ON COLUMN sched.turn IS
   'virtual time in steps, so that the index of the order seldom changes; null: nothing is ready';
 """

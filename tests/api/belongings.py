@@ -19,7 +19,7 @@ _OWNED = {
     "endpoint_id": "endpoint_id in (select endpoint_id from endpoint where tenant_id = %(tenant)s)",
 }
 # What steward and notifier do meanwhile is theirs; samples say only that somebody asked.
-_MOVING = frozenset({"request_sample", "batch_delta", "sched"})
+_MOVING = frozenset({"request_sample", "batch_delta", "sched", "sched_delta"})
 
 
 @dataclass(frozen=True)
