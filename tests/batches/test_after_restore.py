@@ -66,7 +66,7 @@ def test_another_restore_to_the_same_moment_does_not_give_the_ids_of_the_first_o
 async def test_a_worker_that_nobody_stopped_can_neither_renew_its_lease_nor_store_a_result(restored: Restored) -> None:
     worker = await support.make_worker(restored.database, restored.pool)
     batch = await support.submit(restored.database, restored.tenant, restored.pool, 4)
-    lease = await service.claim(restored.conn, restored.pool, worker)
+    lease = await support.claim(restored.conn, restored.pool, worker)
     assert lease
     items = await service.load(restored.conn, lease)
     assert await service.flush(restored.conn, lease, support.answers(items[:1]))

@@ -147,7 +147,7 @@ class Queue:
         """A chunk that a new worker holds, and its items."""
         worker = await support.make_worker(self.database, self.pool)
         async with self.database.durable() as conn:
-            lease = await service.claim(conn, self.pool, worker)
+            [lease] = await service.claim(conn, self.pool, worker)
             assert lease
             return lease, await service.load(conn, lease)
 

@@ -51,7 +51,7 @@ def test_the_zone_in_which_the_moment_is_written_does_not_matter(period: Period,
     assert window(period, tz, now) == window(period, tz, now.astimezone(zone("Asia/Tokyo")))
 
 
-@given(st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kathmandu", "UTC"]), MOMENTS)
+@given(st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC"]), MOMENTS)
 def test_days_weeks_and_months_begin_at_local_midnight_where_the_clock_does_not_skip_it(tz: str, now: datetime) -> None:
     begins = {
         period: window(period, tz, now)[0].astimezone(zone(tz)) for period in (Period.DAY, Period.WEEK, Period.MONTH)

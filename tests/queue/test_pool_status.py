@@ -7,7 +7,7 @@ import pytest
 from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.engines.engine_report import EngineReport
-from app.queue import heartbeat, pool_status, service
+from app.queue import heartbeat, pool_status
 from app.queue.heartbeat import Answer, Beat
 from app.states import EngineIntake
 from tests.queue import support
@@ -56,7 +56,7 @@ async def fleet(database: Database) -> AsyncIterator[Fleet]:
 async def test_one_statement_renews_the_leases_of_all_workers_and_answers_each_for_itself(fleet: Fleet) -> None:
     one, other, lapsed = await fleet.worker(), await fleet.worker(fleet.other), await fleet.worker(lease_seconds=-1)
     await support.submit(fleet.database, fleet.tenant, fleet.pool, 16)
-    lease = await service.claim(fleet.conn, fleet.pool, one)
+    lease = await support.claim(fleet.conn, fleet.pool, one)
     assert lease is not None
     answers = await fleet.beat(one, other, lapsed)
     assert answers.keys() == {one, other}
