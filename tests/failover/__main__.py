@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if APART not in os.environ and set(options.only) & set(NETWORKED):
         command = ["unshare", "--net", sys.executable, "-m", "tests.failover", *(arguments or sys.argv[1:])]
         os.execvpe(command[0], command, {**os.environ, APART: "1"})
+    if APART in os.environ:
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     outcomes = []
     for name in options.only:
         outcomes.append(asyncio.run(run(name, options.seed, keep_logs=options.logs)))
