@@ -58,7 +58,8 @@ def capacity(
 
 def _row(need: model.Need) -> tuple[str, str, str | None]:
     limit = None if need.limit is None else f"{need.limit:,.0f}, {need.share:.0%}"
-    return f"{need.name} {need.unit}".strip(), f"{need.needed:,.{0 if need.needed >= 100 else 1}f}", limit
+    digits = 0 if need.needed >= 100 else 1 if need.needed >= 1 else 2
+    return f"{need.name} {need.unit}".strip(), f"{need.needed:,.{digits}f}", limit
 
 
 def _document(found: list[model.Need], tightest: model.Need) -> dict[str, object]:

@@ -1,7 +1,6 @@
 """What a fleet asks of one PostgreSQL: chunks per second, cores, connections, disk, and which of them runs out first. Pure.
 
-Each constant names its source. Those of `benchmarks.scale` were measured in this repository on two cores of an Intel Xeon; the
-others are those of the design, and no benchmark here has measured them yet.
+Each constant names its source: `benchmarks.scale` measured it in this repository, or the design, and no benchmark here yet.
 """
 
 from dataclasses import dataclass
@@ -20,24 +19,27 @@ class Constant:
     source: str
 
 
-BENCHMARK = "python -m benchmarks.scale --only costs"
+MEASURED = "`python -m benchmarks.scale --only costs`, one run on two busy cores of an AMD EPYC, PostgreSQL 18.4"
 DESIGN = "the design's measurement; not measured by a benchmark of this repository yet"
 
-CHUNK_MS = Constant(1.1, DESIGN)
-ITEM_MS = Constant(0.11, "benchmarks.queue, drain with 64 results per flush, its clients included: an upper bound")
-SUBMITTED_ITEM_MS = Constant(0.057, "benchmarks.queue, ingest over HTTP, the API included: an upper bound")
-HEARTBEAT_MS = Constant(0.35, DESIGN)
-ITEM_BYTES = Constant(414, "benchmarks.queue, WAL beside the bodies; tables have less")
+CHUNK_MS = Constant(0.895, MEASURED)  # of the server: claim, load, one flush, finish
+ITEM_MS = Constant(0.031, MEASURED)  # of the server: to load it and to store its answer
+SUBMITTED_ITEM_MS = Constant(0.005, MEASURED)
+HEARTBEAT_MS = Constant(
+    0.35, DESIGN
+)  # of a process, with what its engines report; the renewal of a lease alone takes 0.025
+WAL_BYTES = Constant(414, MEASURED)  # of an item, beside its bodies
+DISK_BYTES = Constant(342, MEASURED)  # the same
 CONNECTIONS = Constant(4, DESIGN)  # of one process
-ACCOUNT_CHUNKS = Constant(
-    1250, DESIGN
-)  # per second, of one account in one pool: its row in the fair order is the limit
+# Of one account in one pool, per second: its row in the fair order is the limit.
+ACCOUNT_CHUNKS = Constant(1250, DESIGN)
 CONSTANTS = (
     "CHUNK_MS",
     "ITEM_MS",
     "SUBMITTED_ITEM_MS",
     "HEARTBEAT_MS",
-    "ITEM_BYTES",
+    "WAL_BYTES",
+    "DISK_BYTES",
     "CONNECTIONS",
     "ACCOUNT_CHUNKS",
 )
@@ -105,9 +107,9 @@ class Need:
 def needs(fleet: Fleet, server: Server) -> list[Need]:
     """Everything that a fleet at full load needs."""
     items, chunks = fleet.items_per_second, fleet.chunks_per_second
-    kept = items * (fleet.bytes_per_item + ITEM_BYTES.value) * DAY_SECONDS * fleet.days
+    kept = items * (fleet.bytes_per_item + DISK_BYTES.value) * DAY_SECONDS * fleet.days
     connections = CONNECTIONS.value * (fleet.workers + fleet.other_processes)
-    wal = items * (fleet.bytes_per_item + ITEM_BYTES.value)
+    wal = items * (fleet.bytes_per_item + WAL_BYTES.value)
     return [
         Need("items", items, "per second", None, ""),
         Need("chunks", chunks, "per second", None, ""),

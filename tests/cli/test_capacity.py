@@ -45,7 +45,7 @@ def test_what_runs_out_first_depends_on_the_server() -> None:
 
 def test_disk_grows_with_the_days_that_batches_are_kept() -> None:
     for days in (1, 30):
-        fleet = model.Fleet(1, 1_300, 1_300, 4_000 - model.ITEM_BYTES.value, days, 16_000, 64, 2)
+        fleet = model.Fleet(1, 1_300, 1_300, 4_000 - model.DISK_BYTES.value, days, 16_000, 64, 2)
         assert need(model.needs(fleet, model.Server(1, 1, 1)), "disk").needed == pytest.approx(0.3456 * days)
 
 
