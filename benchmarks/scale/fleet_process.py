@@ -47,7 +47,7 @@ class Counted:
         self.claims = 0
         self.first: dict[tuple[int, int], float] = {}
         self._claim = queue.claim
-        queue.claim = self.claim  # type: ignore[assignment]
+        queue.claim = self.claim
 
     async def claim(self, conn: Connection, pool_id: int, worker_id: int, **how: Any) -> Any:
         """The real claim, counted."""
