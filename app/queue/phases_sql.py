@@ -12,8 +12,11 @@ order by b.created_at, b.batch_id limit %(limit)s"""
 
 _SEEN = "unnest(%(batch_ids)s::int8[], %(codes)s::text[]) s (batch_id, code)"
 
+# A phase that is locked is that of a batch that just ends.
 CLOSE = f"""
-update batch_phase p set until = now() from {_SEEN} where p.batch_id = s.batch_id and p.until is null and p.code <> s.code"""
+with over as materialized (select p.batch_id, p.at from batch_phase p join {_SEEN} using (batch_id)
+  where p.until is null and p.code <> s.code for update of p skip locked)
+update batch_phase p set until = now() from over where p.batch_id = over.batch_id and p.at = over.at"""
 
 # The lock keeps the batch from ending before its phase is stored, which its end closes. One that just ends is skipped.
 BEGIN = f"""

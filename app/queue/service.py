@@ -1,4 +1,4 @@
-"""The verbs of a GPU worker: register, claim, load, flush, finish, retire. `heartbeat` has the other one.
+"""The verbs of a GPU worker: register, claim, load, flush, finish, retire. Its heartbeat is in `app.queue.heartbeat`.
 
 `register_worker`, `heartbeat` and `flush` must use a durable connection; the others may use a relaxed one (see `app.db.pool`).
 If a server crash loses one of their commits, the fence rejects the worker, the work is redone, or the next heartbeat's answer

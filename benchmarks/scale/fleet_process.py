@@ -47,7 +47,7 @@ class Counted:
         self.claims = 0
         self.first: dict[tuple[int, int], float] = {}
         self._claim = queue.claim
-        queue.claim = self.claim  # type: ignore[assignment]
+        queue.claim = self.claim
 
     async def claim(self, conn: Connection, pool_id: int, worker_id: int, **how: Any) -> Any:
         """The real claim, counted."""
@@ -101,7 +101,7 @@ class TimedWorker:
             url=url,
             mode="attached",
             slots=SLOTS,
-            recall=lambda seconds: None,  # type: ignore[arg-type]
+            recall=lambda seconds: None,
         )
         self._server = HttpServer(
             settings,
@@ -147,7 +147,7 @@ async def main(order: dict[str, Any]) -> None:
     assert known is not None
     async with Database(order["url"], size=6, application="slackwater fleet") as database, AsyncExitStack() as stack:
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        workers = []
+        workers: list[TimedWorker] = []
         for number in range(order["begin"], order["end"]):
             if number % PER_PROCESS == 0 or not workers:
                 times = {"every_seconds": settings.heartbeat_seconds, "lease_seconds": settings.lease_seconds}

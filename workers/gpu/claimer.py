@@ -93,6 +93,7 @@ class Claimer:
         """
         self._patience.workers = answer.workers
         self._generous = answer.scarce and bool(self._chunks)
+        self.wake()
         if self._idle and self._patience.heard(work_waits=answer.work_waits):
             delay = random.uniform(0, self._patience.spread(self._settings.heartbeat_seconds))  # noqa: S311
             asyncio.get_running_loop().call_later(delay, self._told.set)

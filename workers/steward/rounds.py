@@ -95,7 +95,6 @@ class Rounds:
             (LEDGER_SECONDS, self._check_ledger),
             (LEDGER_SECONDS, self._keep_usage),
             (LEARN_SECONDS, self._learn_lengths),
-            (PHASE_SECONDS, self._note_phases),
             (HISTORY_SECONDS, self._keep_history),
             (ACCOUNT_SECONDS, self._close_accounts),
         ]
@@ -120,9 +119,10 @@ class Rounds:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Look at the database beside the rounds, so that a long one is not taken for an outage (see `lost_workers`), and keep
-        the status of the pools and the audit log, which such a round must not hold up.
+        what such a round must not hold up, or what takes longer than a round may.
         """
-        beside = [asyncio.create_task(each) for each in (self._keep_looking(), self._pools.keep(), self._audit.keep())]
+        steps = self._keep_looking(), self._keep_phases(), self._pools.keep(), self._audit.keep()
+        beside = [asyncio.create_task(each) for each in steps]
         try:
             yield
         finally:
@@ -160,7 +160,7 @@ class Rounds:
         hinted = await sweep(self._database, self._hints, self._settings)
         return bool(chunks or promoted or expired or funded or moved or hinted)
 
-    async def _attempted(self, step: Callable[[], Awaitable[bool | None]]) -> bool:
+    async def _attempted(self, step: Callable[[], Awaitable[object]]) -> bool:
         """Run a step. False: it changed nothing, or the database refused it; it runs again, and the other steps go on."""
         try:
             return await step() is not False
@@ -242,8 +242,11 @@ class Rounds:
     async def _learn_lengths(self) -> None:
         await long_answers.learn(self._database)
 
-    async def _note_phases(self) -> None:
-        await self._phases.look()
+    async def _keep_phases(self) -> None:
+        while True:
+            with suppress(*TRANSIENT):
+                await self._attempted(self._phases.look)
+            await asyncio.sleep(PHASE_SECONDS)
 
     async def _keep_history(self) -> None:
         async with self._database.relaxed() as conn:
