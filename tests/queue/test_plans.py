@@ -58,8 +58,10 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
 def test_a_claim_from_a_million_items_costs_what_one_from_ten_thousand_does(backlog: Backlog) -> None:
     assert backlog.one("select sum(n) from chunk") == (CHUNKS * ITEMS,)
     timing.note(f"pages per claim: {backlog.large_claim} of 1,000,000 items, {backlog.small_claim} of 10,000")
-    assert backlog.large_claim <= 80  # of which two for each account, whose weight is looked up
-    assert backlog.large_claim <= 1.5 * backlog.small_claim
+    assert (
+        backlog.large_claim <= 80
+    )  # of which two for each account, whose weight is looked up; few have the ten thousand
+    assert backlog.large_claim - 2 * TENANTS <= 1.5 * backlog.small_claim
 
 
 def flood(backlog: Backlog) -> None:
