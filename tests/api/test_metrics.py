@@ -107,7 +107,7 @@ async def test_a_hundred_scrapes_are_one_look_at_the_database_and_the_next_comes
 
 
 async def test_a_scrape_takes_no_connection_that_callers_wait_for(settings: Settings, key: str) -> None:
-    async with served(settings.model_copy(update={"database_pool_size": 1})) as client:
+    async with served(settings.model_copy(update={"database_pool_size": 2})) as client:
         database = client._transport.app.state.parts.database  # type: ignore[attr-defined]
         async with database.relaxed(), database.durable():
             assert (await scraped(client))["database_up", ""] == 1

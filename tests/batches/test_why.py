@@ -306,4 +306,4 @@ def test_the_answer_reads_only_the_chunks_of_its_batch(backlog: Backlog, prepare
     [batch] = backlog.one("select max(batch_id) from chunk")
     plan = explain(backlog.conn, forecast_sql.OUTLOOKS, {"batch_ids": [batch]}, prepared=prepared)
     assert plan.scanned == []
-    assert plan.pages < 120, plan  # of which two for each of 25 accounts, whose weight is looked up
+    assert plan.pages < 120, plan  # of which two for each account, whose weight is looked up

@@ -4,13 +4,13 @@ from tests.crash.checker import report
 from tests.pooler.pooled_system import attacked
 from tests.timing import note
 
-RESTARTS = 3
+RESTARTS = 2
 
 
 async def test_through_a_pooler_that_is_killed_under_load_every_item_ends_once_and_nothing_stored_is_run_again(
     installed: None,
 ) -> None:
-    history = await attacked(seed=1, restarts=RESTARTS, pause_seconds=2.0)
+    history = await attacked(seed=1, restarts=RESTARTS, pause_seconds=1.5)
     text = report(history, 1)
     note(text)
     assert history.sound, text

@@ -64,10 +64,9 @@ insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tok
 def test_a_claim_from_a_million_items_costs_what_one_from_ten_thousand_does(backlog: Backlog) -> None:
     assert backlog.one("select sum(n) from chunk") == (CHUNKS * ITEMS,)
     timing.note(f"pages per claim: {backlog.large_claim} of 1,000,000 items, {backlog.small_claim} of 10,000")
-    assert backlog.large_claim <= 80  # of which two for each account, whose weight is looked up
-    assert (
-        backlog.large_claim - backlog.small_claim <= 2 * 16
-    )  # a claim looks at 16 accounts; ten thousand items are of seven
+    # A claim looks at 16 accounts, and reads two pages for the weight of each; ten thousand items are of seven.
+    assert backlog.large_claim <= 80
+    assert backlog.large_claim - backlog.small_claim <= 2 * 16
 
 
 def flood(backlog: Backlog) -> None:
