@@ -51,7 +51,7 @@ async def test_a_finish_that_a_server_crash_took_back_is_done_again(world: World
             world.tenant,
             world.pool,
         )
-        await world.fetch("update sched set inflight_tokens = 800 returning 1")
+        await world.fetch("update sched set inflight_tokens = inflight_tokens + 800 returning 1")
         await world.finished(batch)
     assert await world.fetch("select ok, state from batch") == [(8, "completed")]
     assert await world.fetch(support.CACHES) == [(0, 0)]
