@@ -14,7 +14,7 @@ from typing import Any
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.catalogue import Model
-from app.queue import chunk_sweeps, copy_format, expiry, ingest, reaping, settling
+from app.queue import chunk_sweeps, copy_format, expiry, ingest, order_deltas, reaping, settling
 from app.queue.chunking import cut
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
@@ -131,6 +131,7 @@ async def tend(database: Database) -> None:
     while True:
         async with database.durable() as conn:
             await reaping.reap(conn)
+            await order_deltas.fold(conn)
             await chunk_sweeps.promote(conn)
             await expiry.expire(conn)
         async with database.transaction() as conn:
