@@ -14,7 +14,7 @@ made; without any part, it never comes itself.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from app.errors import BadInput
@@ -59,12 +59,16 @@ def ancestor_number(flow: Definition, stage: int, number: int, ancestor: int) ->
     return number
 
 
-def numbers(flow: Definition, inputs: int) -> tuple[int, ...]:
-    """For each stage, the input first, one more than the largest number that an item can have. `inputs`: lines of the input."""
+def numbers(flow: Definition, inputs: int, made: Mapping[int, int] | None = None) -> tuple[int, ...]:
+    """For each stage, the input first, one more than the largest number that an item can have. `inputs`: lines of the input.
+    `made`: how many packs the stages that pack by value have made, if that is known.
+    """
     found = [inputs]
     for stage in flow.stages:
         above = found[stage.parent]
         match stage.pack:
+            case ByValue() if made is not None and stage.number in made:
+                found.append(made[stage.number])
             case BySize(size):
                 found.append(-(-above // size))
             case OfStage(of):
@@ -89,9 +93,7 @@ def _listed(flow: Definition, stage: Stage) -> int:
 
 
 def beginning(stage: Stage, number: int, parents: int) -> int:
-    """How many inputs a pack begins with. `parents`: how many numbers the parent can have: `numbers`, but behind a pack by value,
-    as many as it has made.
-    """
+    """How many inputs a pack begins with. `parents`: how many numbers its parent's items can have, by `numbers`."""
     if isinstance(stage.pack, BySize):
         return min(stage.pack.size, parents - number * stage.pack.size)
     return 1

@@ -11,7 +11,7 @@ from typing import Any
 from app.flows import rendering
 from app.flows.answers import Answer
 from app.flows.counting import child_number, in_groups
-from app.flows.rendering import Asked, Child, Copied, Lineage, Parked, Refused
+from app.flows.items import Asked, Child, Copied, Lineage, Parked, Refused
 from app.flows.stages import INPUT, ByValue, Definition, OfStage, Stage
 
 Place = tuple[int, int]  # the number of a stage, and of an item in it
@@ -38,8 +38,8 @@ class Item:
 
 @dataclass(slots=True)
 class Level:
-    """The items of a stage by their numbers. `dropped`: items of the parent that made none here. `waiting`: numbers of which it is
-    not known yet whether they come, or what comes of them.
+    """The items of a stage by their numbers. `dropped`: items of the parent that made none here. `waiting`: numbers of which
+    it is not known yet whether they come, or what comes of them; -1: any number.
     """
 
     items: dict[int, Item] = field(default_factory=dict)
@@ -176,8 +176,10 @@ def _add(
             stored = results.get((stage.number, number))
     if stored is None:
         level.waiting.add(number)
-    answer = None if stored is None else rendering.answer_of(flow, stage.number, ok=stored.ok, body=stored.body)
-    level.items[number] = Item(parents, child, answer and _below(stage, above, child, answer))
+        level.items[number] = Item(parents, child, None)
+    else:
+        answer = rendering.answer_of(flow, stage.number, ok=stored.ok, body=stored.body)
+        level.items[number] = Item(parents, child, _below(stage, above, child, answer))
 
 
 def _below(stage: Stage, above: Lineage, child: Child, answer: Answer) -> Lineage:
