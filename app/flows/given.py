@@ -114,7 +114,7 @@ class Given:
         given = self.value.get(name)
         if not isinstance(given, dict) or not given:
             raise self.bad(name, 'must be an object, like {"messages": [{"role": "user", "content": "{{item.text}}"}]}')
-        compiled = {key: self._compiled(name, each, _key(key), 1, scope) for key, each in given.items()}
+        compiled: dict[str, Any] = self._compiled(name, given, "", 0, scope)
         if sum(1 for _ in slots(compiled)) > MOST_PLACEHOLDERS:
             raise self.bad(name, f"has more than {MOST_PLACEHOLDERS:,} placeholders; write fewer")
         return compiled

@@ -105,16 +105,16 @@ def _placeholder(text: str, start: int) -> tuple[str | Slot, int]:
 
 
 def _slot(reader: Reader) -> Slot:
-    path, most, default = read_path(reader), None, None
-    if reader.skip("|") and reader.next.kind == "number":
+    path, most = read_path(reader), None
+    if not reader.skip("|"):
+        return Slot(path)
+    if reader.next.kind == "number":
         most = _limit(reader)
         if not reader.skip("|"):
             return Slot(path, most)
-    elif not reader.at("}}") and reader.next.kind != "text":
+    if reader.next.kind != "text":
         raise reader.unexpected('| is followed by a number of characters, like |8000, or a default, like |"none"')
-    if reader.next.kind == "text":
-        default = read_text(reader)
-    return Slot(path, most, default)
+    return Slot(path, most, read_text(reader))
 
 
 def _limit(reader: Reader) -> int:

@@ -196,17 +196,17 @@ class Run:
 
     def _next_by_value(self) -> bool:
         """Make the packs of the first stage by value that has none; everything above it is final."""
-        for stage in self.flow.stages:
-            if isinstance(stage.pack, ByValue) and stage.number not in self.packs:
+        for found in self.flow.stages:
+            if isinstance(found.pack, ByValue) and found.number not in self.packs:
                 values = [
-                    (number, rendering.group(self.flow, stage, lineage))
-                    for number in self.items[stage.parent]
-                    if rendering.is_part(self.flow, stage, lineage := self._lineage(stage.parent, number))
+                    (number, rendering.group(self.flow, found, lineage))
+                    for number in self.items[found.parent]
+                    if rendering.is_part(self.flow, found, lineage := self._lineage(found.parent, number))
                 ]
-                packs = counting.in_groups(values, stage.pack.most)
-                self.packs[stage.number] = len(packs)
+                packs = counting.in_groups(values, found.pack.most)
+                self.packs[found.number] = len(packs)
                 for pack, members in enumerate(packs):
-                    assert self._made(stage, pack, members)
+                    assert self._made(found, pack, members)
                 return True
         return False
 
@@ -279,10 +279,10 @@ def test_counted_packs_make_what_a_recomputation_says_in_any_order(tree: Definit
     assert shown(run.items) == shown(level.items for level in levels)
     assert not any(level.waiting for level in levels)
     assert not any(run.open.values())
-    for stage in tree.stages:
-        assert all(0 <= number < counting.MOST_NUMBERS for number in run.items[stage.number])
-        parts = [part for item in run.items[stage.number].values() for part in item.parents]
-        assert stage.each or len(parts) == len(set(parts)), "a part is in two packs"
+    for each in tree.stages:
+        assert all(0 <= number < counting.MOST_NUMBERS for number in run.items[each.number])
+        parts = [part for item in run.items[each.number].values() for part in item.parents]
+        assert each.each or len(parts) == len(set(parts)), "a part is in two packs"
 
 
 @given(trees(), st.integers(1, 6), st.integers(), st.integers(0, 40))

@@ -13,7 +13,7 @@ from app.flows.stages import Again, BySize, ByValue, Each, External, OfStage, Pi
 from tests.flows.pipelines import FORMAT, Json, chat, flow, pipeline, stage
 
 FIRST = stage("extract", "{{item.text}}", body=chat("{{item.text|8000}}", response_format=FORMAT))
-LISTS = stage("parts", each="json.sections", max=5)
+LISTS = stage("list", each="json.sections", max=5)
 EXTERNAL: Json = {"id": "run", "external": {"timeout": "2h"}, "body": {"code": "{{text}}"}}
 
 
@@ -279,8 +279,10 @@ anything = st.recursive(
 
 @given(anything, st.dictionaries(words, anything, max_size=3))
 def test_no_definition_crashes_the_reader(whole: Any, more: Json) -> None:
-    for given in (whole, pipeline(FIRST, stage("b") | more), pipeline(FIRST | more)):
+    for each in (whole, pipeline(FIRST, stage("b") | more), pipeline(FIRST | more)):
+        param: str | None = "none"
         try:
-            parse(given)
+            parse(each)
         except BadInput as error:
-            assert error.param
+            param = error.param
+        assert param
