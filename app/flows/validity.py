@@ -5,17 +5,21 @@ exponential in the depth of the answer. Both are refused, and expressions are ma
 """
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema_rs
 import orjson
+
+from app.optional_packages import SCHEMAS
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 ANY_OBJECT = b'{"type":"object"}'
 MOST_OBJECTS = 2000  # in a schema, with each reference replaced by what it refers to
 _DEEPEST = 100
 _LONGEST_MESSAGE = 500
 _MASK = "the value"  # messages quote no answer
-_EXPRESSIONS = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
+_EXPRESSION_BYTES = 1 << 20
 
 
 class _Unfit(ValueError):
@@ -24,6 +28,10 @@ class _Unfit(ValueError):
 
 def schema_problem(schema: bytes) -> str | None:
     """Why this JSON is no schema that answers can be checked against; None: it is one."""
+    if not SCHEMAS.installed:
+        return f"{SCHEMAS.what} is not installed; {SCHEMAS.remedy}"
+    import jsonschema_rs
+
     try:
         if _Expansion(orjson.loads(schema)).objects() > MOST_OBJECTS:
             return f"it has more than {MOST_OBJECTS:,} objects, with references followed; make it smaller"
@@ -44,15 +52,18 @@ def problem(schema: bytes, value: Any) -> str | None:
     return None if error is None else _explained(error)
 
 
-def _explained(error: jsonschema_rs.ValidationError) -> str:
+def _explained(error: "jsonschema_rs.ValidationError") -> str:
     place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.instance_path)
     return _short(f"at {place.lstrip('.')}: {error.message}" if place else error.message)
 
 
 @lru_cache(maxsize=256)
-def _validator(schema: bytes) -> jsonschema_rs.Draft202012Validator:
+def _validator(schema: bytes) -> "jsonschema_rs.Draft202012Validator":
+    import jsonschema_rs
+
+    expressions = jsonschema_rs.RegexOptions(size_limit=_EXPRESSION_BYTES, dfa_size_limit=_EXPRESSION_BYTES)
     return jsonschema_rs.Draft202012Validator(
-        orjson.loads(schema), pattern_options=_EXPRESSIONS, mask=_MASK, offline=True
+        orjson.loads(schema), pattern_options=expressions, mask=_MASK, offline=True
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app import optional_packages
 from app.errors import BadInput
 from app.flows.counting import check_numbers
 from app.flows.definition import parse, parse_then
@@ -231,6 +232,12 @@ def test_a_schema_that_cannot_be_checked_safely_is_refused(schema: Json, words: 
     error = refused(pipeline(stage("a", body=chat("x", response_format=form))))
     assert error.param == "stages[0].body.response_format"
     assert words in error.message
+
+
+def test_without_the_validator_a_schema_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optional_packages, "find_spec", lambda _: None)
+    assert "pip install 'slackwater[schemas]'" in refused(pipeline(FIRST)).message
+    parse(pipeline(stage("a")))
 
 
 def test_numbers_stay_below_2_to_the_31() -> None:
