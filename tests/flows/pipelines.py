@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import orjson
+
+from app.flows import rendering
 from app.flows.definition import parse
+from app.flows.items import Lineage
 from app.flows.stages import Definition
 
 Json = dict[str, Any]
@@ -36,3 +40,19 @@ def completion(*texts: str, **more: Any) -> Json:
 
 SCHEMA: Json = {"type": "object", "properties": {"sure": {"type": "number", "maximum": 1}}, "required": ["sure"]}
 FORMAT: Json = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+LINE: Json = {
+    "custom_id": "a",
+    "text": "Blue cheese",
+    "messages": [{"role": "system", "content": "Be brief."}],
+    "t": 0.5,
+}
+
+
+def lineage(flow: Definition, *answers: Any, line: Json | None = None, **more: Any) -> Lineage:
+    """An item whose ancestors, from stage 1 on, have these answers: a text, or bytes of a whole stored answer; None: failed."""
+    stored = {
+        n: (answer is not None, answer if isinstance(answer, bytes) else orjson.dumps(completion(answer or "")))
+        for n, answer in enumerate(answers, 1)
+    }
+    found = {n: rendering.answer_of(flow, n, ok=ok, body=body) for n, (ok, body) in stored.items()}
+    return Lineage(LINE if line is None else line, found, **more)

@@ -100,7 +100,7 @@ BAD_STAGES: list[tuple[list[Json], str, str]] = [
     ([FIRST | {"body": {"model": "x"}}], "stages[0].body.model", "stands beside body"),
     ([FIRST | {"body": chat("{{item.a}")}], "stages[0].body.messages[0].content", "at column 9: "),
     ([FIRST | {"body": chat("{{text}}")}], "stages[0].body.messages[0].content", "column 3: the input has no answers"),
-    ([FIRST | {"body": {"{{x}}": 1}}], "stages[0].body.{{x}}", "they stand in values"),
+    ([FIRST | {"body": {"{{x}}": 1}}], "stages[0].body", "they stand in values"),
     (
         [FIRST | {"body": chat("", response_format={"type": "{{item.t}}"})}],
         "stages[0].body.response_format",

@@ -7,31 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engines.requests import RESPONSES
 from app.flows import rendering
 from app.flows.definition import parse
 from app.flows.items import Asked, Child, Copied, Lineage, Parked, Refused
-from app.flows.language import MISSING
 from app.flows.problems import Reason
 from app.flows.stages import MOST_OUTSIDE_BYTES, Definition
-from tests.flows.pipelines import FORMAT, Json, chat, completion, flow, pipeline, stage
-
-LINE: Json = {
-    "custom_id": "a",
-    "text": "Blue cheese",
-    "messages": [{"role": "system", "content": "Be brief."}],
-    "t": 0.5,
-}
-
-
-def lineage(flow: Definition, *answers: Any, line: Json | None = None, **more: Any) -> Lineage:
-    """An item whose ancestors, from stage 1 on, have these answers: a text, or bytes of a whole stored answer; None: failed."""
-    stored = {
-        n: (answer is not None, answer if isinstance(answer, bytes) else orjson.dumps(completion(answer or "")))
-        for n, answer in enumerate(answers, 1)
-    }
-    found = {n: rendering.answer_of(flow, n, ok=ok, body=body) for n, (ok, body) in stored.items()}
-    return Lineage(LINE if line is None else line, found, **more)
+from tests.flows.pipelines import FORMAT, LINE, Json, chat, completion, flow, lineage, pipeline, stage
 
 
 def made(flow: Definition, *answers: Any, **more: Any) -> list[Child]:
@@ -258,40 +239,6 @@ def test_a_stage_routes_the_error_of_its_parent() -> None:
     timeout = rendering.answer_of(tree, 1, ok=False, body=b'{"code":3007,"message":"too late"}')
     (child,) = rendering.children(tree, tree.stages[1], Lineage(LINE, {1: timeout}))
     assert content(child) == "too late"
-
-
-@pytest.mark.parametrize(
-    ("text", "valid", "message"),
-    [
-        ('{"sure": 0.5}', True, None),
-        ('{"sure": 2}', False, "at sure: the value is greater than the maximum of 1"),
-        ("{}", False, '"sure" is a required property'),
-        ("no JSON", False, "the answer is not JSON"),
-        ("[" * 300 + "]" * 300, False, ""),
-    ],
-)
-def test_an_answer_is_valid_if_it_fits_the_schema(text: str, valid: bool, message: str | None) -> None:
-    tree = flow(stage("a", body=chat("Q", response_format=FORMAT)))
-    answer = lineage(tree, text).answers[1]
-    assert answer.valid is valid
-    assert answer.error is MISSING if message is None else message in answer.error["message"]
-
-
-def test_a_schema_of_the_responses_api_is_checked_too() -> None:
-    form = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "array"}}}
-    tree = flow(stage("a", endpoint=RESPONSES, body={"input": "Q", "text": form}))
-    said = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "{}"}]}], "status": "completed"}
-    answer = rendering.answer_of(tree, 1, ok=True, body=orjson.dumps(said))
-    assert answer.text == "{}"
-    assert not answer.valid
-
-
-def test_an_expression_of_a_schema_takes_linear_time_and_a_message_quotes_no_answer() -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "pattern": "^(a+)+$"}}}
-    tree = flow(stage("a", body=chat("Q", response_format=form)))
-    answer = lineage(tree, '"' + "a" * 50_000 + '!"').answers[1]
-    assert not answer.valid
-    assert "aaa" not in answer.error["message"]
 
 
 answers = st.recursive(
