@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from app.errors import BadInput
@@ -119,7 +119,19 @@ def lines(count: int) -> list[Json]:
     return [{"id": f"line {n}", "list": list(range(n % 4))} for n in range(count)]
 
 
-@given(trees(), st.integers(0, 7), st.integers())
+NESTED = flow(
+    stage("a", "{{item.id}}"),
+    stage("b", each="json.list", max=3),
+    stage("c"),
+    stage("d", each="json.list", max=3),
+    stage("e", pack={"of": "c"}),
+    stage("f", pack={"of": "a"}),
+    stage("g", pack={"size": 2}),
+)
+
+
+@given(trees() | st.just(NESTED), st.integers(0, 7), st.integers())
+@example(NESTED, 7, 0)
 def test_counted_packs_make_what_a_recomputation_says_in_any_order(tree: Definition, count: int, seed: int) -> None:
     run = Run(tree, lines(count), random.Random(seed))
     run.finish()
@@ -131,6 +143,12 @@ def test_counted_packs_make_what_a_recomputation_says_in_any_order(tree: Definit
         assert all(0 <= number < counting.MOST_NUMBERS for number in run.items[each.number])
         parts = [part for item in run.items[each.number].values() for part in item.parents]
         assert each.each or len(parts) == len(set(parts)), "a part is in two packs"
+
+
+def test_a_fan_out_below_another_adds_to_the_packs_that_gather_it() -> None:
+    b, d, e, f = (NESTED.stages[n] for n in (1, 3, 4, 5))
+    assert list(counting.fanned_out(NESTED, b, 2, 3)) == [Change(f.number, 2, 2)]
+    assert list(counting.fanned_out(NESTED, d, 7, 3)) == [Change(e.number, 7, 2)]
 
 
 @given(trees(), st.integers(1, 6), st.integers(), st.integers(0, 40))
