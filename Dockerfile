@@ -9,7 +9,7 @@ COPY deploy/install.sh deploy/build-plugin.sh deploy/
 COPY app app
 COPY workers workers
 COPY migrations migrations
-RUN ENGINE=${EXTRA} EXTRAS=otel,parquet,redis,s3 deploy/install.sh
+RUN ENGINE=${EXTRA} EXTRAS=otel,parquet,redis,s3,schemas deploy/install.sh
 # What an initContainer puts on the PYTHONPATH of an engine in another image (docs/kubernetes.md).
 RUN pip install --quiet "setuptools>=77" \
     && PYTHON=python deploy/build-plugin.sh wheels \

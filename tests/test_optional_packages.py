@@ -34,6 +34,7 @@ OPTIONAL = [
     "yaml",
     "requests",
     "opentelemetry",
+    "jsonschema_rs",
 ]
 ELSEWHERE = (
     "app.engines.gguf_conversion",
@@ -113,7 +114,13 @@ def test_the_doctor_names_a_missing_part(
 
 @pytest.mark.parametrize(
     "extra",
-    [optional_packages.EMBEDDED, optional_packages.PARQUET, optional_packages.S3, optional_packages.REDIS],
+    [
+        optional_packages.EMBEDDED,
+        optional_packages.PARQUET,
+        optional_packages.S3,
+        optional_packages.REDIS,
+        optional_packages.SCHEMAS,
+    ],
     ids=lambda extra: extra.name,
 )
 def test_every_extra_that_is_named_can_be_installed(extra: Extra) -> None:

@@ -1,0 +1,36 @@
+"""What can be wrong with one item of a pipeline. Pure."""
+
+from enum import StrEnum
+
+import orjson
+
+CODE = 5006
+
+
+class Reason(StrEnum):
+    """Why an item of a pipeline has an error of its own.
+
+    missing_value: a template or an index reads what is not there. too_long: the request or the value is too large. too_many: a
+    list or a pack has more than its stage allows. too_few: a pack has fewer. not_valid: an answer is not what its stage reads.
+    timed_out: no answer from outside in time.
+    """
+
+    MISSING_VALUE = "missing_value"
+    TOO_LONG = "too_long"
+    TOO_MANY = "too_many"
+    TOO_FEW = "too_few"
+    NOT_VALID = "not_valid"
+    TIMED_OUT = "timed_out"
+
+
+class ItemError(Exception):
+    """The error of one item; its siblings go on."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+    @property
+    def body(self) -> bytes:
+        """The error as a stored result has it."""
+        return orjson.dumps({"code": CODE, "reason": self.reason, "message": self.message})
