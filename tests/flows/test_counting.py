@@ -78,13 +78,14 @@ def trees(draw: st.DrawFn) -> Definition:
         after = draw(st.sampled_from(ids))
         of_parent: Json = {"id": f"s{n}", "after": after}
         kind = draw(st.sampled_from(["map", "map", "each", "size", "of", "by"]))
-        shape: Json = {
+        shapes: dict[str, Json] = {
             "map": {},
             "each": {"each": "item.list" if after == "input" else "json.list", "max": 3},
             "size": {"pack": {"size": draw(st.integers(1, 3)), "min": 1}},
             "of": {"pack": {"of": draw(st.sampled_from(ids)), "max": draw(st.sampled_from([2, 1000]))}},
             "by": {"pack": {"by": "json.topic", "max": draw(st.integers(1, 3))}},
-        }[kind]
+        }
+        shape = shapes[kind]
         whens: list[Json] = [{}, {"when": "json.sure"}, {"when": "true"}]
         more = {} if after == "input" else draw(st.sampled_from(whens))
         if after != "input" and "pack" not in shape:
