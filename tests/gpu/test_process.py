@@ -29,7 +29,7 @@ async def test_a_second_signal_hands_back_at_once_what_the_first_lets_end(world:
     """The drain time is longer than this test may take, and no telemetry takes the hanging requests back."""
     world.engine.script({"match": "hangs", "mode": "hang"})
     batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
-    async with process(world, DRAIN_SECONDS="600", STALE_SECONDS="600") as child:
+    async with process(world, DRAIN_SECONDS="600", HEADROOM="static") as child:
         await until(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
         child.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.5)
@@ -44,7 +44,7 @@ async def test_a_notice_file_hands_all_back_and_the_worker_waits_for_its_end(wor
     notice = tmp_path / "notice"
     world.engine.script({"match": "hangs", "mode": "hang"})
     batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
-    async with process(world, DRAIN_SECONDS="600", STALE_SECONDS="600", NOTICE_FILE=str(notice)) as child:
+    async with process(world, DRAIN_SECONDS="600", HEADROOM="static", NOTICE_FILE=str(notice)) as child:
         await until(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
         notice.write_text("the machine goes in two minutes")
         await world.until("not exists (select from worker)", seconds=30)
