@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+from testing.fakes.engine import FakeEngine
 from tests.gpu.world import World, process, until
 from tests.timing import note
 
@@ -29,13 +30,15 @@ async def test_a_second_signal_hands_back_at_once_what_the_first_lets_end(world:
     """The drain time is longer than this test may take, and no telemetry takes the hanging requests back."""
     world.engine.script({"match": "hangs", "mode": "hang"})
     batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
-    async with process(world, DRAIN_SECONDS="600", STALE_SECONDS="600") as child:
+    async with process(world, DRAIN_SECONDS="600", HEADROOM="static") as child:
         await until(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
+        computing = asyncio.create_task(compute(world.engine))
         child.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.5)
         assert world.engine.aborted == 0  # the first signal waits
         child.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(child.wait(), 30) == 0
+        computing.cancel()
     assert world.engine.aborted == 6
     await handed_back(world, batch, left=6)
 
@@ -44,7 +47,7 @@ async def test_a_notice_file_hands_all_back_and_the_worker_waits_for_its_end(wor
     notice = tmp_path / "notice"
     world.engine.script({"match": "hangs", "mode": "hang"})
     batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
-    async with process(world, DRAIN_SECONDS="600", STALE_SECONDS="600", NOTICE_FILE=str(notice)) as child:
+    async with process(world, DRAIN_SECONDS="600", HEADROOM="static", NOTICE_FILE=str(notice)) as child:
         await until(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
         notice.write_text("the machine goes in two minutes")
         await world.until("not exists (select from worker)", seconds=30)
@@ -52,6 +55,13 @@ async def test_a_notice_file_hands_all_back_and_the_worker_waits_for_its_end(wor
         assert child.returncode is None
         child.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(child.wait(), 30) == 0
+
+
+async def compute(engine: FakeEngine) -> None:
+    """Let its counters move, so that its requests are not taken back as those of an engine that stands still."""
+    while True:
+        engine.generation_tokens += 1
+        await asyncio.sleep(0.05)
 
 
 async def handed_back(world: World, batch: int, *, left: int) -> None:
