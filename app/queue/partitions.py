@@ -16,6 +16,7 @@ async def create(conn: Connection, days_ahead: int) -> list[str]:
     await conn.execute(queries.LOCK)
     existing = {row[0] for row in await (await conn.execute(queries.EXISTING)).fetchall()}
     days = await (await conn.execute(queries.DAYS, {"days": days_ahead})).fetchall()
+    other = await (await conn.execute(queries.OTHER_OWNER)).fetchone()
     created = []
     for day, low, high in days:
         for parent in ("item_payload", "item_result"):
@@ -24,6 +25,9 @@ async def create(conn: Connection, days_ahead: int) -> list[str]:
                 continue
             names = {"name": sql.Identifier(name), "parent": sql.Identifier(parent), "low": low, "high": high}
             await conn.execute(sql.SQL(queries.CREATE).format(**names))
+            if other is not None:
+                owner = sql.Identifier(other[0])
+                await conn.execute(sql.SQL(queries.HAND_OVER).format(name=names["name"], owner=owner))
             await conn.execute(sql.SQL(queries.ATTACH).format(**names))
             created.append(name)
     await _grant(conn)
