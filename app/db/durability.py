@@ -25,10 +25,12 @@ _CHANGES = re.compile(r"\b(insert|update|delete|merge|truncate|copy)\b", re.IGNO
 class Terms:
     """On which terms statements are sent. `ahead`: the statement that sets them for a transaction; empty: the server's own.
 
-    `always`: it goes ahead of statements that only read, too. `waits`: commits wait for the disk and the standbys.
+    `begin`: the same as first statement of an explicit transaction. It is no query, so the isolation may still be chosen.
+    `always`: `ahead` goes ahead of statements that only read, too. `waits`: commits wait for the disk and the standbys.
     """
 
     ahead: str = ""
+    begin: str = ""
     always: bool = False
     waits: bool = False
 
@@ -38,11 +40,12 @@ class Terms:
 
 
 DURABLE = Terms(waits=True)
-UNWAITED = Terms("select set_config('synchronous_commit', 'off', true)")
+UNWAITED = Terms("select set_config('synchronous_commit', 'off', true)", "set local synchronous_commit = off")
 # For processes that only look: nothing can be written, and no statement runs for long or waits for a lock.
 READING = Terms(
     "select set_config('transaction_read_only', 'on', true), set_config('statement_timeout', '500ms', true),"
     " set_config('lock_timeout', '50ms', true)",
+    "set local transaction_read_only = on; set local statement_timeout = '500ms'; set local lock_timeout = '50ms'",
     always=True,
 )
 

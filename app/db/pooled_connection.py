@@ -50,8 +50,8 @@ class PooledConnection(AsyncConnection[TupleRow]):
         outermost = self.idle
         with _Watch(self) as watch:
             async with super().transaction(savepoint_name, force_rollback) as transaction:
-                if outermost and self.terms.ahead:
-                    await self.execute(self.terms.ahead)
+                if outermost and self.terms.begin:
+                    await self.execute(self.terms.begin)
                 yield transaction
                 if outermost and self.terms.waits:
                     watch.begin()

@@ -1,4 +1,4 @@
-"""kombu's `pgmq` transport on our own database, with seven fixes.
+"""kombu's `pgmq` transport on our own database, with eight fixes.
 
 1. It connects with a libpq URL, so Unix sockets and TLS options work, and the pool checks its connections.
 2. A worker that stops returns prefetched messages at once instead of after the visibility timeout.
@@ -8,12 +8,14 @@
 6. Commits do not wait for the disk: a message is only a hint, and the rows that it names are durable.
 7. A message whose acknowledgement fails frees its place. Otherwise an outage would use up all places for ever, and the channel
    would read nothing more, so that it would not even notice that it has lost its connection.
+8. Celery connects again also where kombu has wrapped the error of an attempt to connect in its own. Otherwise it ends.
 """
 
 import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import kombu.exceptions
 import kombu.transport
 import psycopg
 from kombu.transport import pgmq
@@ -71,6 +73,7 @@ class Transport(pgmq.Transport):
     """The transport behind `slackwater-pgmq://`; the database is `transport_options["dsn"]`."""
 
     Channel = Channel
+    connection_errors = (*pgmq.Transport.connection_errors, kombu.exceptions.OperationalError)
     _pool: ConnectionPool | None = None
 
     @property

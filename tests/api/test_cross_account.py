@@ -17,6 +17,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.engine_key import door_token
 from app.engines.requests import CHAT
+from app.queue import pool_status
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.key_scope import KeyRole, KeyScope, networks_of
@@ -38,9 +39,11 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 async def engine(database: Database) -> AsyncIterator[FakeEngine]:
-    """An engine that a live worker has reported ready, for synchronous requests."""
+    """An engine that a live worker has reported ready, for synchronous requests. The steward has looked at its pool."""
     async with FakeEngine() as engine:
         await Registry(database).ready(engine)
+        async with database.relaxed() as conn:
+            await pool_status.write(conn)
         yield engine
 
 

@@ -129,6 +129,7 @@ _LOOKS = (
         "budget list",
     ),
     *(
+        "capacity",
         "compare",
         "console sessions",
         "doctor",
