@@ -26,6 +26,7 @@ def capacity(
     cores: Annotated[float, typer.Option(min=0.1, help="of the database server")] = 8,
     max_connections: Annotated[int, typer.Option(min=1, help="of the database server")] = 100,
     disk_gb: Annotated[float, typer.Option(min=1, help="of the database server")] = 1_000,
+    engines_per_process: Annotated[int, typer.Option(min=1, help="of a worker process")] = 1,
     as_json: Json = False,
 ) -> None:
     """Estimate what a fleet at full load needs of one PostgreSQL, and what runs out first.
@@ -45,6 +46,7 @@ def capacity(
         chunk_tokens=settings.chunk_tokens,
         chunk_items=settings.chunk_items,
         heartbeat_seconds=settings.heartbeat_seconds,
+        engines_per_process=engines_per_process,
     )
     found = model.needs(fleet, model.Server(cores, max_connections, disk_gb))
     tightest = model.first_bottleneck(found)

@@ -12,7 +12,7 @@ from app.db.durability import RELAXED
 from app.states import CHUNK, ChunkState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
-_SIZES = (1, 2, 4)  # chunks of a claim: a LIMIT that is a parameter has no good plan for all values
+SIZES = (1, 2, 4)  # chunks of a claim: a LIMIT that is a parameter has no good plan for all values
 _NEXT_ACCOUNTS = 16  # of which the order is exact
 _NEAREST_CHUNKS = 64  # that the urgent lane looks at
 
@@ -78,7 +78,7 @@ with accounts as (select tenant_id, weight from (
 
 
 # By the number of chunks: accounts by virtual time, then the earliest deadlines. All chunks of a claim are of one account.
-CLAIM = {chunks: _claim(chunks) for chunks in _SIZES}
+CLAIM = {chunks: _claim(chunks) for chunks in SIZES}
 
 # The urgent lane: accounts by their earliest deadline, if it is near. Short deadlines buy no extra share: an account that is
 # ahead of the lowest virtual time by more than `lead_tokens` is skipped, and the lane charges as an ordinary claim does.

@@ -73,7 +73,7 @@ class Transport(pgmq.Transport):
     """The transport behind `slackwater-pgmq://`; the database is `transport_options["dsn"]`."""
 
     Channel = Channel
-    connection_errors = (*pgmq.Transport.connection_errors, kombu.exceptions.OperationalError)
+    connection_errors = (*pgmq.Transport.connection_errors, kombu.exceptions.OperationalError)  # type: ignore[assignment]
     _pool: ConnectionPool | None = None
 
     @property

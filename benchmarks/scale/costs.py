@@ -1,13 +1,18 @@
 """What the database server does for a chunk, an item and a heartbeat: the constants of `slackwater capacity`."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from app.db.pool import Database
+from app.db.pool import Connection, Database
+from app.engines import service as engines
+from app.engines.engine_report import EngineReport
+from app.queue import heartbeat
 from app.queue import service as queue
+from app.queue.heartbeat import Beat
 from benchmarks.harness import Testbed, cpu_seconds, open_testbed, part, say
 from benchmarks.queue_drain import race, settled
 from benchmarks.queue_workload import fill, pool_at
@@ -15,6 +20,7 @@ from benchmarks.queue_workload import fill, pool_at
 SMALL, LARGE = 8, 64  # items in a chunk
 ROWS = 64  # results in a flush: one flush for each chunk
 LEASE_SECONDS = 600
+ENGINES = 8  # of a process, in one heartbeat
 
 
 def costs(*, items: int = 24_000, heartbeats: int = 4_000) -> dict[str, Any]:
@@ -67,20 +73,37 @@ def _drained(testbed: Testbed, items: int, chunk_items: int) -> dict[str, float]
 
 
 def _heartbeats(testbed: Testbed, count: int) -> float:
-    """ms of the server for a heartbeat of a worker that holds no chunk."""
+    """ms of the server for a heartbeat of a process with ENGINES engines, which hold no chunk."""
     settings = testbed.settings(testbed.database())
 
     async def beat() -> None:
         pool_id = await pool_at(settings.database_url)
-        async with Database(settings.database_url, size=1) as database, database.relaxed() as conn:
-            worker = await queue.register_worker(conn, pool_id=pool_id, host="h", pid=1, lease_seconds=LEASE_SECONDS)
+        async with Database(settings.database_url, size=2) as database, database.durable() as conn:
+            beats = [await _beat(conn, pool_id, number) for number in range(ENGINES)]
             for _ in range(count):
-                await queue.heartbeat(conn, worker, LEASE_SECONDS)
+                await heartbeat.send(conn, beats, LEASE_SECONDS)
 
     with psycopg.connect(settings.database_url, autocommit=True) as conn:
         before = _Server(conn)
         asyncio.run(beat())
         return 1e3 * (_Server(conn).cpu - before.cpu) / count
+
+
+async def _beat(conn: Connection, pool_id: int, number: int) -> Beat:
+    """The heartbeat of a new worker, which controls an engine."""
+    worker = await queue.register_worker(conn, pool_id=pool_id, host="h", pid=1, lease_seconds=LEASE_SECONDS)
+    url = f"http://engine-{number}.invalid"
+    engine = await engines.take_engine(
+        conn,
+        name=f"engine-{number}",
+        pool_id=pool_id,
+        url=url,
+        mode="attached",
+        worker_id=worker,
+        slots=8,
+        arrival_url=None,
+    )
+    return Beat(worker, engine, EngineReport(True, "open", 8))
 
 
 class _Server:
@@ -100,7 +123,11 @@ class _Server:
 def _cpu_of_all(postmaster: int) -> float:
     """Processor time of a server: of the processes that run, and of those that have ended."""
     running = [pid for folder in Path("/proc").glob("[0-9]*") if _parent(pid := int(folder.name)) == postmaster]
-    return sum(map(cpu_seconds, running)) + cpu_seconds(postmaster, of_ended_children=True)
+    spent = 0.0
+    for pid in running:
+        with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile, so its parent counts it
+            spent += cpu_seconds(pid)
+    return spent + cpu_seconds(postmaster, of_ended_children=True)
 
 
 def _parent(pid: int) -> int:

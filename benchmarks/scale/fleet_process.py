@@ -30,6 +30,7 @@ from app.queue.types import Lease
 from app.settings import Settings
 from benchmarks.harness import MODEL
 from benchmarks.scale.fleet import SLOTS
+from workers.gpu.arrival_events import ArrivalEvents
 from workers.gpu.heartbeats import Heartbeats
 from workers.gpu.http_server import HttpServer
 from workers.gpu.membership import Membership
@@ -103,24 +104,15 @@ class TimedWorker:
             slots=SLOTS,
             recall=lambda seconds: None,
         )
-        self._server = HttpServer(
-            settings,
-            secret_key(settings),
-            Arrivals(60),
-            on_arrival=lambda: None,
-            on_wake=self._puller.tell,
-            metrics=str,
-        )
+        self._server = HttpServer(settings, secret_key(settings), metrics=bytes)
+        self._events = ArrivalEvents(Arrivals(60), lambda: None, self._puller.tell)
 
     async def run(self) -> None:
         """Serve until cancelled."""
         async with self._server, asyncio.TaskGroup() as group:
-            group.create_task(self._puller.run())
-            group.create_task(
-                self._membership.run(
-                    self._status, self._join, self._puller.on_heartbeat, self._puller.lose, self._server.url
-                )
-            )
+            with self._server.announced(self._membership.name, self._events) as url:
+                group.create_task(self._puller.run())
+                await self._membership.run(self._status, self._join, self._puller.on_heartbeat, self._puller.lose, url)
 
     @property
     def joined(self) -> asyncio.Event:

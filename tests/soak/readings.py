@@ -14,7 +14,18 @@ from app.settings import Settings
 
 PARTS = ("api", "steward", "notifier", "gpu-worker", "console", "up", "postgres")
 # Rows of these come and go with the work. The others keep batches and history until they are deleted by age.
-HOT = ("chunk", "sched", "batch_delta", "worker", "engine", "pool", "response_events", "audit_pending")
+HOT = (
+    "chunk",
+    "sched",
+    "sched_delta",
+    "pool_status",
+    "batch_delta",
+    "worker",
+    "engine",
+    "pool",
+    "response_events",
+    "audit_pending",
+)
 _MEGABYTE = 1 << 20
 
 _SIZES = """

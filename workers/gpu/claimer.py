@@ -13,6 +13,7 @@ from app.errors import KeysUnavailable
 from app.queue import bodies
 from app.queue import service as queue
 from app.queue.bodies import BatchSeal
+from app.queue.fair_order_sql import SIZES
 from app.queue.heartbeat import Answer
 from app.queue.types import Fence, HeldLease, Item, Lease
 from app.sealing import batch_keys
@@ -25,6 +26,8 @@ from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS
 
 KEY_PAUSE_SECONDS = 5.0  # before a chunk whose key could not be unwrapped is claimed again
 URGENT_EVERY = 4  # one claim of so many takes the chunk with the nearest deadline
+CLAIMED_SECONDS = 2.0  # of the engine's work in one claim, at most
+LOOK_BACK_SECONDS = 5.0  # over which its speed is counted
 
 log = structlog.get_logger()
 
@@ -50,6 +53,7 @@ class Claimer:
         self._identity: tuple[int, int] | None = None
         self._strays: set[Fence] = set()
         self._claims = 0
+        self._last_items = 0  # of the last chunk
         self._claiming = asyncio.Lock()
         self._wake = asyncio.Event()
         self._told = asyncio.Event()
@@ -149,7 +153,7 @@ class Claimer:
         return self._identity is not None and self._admission.hungry and not self._generous
 
     async def _claim(self) -> bool:
-        """Claim one chunk. False: there is none, or none is needed any more."""
+        """Claim chunks. False: there are none, or none is needed any more."""
         identity = self._identity
         if identity is None or self._chunks.draining or not self._hungry:
             return False
@@ -158,9 +162,18 @@ class Claimer:
             leases = []
             if self._claims % URGENT_EVERY == 0:
                 leases = await queue.claim(conn, *identity, urgent=True)
-            leases = leases or await queue.claim(conn, *identity)
+            leases = leases or await queue.claim(conn, *identity, chunks=self._size())
             loaded = [(lease, await queue.load(conn, lease)) for lease in leases]
         return all([await self._open(identity, lease, items) for lease, items in loaded]) and bool(loaded)
+
+    def _size(self) -> int:
+        """How many chunks like the last one the engine has started lately in CLAIMED_SECONDS, at least one. So a fast engine
+        claims less often, and a slow one leaves the rest of a batch to others.
+        """
+        if not self._last_items:
+            return 1
+        items = self._admission.started_within(LOOK_BACK_SECONDS) / LOOK_BACK_SECONDS * CLAIMED_SECONDS
+        return max((size for size in SIZES if size <= items / self._last_items), default=1)
 
     async def _open(self, identity: tuple[int, int], lease: Lease, items: list[Item]) -> bool:
         """Take a claimed chunk. False: it cannot be read now, or the worker claims as another one by now."""
@@ -171,6 +184,7 @@ class Claimer:
             return False
         if self._identity != identity:
             return False
+        self._last_items = lease.n
         self._take(lease, items, seal)
         return True
 
