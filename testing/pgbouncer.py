@@ -19,7 +19,7 @@ from app.processes import dies_with_parent
 BUILT = Path(__file__).parents[1] / ".tools/bin/pgbouncer"
 OLDEST = (1, 22)
 MISSING = "no PgBouncer from 1.22 on: `deploy/install-tools.sh pgbouncer` builds one"
-START_SECONDS = 20.0
+START_SECONDS = 30.0
 _SOCKET_PORT = 5432
 
 
@@ -78,19 +78,20 @@ class PgBouncer:
         user = SERVER_USER if os.geteuid() == 0 else None
         if user:
             shutil.chown(self.folder, user)
-        self._process = subprocess.Popen(
-            [path, "-q", str(self._config)],
-            user=user,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=dies_with_parent(),  # noqa: PLW1509
-        )
+        with (self.folder / "errors").open("wb") as errors:
+            self._process = subprocess.Popen(
+                [path, "-q", str(self._config)],
+                user=user,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+                preexec_fn=dies_with_parent(),  # noqa: PLW1509
+            )
         deadline = time.monotonic() + START_SECONDS
         while not self._listens():
             alive = self._process.poll() is None and time.monotonic() < deadline
-            assert alive, f"PgBouncer does not start:\n{(self.folder / 'log').read_text()}"
+            assert alive, f"PgBouncer does not start, exit code {self._process.poll()}:\n{self._said()}"
             time.sleep(0.02)
 
     def kill(self) -> None:
@@ -99,6 +100,10 @@ class PgBouncer:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self.socket.unlink(missing_ok=True)
+
+    def _said(self) -> str:
+        files = (self.folder / name for name in ("errors", "log"))
+        return "\n".join(file.read_text() for file in files if file.exists())
 
     def _listens(self) -> bool:
         with suppress(psycopg.OperationalError):

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, OperationalError, errors, pq
-from psycopg.abc import Params, QueryNoTemplate
+from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, OperationalError, errors, pq, waiting
+from psycopg.abc import RV, Params, PQGen, QueryNoTemplate
 from psycopg.errors import Diagnostic
 from psycopg.rows import Row, TupleRow
 
@@ -35,6 +35,7 @@ class PooledConnection(AsyncConnection[TupleRow]):
     used_at = 0.0  # the time of its last use
     patience_seconds: float | None = None  # for the answer to a durable commit; None: as long as it takes
     warning: str | None = None  # the server's last one
+    watched = False  # whether a durable commit is on its way
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -55,6 +56,16 @@ class PooledConnection(AsyncConnection[TupleRow]):
                 yield transaction
                 if outermost and self.terms.waits:
                     watch.begin()
+
+    async def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:  # noqa: ASYNC109
+        """As psycopg's. Whoever is cancelled while it waits for a durable commit sends no request to cancel; see `drop`."""
+        if not self.watched:
+            return await super().wait(gen, interval, timeout)
+        try:
+            return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
+        except asyncio.CancelledError:
+            self.drop()
+            raise
 
     @property
     def idle(self) -> bool:
@@ -116,7 +127,7 @@ class _Watch:
     def begin(self) -> None:
         """The commit is about to be sent."""
         connection = self._connection
-        connection.warning, self._watching = None, True
+        connection.warning, connection.watched, self._watching = None, True, True
         if connection.patience_seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(connection.patience_seconds, connection.drop)
 
@@ -129,5 +140,7 @@ class _Watch:
         """Raises NotConfirmed if the server warned."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._watching:
+            self._connection.watched = False
         if self._watching and kind is None and self._connection.warning is not None:
             raise NotConfirmed(self._connection.warning)

@@ -114,3 +114,17 @@ async def test_of_several_hosts_the_one_is_found_that_answers_and_accepts_writes
     assert "target_session_attrs" not in noticed(database_url, 10)
     async with Database(url, size=2) as database, database.durable() as conn:
         assert await (await conn.execute("select 1")).fetchone() == (1,)
+
+
+@pytest.mark.parametrize("write", [by_statement, by_transaction])
+async def test_who_is_cancelled_while_its_commit_waits_does_not_let_the_server_commit_without_the_standby(
+    database_url: str, cut_off: None, write: Callable[[Database], object]
+) -> None:
+    async with Database(database_url) as database:
+        task = await hung(database, write)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.2)
+        async with database.relaxed() as conn:
+            assert await (await conn.execute("select count(*) from note")).fetchone() == (0,)

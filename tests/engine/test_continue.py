@@ -76,4 +76,4 @@ async def announce(settings: Settings, worker: Worker, event: dict[str, Any]) ->
     token = bearer_token(secret_key(settings), ANNOUNCING)
     headers = {"authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(headers=headers) as client:
-        (await client.post(f"{worker._endpoint.url}/arrivals", json=event)).raise_for_status()
+        (await client.post(f"{worker._server._url}/arrivals", json=event)).raise_for_status()

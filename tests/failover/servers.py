@@ -23,7 +23,6 @@ CONNECT_SECONDS = 2  # to one host: a cut-off one must not delay the other for l
 _TRUST = "host all all all trust\nhost replication all all trust\n"
 _OPTIONS = {
     "unix_socket_directories": "",
-    "fsync": "off",  # servers are killed, and their machine is not
     "max_wal_size": "64MB",
     "min_wal_size": "32MB",
 }

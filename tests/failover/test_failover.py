@@ -12,6 +12,7 @@ from app import processes
 from app.db import migrate
 from app.db.pool import Database
 from app.engines import catalogue
+from app.engines.engine_report import EngineReport
 from app.settings import Settings
 from testing import clusters
 from tests.crash.checker import report
@@ -19,7 +20,8 @@ from tests.crash.history import MUST_BE_ZERO, History
 from tests.failover.drills import run
 from tests.failover.servers import Pair, Server
 from tests.timing import note
-from workers.gpu.membership import EngineReport, Membership
+from workers.gpu.heartbeats import Heartbeats
+from workers.gpu.membership import Membership
 
 LIMIT_SECONDS = 600
 
@@ -44,8 +46,16 @@ async def test_at_a_primary_that_has_lost_its_standby_no_worker_keeps_its_lease(
             await pair.start()
             await asyncio.to_thread(migrate.upgrade, pair.url)
             async with Database(pair.url, size=2) as database:
+                heartbeats = Heartbeats(database, every_seconds=0.2, lease_seconds=2)
                 membership = Membership(
-                    settings, database, model=model, url="http://e", mode="attached", slots=1, recall=lambda _: None
+                    settings,
+                    database,
+                    heartbeats,
+                    model=model,
+                    url="http://e",
+                    mode="attached",
+                    slots=1,
+                    recall=lambda _: None,
                 )
                 status = EngineReport(True, "open", 1)
                 kept = asyncio.create_task(

@@ -10,7 +10,6 @@ from psycopg import errors
 from app.db import embedded
 from app.db.durability import RELAXED
 from app.db.pool import Database
-from app.queue import service as queue
 from app.settings import Settings
 from tests.db import commits
 from tests.queue import support
@@ -75,8 +74,8 @@ async def test_claim_and_finish_do_not_wait_for_the_disk_and_a_flush_does(either
             await commits.watch(conn, "chunk")
             await commits.watch(conn, "item_result")
         await support.drain(database, pool, worker)
-        async with database.relaxed() as conn:
-            assert await queue.heartbeat(conn, worker, 10) == []
+        async with database.durable() as conn:
+            assert await support.beat(conn, worker, 10) == []
             seen = await commits.seen(conn)
     assert {("UPDATE chunk", "off"), ("DELETE chunk", "off"), ("INSERT item_result", "on")} <= seen
     assert ("DELETE chunk", "on") not in seen

@@ -29,7 +29,7 @@ class PoolLog:
             try:
                 async with self._database.relaxed() as conn:
                     await pool_status.write(conn)
-            except TRANSIENT as error:
+            except TRANSIENT as error:  # the rounds warn of an outage
                 log.debug("database.unavailable", verb="pool_status", error=str(error).strip())
             await asyncio.sleep(pause(clock.monotonic() - began))
 

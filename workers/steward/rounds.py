@@ -50,6 +50,7 @@ from app.storage.store import Store
 from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, LogLine
+from workers.steward.beside import beside
 from workers.steward.metrics import Metrics
 from workers.steward.money import Money
 from workers.steward.pool_log import PoolLog
@@ -121,13 +122,8 @@ class Rounds:
         """Look at the database beside the rounds, so that a long one is not taken for an outage (see `lost_workers`), and keep
         what such a round must not hold up, or what takes longer than a round may.
         """
-        steps = self._keep_looking(), self._keep_phases(), self._pools.keep(), self._audit.keep()
-        beside = [asyncio.create_task(each) for each in steps]
-        try:
+        async with beside(self._keep_looking, self._keep_phases, self._pools.keep, self._audit.keep):
             yield
-        finally:
-            for task in beside:
-                task.cancel()
 
     async def _keep_looking(self) -> None:
         while True:
