@@ -60,7 +60,9 @@ async def _rounds(settings: Settings, seconds: float) -> tuple[list[float], list
 
 
 def steward_round(batches: int, seconds: float) -> dict[str, Any]:
-    """`steward_round_ms`: half of the rounds are shorter; `_p99`: 99 of 100 are. `pool_status_ms`: a look at the pools, which is taken beside them."""
+    """`steward_round_ms`: half of the rounds are shorter; `_p99`: 99 of 100 are. `pool_status_ms`: the same of a look at the
+    pools, which is taken beside them.
+    """
     with open_testbed("") as testbed:
         url = testbed.database()
         with psycopg.connect(url, autocommit=True) as conn:

@@ -1,11 +1,13 @@
 """Claims about `slackwater capacity`."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from app import settings as configuration
 from app.cli import capacity_model as model
 from app.cli.main import app
 
@@ -50,8 +52,17 @@ def test_disk_grows_with_the_days_that_batches_are_kept() -> None:
         assert need(model.needs(fleet, model.Server(1, 1, 1)), "disk").needed == pytest.approx(0.3456 * days)
 
 
-def run(*arguments: str) -> str:
-    found = CliRunner().invoke(app, ["capacity", *arguments])
+@pytest.fixture
+def read_anew() -> Iterator[None]:
+    """Settings are read once; here, once more for this test and for the next."""
+    configuration.load.cache_clear()
+    yield
+    configuration.load.cache_clear()
+
+
+def run(*arguments: str, settings: dict[str, str] | None = None) -> str:
+    variables = {f"SLACKWATER_{name}": value for name, value in (settings or {}).items()}
+    found = CliRunner().invoke(app, ["capacity", *arguments], env=variables)
     assert found.exit_code == 0, found.output
     return found.output
 
@@ -70,15 +81,14 @@ def test_json_names_the_source_of_every_constant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "processes"),
+    ("engines", "processes"),
     [({}, 16), ({"ENGINES": "file:engines.toml"}, 2), ({"ENGINES": "file:engines.toml", "ENGINES_MAX": "4"}, 4)],
 )
-def test_a_worker_process_has_as_many_engines_as_the_settings_say(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], processes: int
+@pytest.mark.usefixtures("read_anew")
+def test_engines_and_connections_of_a_process_are_those_of_the_settings(
+    engines: dict[str, str], processes: int
 ) -> None:
-    for name, value in (variables | {"DATABASE_POOL_SIZE": "5"}).items():
-        monkeypatch.setenv(f"SLACKWATER_{name}", value)
-    found = json.loads(run("--engines", "16", "--json"))
+    found = json.loads(run("--engines", "16", "--json", settings={"DATABASE_POOL_SIZE": "5"} | engines))
     (connections,) = (each["needed"] for each in found["needs"] if each["name"] == "connections")
     assert connections == 5 * (processes + THOUSAND.other_processes)
     assert found["constants"]["connections"]["value"] == 5
