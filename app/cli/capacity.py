@@ -26,7 +26,10 @@ def capacity(
     cores: Annotated[float, typer.Option(min=0.1, help="of the database server")] = 8,
     max_connections: Annotated[int, typer.Option(min=1, help="of the database server")] = 100,
     disk_gb: Annotated[float, typer.Option(min=1, help="of the database server")] = 1_000,
-    engines_per_process: Annotated[int, typer.Option(min=1, help="of a worker process")] = 1,
+    engines_per_process: Annotated[
+        int | None,
+        typer.Option(min=1, help="of a worker process; SLACKWATER_ENGINES_MAX, or 1 without SLACKWATER_ENGINES"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate what a fleet at full load needs of one PostgreSQL, and what runs out first.
@@ -46,12 +49,13 @@ def capacity(
         chunk_tokens=settings.chunk_tokens,
         chunk_items=settings.chunk_items,
         heartbeat_seconds=settings.heartbeat_seconds,
-        engines_per_process=engines_per_process,
+        connections_per_process=settings.database_pool_size,
+        engines_per_process=engines_per_process or (settings.engines_max if settings.engines else 1),
     )
     found = model.needs(fleet, model.Server(cores, max_connections, disk_gb))
     tightest = model.first_bottleneck(found)
     if as_json:
-        tables.document(console, _document(found, tightest))
+        tables.document(console, _document(fleet, found, tightest))
         return
     tables.show(console, _COLUMNS, [_row(need) for need in found], numbers=("amount",))
     verb = "is too little" if tightest.share > 1 else "runs out first"
@@ -64,10 +68,11 @@ def _row(need: model.Need) -> tuple[str, str, str | None]:
     return f"{need.name} {need.unit}".strip(), f"{need.needed:,.{digits}f}", limit
 
 
-def _document(found: list[model.Need], tightest: model.Need) -> dict[str, object]:
+def _document(fleet: model.Fleet, found: list[model.Need], tightest: model.Need) -> dict[str, object]:
     needs = [
         {"name": need.name, "needed": need.needed, "unit": need.unit, "limit": need.limit, "share": need.share}
         for need in found
     ]
     constants = {name.lower(): asdict(getattr(model, name)) for name in model.CONSTANTS}
+    constants["connections"] = asdict(model.Constant(fleet.connections_per_process, model.POOL_SIZE))
     return {"needs": needs, "first": tightest.name, "remedy": tightest.remedy, "constants": constants}

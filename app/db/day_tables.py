@@ -1,8 +1,8 @@
 """The tables of one day. The high bits of a batch's id are the day of its submit (UTC), and its items and results are in that
 day's partitions of `item_payload` and `item_result`.
 
-A statement on one batch names that day's tables. It then plans and locks two tables, however many days are kept. Only the steward
-reads and writes all days at once.
+A statement on one batch names that day's tables. It then plans and locks two tables, however many days are kept. Only
+the steward and `slackwater restored` read or write all days at once.
 """
 
 import re

@@ -1,6 +1,6 @@
 """How a statement says what its commit waits for. The server's default, and ours, is `durable`: the disk and the standbys.
 
-`relaxed` commits do not wait (`synchronous_commit=off`): claim, heartbeat, finish, the steward's work. A lost relaxed commit
+`relaxed` commits do not wait (`synchronous_commit=off`): claim, finish, the steward's work. A lost relaxed commit
 costs work, never data: the fence rejects the worker of a lost claim, the next heartbeat's answer shows a lost finish, and the
 steward repeats the rest in its next round.
 

@@ -5,7 +5,8 @@ virtual time is served next; within an account, the chunk with the earliest dead
 `FOLD_DELTAS` corrects it to what was used. `sched.ready` and `sched.inflight_tokens` cache counts of `chunk`.
 
 An index has the accounts by turn, which is the virtual time in steps of 65,536, so that most changes of it leave the index as it
-is. A claim sees the 16 accounts of the lowest turns: among so many the order is exact, among more to a turn.
+is. A claim sees the 16 accounts of the lowest turns. So the order of up to 16 accounts is exact; that of more may be wrong by one
+turn.
 """
 
 from app.db.durability import RELAXED

@@ -92,8 +92,8 @@ class Claimer:
         self._told.set()
 
     def heard(self, answer: Answer) -> None:
-        """Take over what a heartbeat says: the size of the fleet, and whether work waits. Where it is scarce, who has some claims
-        no more.
+        """Take over what a heartbeat says: the size of the fleet, and whether work waits. Where work is scarce, a worker that
+        has some claims no more, so that others get the rest.
         """
         self._patience.workers = answer.workers
         self._generous = answer.scarce and bool(self._chunks)

@@ -87,8 +87,8 @@ class Puller:
         self._writer.drop_all()
 
     def on_heartbeat(self, answer: Answer) -> None:
-        """Act on the leases that the queue counts as ours: abort cancelled batches, pause paused ones, end stray leases. Where
-        others wait for work and none is ready, give back what we would not start soon.
+        """Act on the leases that the queue counts as ours: abort cancelled batches, pause paused ones, end stray leases. If
+        another engine has no work and none is ready, give back the items that we would not start soon.
         """
         for fence in self._claimer.strays(answer.held):
             self._writer.end(fence)
