@@ -141,7 +141,10 @@ async def test_each_engine_of_a_process_hears_its_own_announcements_and_a_door_o
                 assert (await session.get(first.url.replace("/engines/a-0", "/health"))).status == 200
         assert await first.post(ARRIVED) == 404
         async with aiohttp.ClientSession() as session:
-            assert (await session.get(first.url.replace("/engines/a-0", "/health"))).status == 503
+            health = first.url.replace("/engines/a-0", "/health")
+            assert (await session.get(health)).status == 503
+            server.stand_by()
+            assert (await session.get(health)).status == 200
 
 
 async def test_a_gateway_with_another_accepted_secret_key_is_heard(settings: Settings) -> None:

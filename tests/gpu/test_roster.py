@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from app.db.pool import Database
@@ -45,6 +46,12 @@ class Running:
     def names(self) -> set[str]:
         """The engines that it has."""
         return set(self.roster._posts)
+
+    async def health(self) -> int:
+        """The status of its `/health`."""
+        await until(lambda: bool(self.process._server._url))
+        async with aiohttp.ClientSession() as session, session.get(f"{self.process._server._url}/health") as answer:
+            return answer.status
 
     async def stop(self) -> None:
         self.ending.finish()
@@ -116,6 +123,21 @@ async def test_two_processes_share_a_list_and_no_engine_has_two_workers(
             await one.stop()
             await world.until(ready("gpu-0", "gpu-1", "gpu-2"))
             assert third.names | two.names == {"gpu-0", "gpu-1", "gpu-2"}
+
+
+async def test_a_spare_process_is_healthy_and_gets_the_engine_when_the_one_that_has_it_ends(
+    world: World, tmp_path: Path
+) -> None:
+    spec = listed(tmp_path / "e.toml", {"gpu-0": world.engine.url})
+    async with running(world, engines=spec) as old:
+        await world.until(ready("gpu-0"))
+        async with running(world, engines=spec) as new:
+            async with asyncio.timeout(5):
+                while await new.health() != 200:
+                    await asyncio.sleep(0.05)
+            assert (old.names, new.names) == ({"gpu-0"}, set())
+            await old.stop()
+            await until(lambda: new.names == {"gpu-0"})
 
 
 async def test_an_engine_that_comes_back_under_another_address_gets_the_name_of_the_one_that_is_gone(

@@ -66,6 +66,7 @@ class Roster:
         """
         if self._settings.engines:
             await discovery.find(self._settings.engines, self._resolve)
+            self._process.stand_by()
         self._look_for_notice()
         notice, looks = asyncio.create_task(self._watch_notice()), asyncio.create_task(self._watch_list())
         try:
