@@ -5,6 +5,7 @@ POST /arrivals                  one event a line, read as it arrives; empty line
                                 {"id", "event": "first_token", "ttft_ms"}
                                 {"id", "event": "finished", "output_tokens", "itl_p50_ms", "itl_p95_ms"}
                                 {"event": "wake"}: work has come
+                                other fields and other events are ignored
 POST /engines/ENGINE/arrivals   the same, of a process that has several engines
 GET  /metrics                   Prometheus text
 GET  /health                    whether the process has a worker, or is a spare one that has read its list of engines

@@ -74,7 +74,8 @@ class WorkerEngine(Controlled, Protocol):
 class Worker:
     """Builds the parts and runs them until it is told to end. `settings`: those of its engine.
 
-    While another worker controls the engine it waits or, unless it `stands_by`, ends. `has_controlled`: whether it ever did itself.
+    While another worker controls the engine it waits or, unless it `stands_by`, ends. `has_controlled`: whether it ever
+    controlled the engine itself.
     """
 
     def __init__(
