@@ -231,10 +231,10 @@ class Roster:
             self._error = error
             self._failed.set()
             return
-        self._log_failure(name, error)
+        self._note_failure(name, error)
 
-    def _log_failure(self, name: str, error: BaseException) -> None:
-        """Once for each cause, until the engine has worked again."""
+    def _note_failure(self, name: str, error: BaseException) -> None:
+        """Remember it, and log it once for each cause, until the engine has worked again."""
         now = clock.monotonic()
         try:
             with explained():
