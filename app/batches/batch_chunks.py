@@ -51,6 +51,16 @@ class LinedChunks:
             found.setdefault(pool_id, []).extend(part)
         return found
 
+    def ready(self, served: Sequence[str]) -> dict[str, int]:
+        """How many chunks workers may claim at once, by the model as engines serve it. Those under budgets wait for money.
+
+        `served`: of each model.
+        """
+        found: Counter[str] = Counter()
+        for name, part in zip(served, self.by_model, strict=True):
+            found[name] += sum(chunk.worst is None for chunk in part)
+        return dict(+found)
+
 
 async def lined(
     database: Database, settings: Settings, owner: Owner, intake: Spool, models: Sequence[Model]

@@ -196,8 +196,7 @@ async def commit(
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, *sums)
     if request_id == batch.request_id:
-        by_pool = chunks.by_pool(pools)
-        wakes.tell({model.served: len(by_pool[pool]) for model, pool in zip(models, pools, strict=True)})
+        wakes.tell(chunks.ready([model.served for model in models]))
         batch_spans.submitted(order.labels.origin, batch, order.tenant.account_id, order.admission.outcome.rules)
     return request_id
 

@@ -1,8 +1,11 @@
 """Delete single batches, some rows at a time, for an account that is being deleted. Retention drops whole days instead."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+from app.db import day_tables
 from app.db.pool import Connection, Database
+from app.errors import NotFound
 from app.queue import retention_sql as queries
 from app.storage import object_names
 from app.storage.store import Store
@@ -35,12 +38,13 @@ async def remove(database: Database, store: Store, batch: EndedBatch) -> None:
 
 
 async def remove_items(database: Database, batch: EndedBatch) -> None:
-    """Remove the items and results of a batch, some at a time."""
+    """Remove the results and items of a batch, some at a time. A table that retention has dropped has none left."""
     async with database.relaxed() as conn:
-        for low in range(0, batch.total, _ITEMS):
-            values = {"batch_id": batch.batch_id, "low": low, "high": low + _ITEMS}
-            for statement in queries.FORGET_ITEMS:
-                await conn.execute(statement, values)
+        for statement in queries.FORGET_ITEMS:
+            with suppress(NotFound):
+                for low in range(0, batch.total, _ITEMS):
+                    values = {"batch_id": batch.batch_id, "low": low, "high": low + _ITEMS}
+                    await day_tables.execute(conn, statement, batch.batch_id, values)
 
 
 async def remove_shares(conn: Connection, tenant_id: int) -> None:

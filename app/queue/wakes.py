@@ -1,6 +1,7 @@
 """Tells who wants to know that chunks of a model are ready, after the commit that made them so.
 
 As with spans, the listeners are those of the process. A wake is only a hint: whoever misses it finds the chunks by itself.
+So nobody is told of chunks that the steward makes ready, as those that it funds: heartbeats say that work waits.
 """
 
 from collections.abc import Callable, Mapping

@@ -59,6 +59,17 @@ async def test_a_submit_a_resume_and_a_retry_tell_of_their_chunks_once_all_can_s
     assert (told.models[2:], told.visible[2:]) == ([(MODEL, 1)], [1])
 
 
+async def test_chunks_that_wait_for_money_wake_nobody(
+    client: httpx.AsyncClient, database: Database, told: Told
+) -> None:
+    budget = await client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1_000_000})
+    assert budget.status_code == 200
+    await submit(client)
+    assert told.models == []
+    async with database.relaxed() as conn:
+        assert await (await conn.execute("select state from chunk")).fetchall() == [("unfunded",)]
+
+
 async def test_a_repeated_submit_that_stores_nothing_tells_nobody(client: httpx.AsyncClient, told: Told) -> None:
     body = {"requests": [{"prompt": "hello"}]}
     for _ in range(2):

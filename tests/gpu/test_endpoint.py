@@ -98,8 +98,6 @@ async def test_who_does_not_know_the_secret_key_is_not_heard(served: Served, tok
         {"id": "x" * 65},
         {"id": 7},
         {"class": "batch"},
-        {"event": "left"},
-        {"extra": 1},
     ],
 )
 async def test_a_bad_event_ends_the_message_and_what_came_before_it_counts(
@@ -107,6 +105,17 @@ async def test_a_bad_event_ends_the_message_and_what_came_before_it_counts(
 ) -> None:
     assert await served.post({**ARRIVED, "id": "good"}, {**ARRIVED, **change}, {**ARRIVED, "id": "after"}) == 400
     assert (served.ledger.load(0).open, served.woken) == (1, 1)
+
+
+async def test_fields_and_events_of_a_newer_sender_are_ignored_and_what_follows_counts(served: Served) -> None:
+    events = [
+        {**ARRIVED, "extra": 1},
+        {"event": "paused", "id": "a", "for": 7},
+        {"event": "wake", "model": "toy"},
+        {**ARRIVED, "id": "after"},
+    ]
+    assert await served.post(*events) == 204
+    assert (served.ledger.load(0).open, served.woken) == (2, 2)
 
 
 async def test_huge_and_broken_events_are_refused(served: Served) -> None:
@@ -141,7 +150,10 @@ async def test_each_engine_of_a_process_hears_its_own_announcements_and_a_door_o
                 assert (await session.get(first.url.replace("/engines/a-0", "/health"))).status == 200
         assert await first.post(ARRIVED) == 404
         async with aiohttp.ClientSession() as session:
-            assert (await session.get(first.url.replace("/engines/a-0", "/health"))).status == 503
+            health = first.url.replace("/engines/a-0", "/health")
+            assert (await session.get(health)).status == 503
+            server.stand_by()
+            assert (await session.get(health)).status == 200
 
 
 async def test_a_gateway_with_another_accepted_secret_key_is_heard(settings: Settings) -> None:

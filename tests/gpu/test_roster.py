@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
+import structlog
 
 from app.db.pool import Database
 from app.engines.engine_list import EngineListError
@@ -19,7 +21,14 @@ from workers.gpu.roster import Roster
 from workers.gpu.tuning import WorkerTuning
 from workers.gpu.worker_process import WorkerProcess
 
-QUICK = WorkerTuning(list_seconds=0.1, missed_looks=2, answer_seconds=1, notice_seconds=0.05, health_seconds=0.05)
+QUICK = WorkerTuning(
+    list_seconds=0.1,
+    missed_looks=2,
+    answer_seconds=1,
+    failure_seconds=(0.1, 0.2),
+    notice_seconds=0.05,
+    health_seconds=0.05,
+)
 NOBODY = "http://127.0.0.1:1"
 
 
@@ -45,6 +54,12 @@ class Running:
     def names(self) -> set[str]:
         """The engines that it has."""
         return set(self.roster._posts)
+
+    async def health(self) -> int:
+        """The status of its `/health`."""
+        await until(lambda: bool(self.process._server._url))
+        async with aiohttp.ClientSession() as session, session.get(f"{self.process._server._url}/health") as answer:
+            return answer.status
 
     async def stop(self) -> None:
         self.ending.finish()
@@ -76,6 +91,13 @@ def listed(file: Path, engines: dict[str, str]) -> str:
         "".join(f"[[engine]]\nname = {json.dumps(name)}\nurl = {json.dumps(url)}\n" for name, url in engines.items())
     )
     return f"file:{file}"
+
+
+async def tried(found: Running, times: int) -> None:
+    """Wait until so many workers of gpu-0 have been started."""
+    for _ in range(times):
+        last = found.roster._tried.get("gpu-0")
+        await until(lambda last=last: found.roster._tried.get("gpu-0") != last)
 
 
 def ready(*names: str) -> str:
@@ -116,6 +138,21 @@ async def test_two_processes_share_a_list_and_no_engine_has_two_workers(
             await one.stop()
             await world.until(ready("gpu-0", "gpu-1", "gpu-2"))
             assert third.names | two.names == {"gpu-0", "gpu-1", "gpu-2"}
+
+
+async def test_a_spare_process_is_healthy_and_gets_the_engine_when_the_one_that_has_it_ends(
+    world: World, tmp_path: Path
+) -> None:
+    spec = listed(tmp_path / "e.toml", {"gpu-0": world.engine.url})
+    async with running(world, engines=spec) as old:
+        await world.until(ready("gpu-0"))
+        async with running(world, engines=spec) as new:
+            async with asyncio.timeout(5):
+                while await new.health() != 200:
+                    await asyncio.sleep(0.05)
+            assert (old.names, new.names) == ({"gpu-0"}, set())
+            await old.stop()
+            await until(lambda: new.names == {"gpu-0"})
 
 
 async def test_an_engine_that_comes_back_under_another_address_gets_the_name_of_the_one_that_is_gone(
@@ -183,6 +220,29 @@ async def test_an_engine_that_does_not_answer_or_is_refused_keeps_no_other_waiti
         world, engines=listed(tmp_path / "e.toml", urls), engines_max=1, engine_model="smollm2-135m-instruct"
     ):
         await world.until("exists (select from engine where name = 'good' and state = 'ready')", seconds=20)
+
+
+async def test_an_engine_that_fails_for_one_cause_is_logged_once_and_again_after_it_worked(
+    world: World, tmp_path: Path
+) -> None:
+    file, urls = tmp_path / "e.toml", {"gpu-0": world.engine.url}
+    world.engine.serves = ["another"]
+    with structlog.testing.capture_logs() as logs:
+
+        def failures() -> int:
+            return sum(entry["event"] == "worker.failed" for entry in logs)
+
+        async with running(world, engines=listed(file, urls)) as found:
+            await tried(found, 4)
+            assert failures() == 1
+            world.engine.serves = None
+            await world.until(ready("gpu-0"))
+            listed(file, {"other": NOBODY})
+            await until(lambda: "gpu-0" not in found.names)
+            world.engine.serves = ["another"]
+            listed(file, urls)
+            await tried(found, 2)
+            assert failures() == 2
 
 
 async def test_a_list_that_names_nothing_at_the_start_ends_the_process_with_the_remedy(world: World) -> None:

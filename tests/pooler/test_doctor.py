@@ -52,6 +52,18 @@ def test_more_connections_than_the_server_has_room_for_are_a_warning(settings: S
     assert "max_connections" in check.fix
 
 
+def test_a_process_that_controls_several_engines_counts_once(settings: Settings) -> None:
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        conn.execute("insert into pool (model) values ('toy')")
+        conn.execute(
+            "insert into worker (pool_id, host, pid, lease_until)"
+            " select pool_id, host, pid, now() + interval '1 minute' from pool, generate_series(1, 8),"
+            " (values ('a', 1), ('a', 2), ('b', 1)) process (host, pid)"
+        )
+    check = database.connections(settings)
+    assert check.detail.startswith(f"up to {7 * settings.database_pool_size} of 3 worker processes and 4 other")
+
+
 def test_a_database_that_does_not_answer_is_told_once(settings: Settings) -> None:
     nowhere = settings.model_copy(update={"database_url": "postgresql://127.0.0.1:1/none"})
     assert database.database(nowhere).status is CheckStatus.FAIL

@@ -1,5 +1,6 @@
 """Statements on one batch name the tables of its day: what they lock and plan does not grow with the days that are kept."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,8 @@ from app.db import day_tables
 from app.db.day_tables import on_day
 from app.db.pool import Database
 from app.errors import NotFound
-from app.queue import partitions, reads, service, worker_sql
+from app.queue import partitions, reads, removal, service, worker_sql
+from app.queue.removal import EndedBatch
 from app.queue.types import Lease
 from tests import timing
 from tests.queue import support
@@ -49,6 +51,26 @@ async def test_of_a_dropped_day_nothing_is_known_and_every_lease_is_lost(databas
             await service.load(conn, lease)
         assert not await service.flush(conn, lease, support.answers([_item(0)]))
         assert await service.finish(conn, lease) is None
+
+
+async def test_deleting_the_items_of_a_batch_waits_for_no_other_day_and_not_for_a_dropped_table(
+    database: Database,
+) -> None:
+    lease = await leased(database)
+    async with database.durable() as conn:
+        assert await service.flush(conn, lease, support.answers(await service.load(conn, lease)))
+    day = on_day("item_payload", lease.batch_id)
+    other = on_day("item_payload", lease.batch_id + (1 << day_tables.DAY_BITS))
+    batch = EndedBatch(lease.batch_id, 8)
+    async with database.transaction() as conn:
+        await conn.execute(f"lock table {other} in access exclusive mode".encode())
+        async with asyncio.timeout(10):
+            await removal.remove_items(database, batch)
+    async with database.durable() as conn:
+        left = await conn.execute("select (select count(*) from item_payload), (select count(*) from item_result)")
+        assert await left.fetchone() == (0, 0)
+        await conn.execute(f"drop table {day}".encode())
+    await removal.remove_items(database, batch)
 
 
 async def test_a_flush_that_names_another_batch_than_its_chunk_has_stores_nothing(database: Database) -> None:

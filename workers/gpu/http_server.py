@@ -5,9 +5,10 @@ POST /arrivals                  one event a line, read as it arrives; empty line
                                 {"id", "event": "first_token", "ttft_ms"}
                                 {"id", "event": "finished", "output_tokens", "itl_p50_ms", "itl_p95_ms"}
                                 {"event": "wake"}: work has come
+                                other fields and other events are ignored
 POST /engines/ENGINE/arrivals   the same, of a process that has several engines
 GET  /metrics                   Prometheus text
-GET  /health                    whether the process has a worker; while it looks for its engines, it has none
+GET  /health                    whether the process has a worker, or is a spare one that has read its list of engines
 """
 
 import asyncio
@@ -50,6 +51,7 @@ class HttpServer:
         self._metrics = metrics
         self._listeners: dict[str, _Listener] = {}
         self._url = ""
+        self._stands_by = False
 
     async def __aenter__(self) -> Self:
         app = web.Application()
@@ -86,6 +88,12 @@ class HttpServer:
             for task in listener.reading:
                 task.cancel()
 
+    def stand_by(self) -> None:
+        """From now on `/health` is 200 without a worker, too. Otherwise a rolling update would wait for a new process to be
+        ready, and that process for an engine of the old one.
+        """
+        self._stands_by = True
+
     async def _post(self, request: web.Request) -> web.Response:
         listener = self._listeners.get(request.match_info.get("engine", self._settings.engine_name))
         if listener is None:
@@ -117,7 +125,8 @@ class HttpServer:
         return web.Response(body=self._metrics(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _health(self, request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"}) if self._listeners else _refused(503, "no engine yet")
+        ready = bool(self._listeners) or self._stands_by
+        return web.json_response({"status": "ok"}) if ready else _refused(503, "no engine yet")
 
 
 def _refused(status: int, message: str) -> web.Response:

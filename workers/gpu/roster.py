@@ -24,6 +24,7 @@ from app.settings import Settings
 from app.user_errors import Failure, explained
 from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.ending import Ending, first_of
+from workers.gpu.failed_engines import FailedEngines
 from workers.gpu.managed_engine import ManagedEngine
 from workers.gpu.model_adoption import model_of
 from workers.gpu.worker_process import WorkerProcess
@@ -51,6 +52,7 @@ class Roster:
         self._tuning = process.tuning
         self._posts: dict[str, _Post] = {}
         self._tried: dict[str, float] = {}  # by engine: the second when a worker was last started
+        self._failures = FailedEngines(self._tuning.failure_seconds)
         self._changed = asyncio.Event()
         self._failed = asyncio.Event()
         self._error: BaseException | None = None
@@ -66,6 +68,7 @@ class Roster:
         """
         if self._settings.engines:
             await discovery.find(self._settings.engines, self._resolve)
+            self._process.stand_by()
         self._look_for_notice()
         notice, looks = asyncio.create_task(self._watch_notice()), asyncio.create_task(self._watch_list())
         try:
@@ -160,6 +163,8 @@ class Roster:
         if room <= 0:
             self._warn_of(free)
             return []
+        now = clock.monotonic()
+        free = [engine for engine in free if not self._failures.rests(engine.name, now)]
         free.sort(key=lambda engine: (self._tried.get(engine.name, 0.0), random.random()))  # noqa: S311
         return free[:room]
 
@@ -210,10 +215,14 @@ class Roster:
             AttachedEngine(settings) if settings.engine_url else ManagedEngine(settings, model, tuning=self._tuning)
         )
         with self._process.worker(settings, model, engine, stands_by=not several) as worker:
-            await worker.run(ending)
+            try:
+                await worker.run(ending)
+            finally:
+                if worker.has_controlled:
+                    self._failures.worked(settings.engine_name)
 
     def _ended(self, name: str, task: "asyncio.Task[None]") -> None:
-        """A worker has ended. An error of one of several is logged, and the worker starts again at a later look."""
+        """A worker has ended. One of several that failed starts again after a pause."""
         del self._posts[name]
         error = None if task.cancelled() else task.exception()
         if error is None:
@@ -222,13 +231,20 @@ class Roster:
             self._error = error
             self._failed.set()
             return
+        self._note_failure(name, error)
+
+    def _note_failure(self, name: str, error: BaseException) -> None:
+        """Remember it, and log it once for each cause, until the engine has worked again."""
+        now = clock.monotonic()
         try:
             with explained():
                 raise error
         except Failure as failure:
-            log.error("worker.failed", engine=name, error=failure.problem, remedy=failure.remedy)
+            if self._failures.failed(name, failure.problem, now):
+                log.error("worker.failed", engine=name, error=failure.problem, remedy=failure.remedy)
         except BaseException as unknown:
-            log.error("worker.failed", engine=name, exc_info=unknown)
+            if self._failures.failed(name, repr(unknown), now):
+                log.error("worker.failed", engine=name, exc_info=unknown)
 
     def _log_trouble(self, event: str, error: str, **more: str) -> None:
         """Once, until the list can be read again."""

@@ -18,7 +18,8 @@ class WorkerTuning:
     `engine_death_seconds` before items of a dead engine come back; `item_retry_seconds` before items with transient errors
     come back; `suspect_wait_seconds` that a suspect waits at most until no synchronous request is in the engine.
     Several engines: `list_seconds` between two looks at their list; `missed_looks` without an address that the DNS had before
-    its engine is let go; `answer_seconds` for one of them to answer at first; `full_looks` of a process without room until
+    its engine is let go; `answer_seconds` for one of them to answer at first; `failure_seconds`
+    before one that failed is tried again; `full_looks` of a process without room until
     it looks whether engines have no worker.
     `notice_seconds` between two looks for the notice file.
     Results: `flush_bytes` in one statement; a larger result is stored alone.
@@ -38,6 +39,7 @@ class WorkerTuning:
     list_seconds: float = 5.0
     missed_looks: int = 3
     answer_seconds: float = 5.0
+    failure_seconds: tuple[float, float] = (5.0, 60.0)
     full_looks: int = 12
     notice_seconds: float = 0.5
     flush_bytes: int = 8 * MB

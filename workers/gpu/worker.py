@@ -74,7 +74,8 @@ class WorkerEngine(Controlled, Protocol):
 class Worker:
     """Builds the parts and runs them until it is told to end. `settings`: those of its engine.
 
-    While another worker controls the engine it waits or, unless it `stands_by`, ends.
+    While another worker controls the engine it waits or, unless it `stands_by`, ends. `has_controlled`: whether it ever
+    controlled the engine itself.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Worker:
         self._model = model
         self._server = server
         self._stands_by = stands_by
+        self.has_controlled = False
         secret = secret_key(settings)
         headers = engine_headers(settings, secret, settings.engine_name, engine.mode)
         dialect = settings.engine_dialect if engine.mode == "attached" else VLLM.name
@@ -172,6 +174,7 @@ class Worker:
         ]
 
     def _join(self, pool_id: int, worker_id: int, engine_id: int, window: int) -> None:
+        self.has_controlled = True
         self._health.expect(window)
         self._journal.engine_id = self._samples.engine_id = engine_id
         self._puller.join(pool_id, worker_id, engine_id)

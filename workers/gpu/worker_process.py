@@ -79,6 +79,10 @@ class WorkerProcess:
         finally:
             self._workers.remove(worker)
 
+    def stand_by(self) -> None:
+        """The list of engines was read: the process is healthy while it has none, too."""
+        self._server.stand_by()
+
     def page(self) -> bytes:
         """The metrics of all workers, as Prometheus text."""
         return metrics.exposition([worker.view() for worker in self._workers], self._gpus)

@@ -22,7 +22,7 @@ _DIRECT_FIX = "set SLACKWATER_DATABASE_DIRECT_URL to the address of the database
 
 _CONNECTIONS = """
 select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
-       (select count(*) from worker where lease_until > now())"""
+       (select count(distinct (host, pid)) from worker where lease_until > now())"""
 _STANDBYS = """
 select application_name, sync_state from pg_stat_replication where state = 'streaming' order by application_name"""
 
@@ -128,9 +128,9 @@ def connections(settings: Settings, conn: Connection) -> Check:
     except psycopg.errors.UndefinedTable:
         return ok("connections", "no worker yet")
     assert row is not None
-    room, workers = row
-    most = settings.database_pool_size * (workers + _OTHER_PARTS)
-    seen = f"up to {most} of {workers} workers and {_OTHER_PARTS} other processes; the server has room for {room}"
+    room, processes = row
+    most = settings.database_pool_size * (processes + _OTHER_PARTS)
+    seen = f"up to {most} of {processes} worker processes and {_OTHER_PARTS} other processes; the server has room for {room}"
     if most > room:
         fix = (
             "raise max_connections, lower SLACKWATER_DATABASE_POOL_SIZE, or put PgBouncer in between (docs/operate.md)"

@@ -179,7 +179,8 @@ spec:
       {{- include "slackwater.podspec" (dict "root" .root "nodeSelector" .root.Values.nodeSelector "tolerations" .root.Values.tolerations) | nindent 6 }}
       terminationGracePeriodSeconds: {{ add (include "slackwater.drain" .pool | int) 5 }}
       securityContext: { fsGroup: 10001, seccompProfile: { type: RuntimeDefault } }
-      {{- /* It is not ready while it waits for its engine; that is no reason to restart it. */}}
+      {{- /* It is not ready while it asks its engine for its model, or reads the list; that is no reason to restart it. A spare one is
+             ready, because a rolling update ends those that have the engines only then. */}}
       {{- $probes := "readinessProbe: { httpGet: { path: /health, port: metrics }, periodSeconds: 5, timeoutSeconds: 5 }" }}
       containers:
         - {{- include "slackwater.container" (dict "root" .root "role" "worker" "name" "gpu-worker" "command" (list "slackwater" "gpu-worker") "env" .env "ports" (dict "metrics" 8711) "probes" $probes "resources" .pool.resources "settings" .pool.settings) | nindent 10 }}
