@@ -78,7 +78,8 @@ class AuditLog:
         """Seal what waits."""
         for _ in range(_MOST_STEPS):
             done = await sealing.seal(self._database)
-            self._seen |= done.heads
+            for account, head in done.heads.items():
+                self._remember(account, head)
             for audit_id in done.missing:
                 self._broken(f"record {audit_id} is gone before it was sealed")
             if done.rows + len(done.missing) < MOST_ROWS:
@@ -95,9 +96,16 @@ class AuditLog:
             if chain.broken:
                 self._broken(f"{chain.account or 'the installation'}: {chain.broken}")
                 self._seen.pop(chain.account, None)
+            elif chain.head.seq:
+                self._remember(chain.account, chain.head)
             if checkpoints.due(chain, clock.now(), interval):
                 await self._checkpoint(chain.account, chain.head)
         self._metrics.audit_overdue.set(0)
+
+    def _remember(self, account: str, head: Head) -> None:
+        """Remember the newest row of a chain, whoever sealed it, so that the next look misses it if it is deleted."""
+        if account not in self._seen or head.seq > self._seen[account].seq:
+            self._seen[account] = head
 
     async def _checkpoint(self, account: str, head: Head, *, cut: bool = False) -> None:
         signer = self._signer = self._signer or checkpoints.Signer(self._settings)
