@@ -79,6 +79,8 @@ class AuditLog:
         for _ in range(_MOST_STEPS):
             done = await sealing.seal(self._database)
             for account, head in done.heads.items():
+                if account in self._seen and done.before[account].seq < self._seen[account].seq:
+                    self._chain_broken(account, checkpoints.LOST)
                 self._remember(account, head)
             for audit_id in done.missing:
                 self._broken(f"record {audit_id} is gone before it was sealed")
@@ -94,8 +96,7 @@ class AuditLog:
         self._metrics.audit_overdue.set(max((checkpoints.overdue(each, now, interval) for each in found), default=0))
         for chain in found:
             if chain.broken:
-                self._broken(f"{chain.account or 'the installation'}: {chain.broken}")
-                self._seen.pop(chain.account, None)
+                self._chain_broken(chain.account, chain.broken)
             elif chain.head.seq:
                 self._remember(chain.account, chain.head)
             if checkpoints.due(chain, clock.now(), interval):
@@ -135,6 +136,10 @@ class AuditLog:
         for problem in found.problems:
             self._broken(problem)
         log.info("audit.verified", rows=found.rows, checkpoints=found.checkpoints, problems=len(found.problems))
+
+    def _chain_broken(self, account: str, problem: str) -> None:
+        self._broken(f"{account or 'the installation'}: {problem}")
+        self._seen.pop(account, None)
 
     def _broken(self, problem: str) -> None:
         """Report a problem once."""
