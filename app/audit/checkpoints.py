@@ -90,18 +90,18 @@ async def chains(conn: Connection, seen: Mapping[str, Head]) -> list[Chain]:
     found = await (await conn.execute(sql.HASHES, wanted)).fetchall()
     present = {account: Head(seq, digest) for account, seq, digest in found}
     known = {row[0] for row in rows}
-    gone = [Chain(account, Head(0, b""), None, 0, None, _LOST) for account in seen if account not in known]
+    gone = [Chain(account, Head(0, b""), None, 0, None, LOST) for account in seen if account not in known]
     return gone + [_chain(row, seen.get(row[0]), present.get(row[0])) for row in rows]
 
 
-_LOST = "rows that were sealed are missing at its end, or were changed"
+LOST = "rows that were sealed are missing at its end, or were changed"
 
 
 def _chain(row: Sequence[Any], seen: Head | None, present: Head | None) -> Chain:
     account, seq, digest, at, signed_seq, body, stored, since = row
     broken = None
     if seen is not None and seen != present:
-        broken = _LOST
+        broken = LOST
     if body is not None and (stored is None or stored.hex() != _hash_of(body)):
         broken = f"row {signed_seq}, which was signed at {moment(at)}, is missing or was changed"
     return Chain(account, Head(seq, digest), at, signed_seq or 0, since, broken)

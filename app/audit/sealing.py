@@ -26,9 +26,12 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What one transaction sealed. `missing`: rows that waited for a seal, but are gone."""
+    """What one transaction sealed. `before`, `heads`: the newest rows of its chains before it, and after it. `missing`: rows
+    that waited for a seal, but are gone.
+    """
 
     rows: int = 0
+    before: Mapping[str, Head] = field(default_factory=dict)
     heads: Mapping[str, Head] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
 
@@ -49,7 +52,8 @@ async def _seal(conn: Connection, most: int) -> Sealed:
     if not accounts:
         return Sealed(missing=missing)
     found = await (await conn.execute(sql.HEADS, {"accounts": accounts})).fetchall()
-    heads = dict.fromkeys(accounts, Head(0, START)) | {account: Head(seq, digest) for account, seq, digest in found}
+    before = dict.fromkeys(accounts, Head(0, START)) | {account: Head(seq, digest) for account, seq, digest in found}
+    heads = dict(before)
     seals = []
     for audit_id, account, body in rows:
         if body is not None:
@@ -58,4 +62,4 @@ async def _seal(conn: Connection, most: int) -> Sealed:
             seals.append((account, seq, audit_id, heads[account].hash))
     names = ("account", "seq", "audit_id", "hash")
     await conn.execute(sql.SEAL, dict(zip(names, map(list, zip(*seals, strict=True)), strict=True)))
-    return Sealed(len(seals), heads, missing)
+    return Sealed(len(seals), before, heads, missing)

@@ -232,7 +232,7 @@ async def forget(database: Database, store: Store, tenant_id: int) -> None:
 
 async def expire(database: Database, store: Store, grace_days: int = 0) -> int:
     """Delete files that have expired or whose object never arrived, and batches that were refused 30 days ago. Returns the number
-    of files. Their objects are removed `grace_days` later.
+    of files. The objects of those that have expired are removed `grace_days` later, of those that were deleted at once.
     """
     async with database.relaxed() as conn:
         await conn.execute(sql.FORGET_REFUSED, {"days": _REFUSED_DAYS})
@@ -243,9 +243,10 @@ async def expire(database: Database, store: Store, grace_days: int = 0) -> int:
         if not rows:
             return count
         async with database.durable() as conn:
-            keys = [object_names.upload(tenant_id, file_id) for tenant_id, file_id in rows]
-            await late_removal.remove(conn, store, keys, grace_days)
-            for tenant_id, file_id in rows:
+            for deleted, days in ((False, grace_days), (True, 0)):
+                keys = [object_names.upload(*row[:2]) for row in rows if row[2] is deleted]
+                await late_removal.remove(conn, store, keys, days)
+            for tenant_id, file_id, _ in rows:
                 await conn.execute(sql.DELETE_UPLOAD, {"tenant_id": tenant_id, "file_id": file_id})
         count += len(rows)
 

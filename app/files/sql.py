@@ -64,7 +64,8 @@ order by created_at {order}, file_id {order} limit %(limit)s
 """
 
 
-END_UPLOAD = "update file set expires_at = now() where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
+# No file expires at this time, so it marks one that was deleted: its object has no days of grace.
+END_UPLOAD = "update file set expires_at = '-infinity' where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
 DELETE_UPLOAD = "delete from file where tenant_id = %(tenant_id)s and file_id = %(file_id)s returning file_id"
 HIDE_OUTPUT = """
 update file_batch set output_deleted_at = case when output_file_id = %(file_id)s then now() else output_deleted_at end,
@@ -83,7 +84,8 @@ where b.batch_id = f.batch_id and {_IS_FINAL} and b.run = %(run)s
 """
 STORED_FILES = f"""
 select tenant_id, file_id from file where state = '{FileState.READY}' and (expires_at is null or expires_at > now())"""
-EXPIRED_FILES = "select tenant_id, file_id from file where expires_at <= now() limit %(limit)s"
+EXPIRED_FILES = """
+select tenant_id, file_id, expires_at = '-infinity' as deleted from file where expires_at <= now() limit %(limit)s"""
 # The ids without a row, by the first segment of an object's key.
 UNKNOWN = {
     table: f"select id from unnest(%(ids)s::uuid[]) id where not exists (select from {table} where {table}_id = id)"

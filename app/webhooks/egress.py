@@ -22,7 +22,7 @@ from app import clock, host_lists
 from app.settings import PrivateTargets, Settings
 from app.webhooks.egress_rules import SECURE, policies, reason
 from app.webhooks.name_resolution import NameResolver
-from app.webhooks.response_policy import CONTROL, Answer, status_error
+from app.webhooks.response_policy import CONTROL, Answer, Refusal, status_error
 from app.webhooks.retry_policy import parse_retry_after
 
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # `asyncio.timeout` limits the attempt instead
@@ -42,6 +42,14 @@ FAULTS = {
 
 class TargetRefused(Exception):
     """Webhooks may not go to this URL or its address. The message is safe to show to its owner."""
+
+
+class HostNotListed(TargetRefused):
+    """A list of hosts does not have the host. `refusal`: the list, and why in a sentence."""
+
+    def __init__(self, whose: str, by: str, host: str) -> None:
+        super().__init__(f"must go to one of the hosts that {whose} allows; {host} is not one of them")
+        self.refusal = Refusal(by, f"the webhook {self}")
 
 
 class EgressClient(Protocol):
@@ -124,12 +132,15 @@ class Egress:
             return  # the name does not resolve yet; every attempt checks again
 
     def _target(self, url: str, hosts: Sequence[str] | None) -> Target:
-        """The target of the URL. Raises TargetRefused for a host that the installation or `hosts` does not allow."""
+        """The target of the URL. Raises HostNotListed for a host that the installation or `hosts` does not allow."""
         target = self._policy.check_url(url)
         host = target.host.lower().rstrip(".")
-        for whose, allowed in (("this installation", self._hosts or None), ("your account", hosts)):
+        for whose, by, allowed in (
+            ("this installation", "SLACKWATER_WEBHOOK_ALLOWED_HOSTS", self._hosts or None),
+            ("your account", "account webhook-hosts", hosts),
+        ):
             if allowed is not None and not host_lists.lists(allowed, host):
-                raise TargetRefused(f"must go to one of the hosts that {whose} allows; {host} is not one of them")
+                raise HostNotListed(whose, by, host)
         return target
 
     async def _resolve(self, target: Target, owner: int | None) -> tuple[Checked, ...]:
@@ -157,7 +168,7 @@ class Egress:
             async with asyncio.timeout(self._timeout):  # of the whole attempt, so a slow receiver cannot extend it
                 return ended(**await self._exchange(url, headers, body, hosts, owner))
         except Exception as error:
-            return ended(error=_error_class(error))
+            return ended(error=_error_class(error), refusal=error.refusal if isinstance(error, HostNotListed) else None)
 
     async def _exchange(
         self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None, owner: int | None

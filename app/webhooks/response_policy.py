@@ -14,12 +14,20 @@ CONTROL = "webhook-delivery"
 """The response header by which a receiver ends a delivery (`abort-message`) or its subscription (`disable`), as in Svix."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why nothing was sent. `by`: the id of the rule, or the name of the list of hosts."""
+
+    by: str
+    message: str
+
+
 @dataclass(frozen=True)
 class Answer:
     """How one attempt ended. `error`: its class, None for a 2xx. `retry_after`: in seconds, as the receiver asked.
 
     `address`: the address that answered. `control`: the value of the `webhook-delivery` header.
-    `refusal`: why a rule of the policy forbids the receiver, so that nothing was sent.
+    `refusal`: why a rule of the policy or a list of hosts forbids the receiver; None: neither does.
     """
 
     duration_ms: int
@@ -29,7 +37,7 @@ class Answer:
     retry_after: float | None = None
     address: str | None = None
     control: str | None = None
-    refusal: str | None = None
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ def dead_reason(answer: Answer, verdict: DeliveryVerdict) -> str | None:
     if answer.control == "abort-message":
         return "the receiver ended it"
     if answer.refusal is not None:
-        return answer.refusal
+        return answer.refusal.message
     if answer.error in TERMINAL:
         return f"{answer.error}: another attempt cannot succeed"
     return f"all {ATTEMPTS} attempts failed, the last one with {answer.error}"

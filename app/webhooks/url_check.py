@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import NewType
 
+from app.audit.acts import Act
+from app.audit.grouped import GroupedLog
 from app.db.pool import Connection, Database
 from app.errors import BadInput
+from app.tenants.service import Tenant
 from app.webhooks import endpoint_sql as sql
 from app.webhooks import validation
-from app.webhooks.egress import EgressClient, TargetRefused
+from app.webhooks.egress import EgressClient, HostNotListed, TargetRefused
 
 CheckedUrl = NewType("CheckedUrl", str)
 
@@ -28,7 +31,7 @@ async def checked_url(
     try:
         await egress.check(url, hosts, owner=owner)
     except TargetRefused as refusal:
-        raise BadInput(f"{where}: {refusal}") from None
+        raise BadInput(f"{where}: {refusal}") from refusal
     return CheckedUrl(url)
 
 
@@ -39,9 +42,24 @@ async def allowed_hosts(conn: Connection, tenant_id: int) -> list[str] | None:
 
 
 async def checked_for_tenant(
-    database: Database, egress: EgressClient, tenant_id: int, url: str, *, where: str = "destination.url"
+    database: Database,
+    egress: EgressClient,
+    audit: GroupedLog,
+    tenant: Tenant,
+    url: str,
+    *,
+    where: str = "destination.url",
 ) -> CheckedUrl:
-    """`checked_url` with the hosts that the tenant may use. Holds no connection while it asks DNS. Raises `BadInput`."""
+    """`checked_url` with the hosts that the tenant may use. Holds no connection while it asks DNS. Raises `BadInput`.
+
+    What a list of hosts refuses is noted in `audit`.
+    """
     async with database.relaxed() as conn:
-        hosts = await allowed_hosts(conn, tenant_id)
-    return await checked_url(egress, url, hosts, where=where, owner=tenant_id)
+        hosts = await allowed_hosts(conn, tenant.tenant_id)
+    try:
+        return await checked_url(egress, url, hosts, where=where, owner=tenant.tenant_id)
+    except BadInput as error:
+        if isinstance(error.__cause__, HostNotListed):
+            refusal = error.__cause__.refusal
+            audit.add(Act.POLICY_DENIED, refusal.by, tenant.account_id, refusal.message)
+        raise

@@ -254,6 +254,26 @@ async def test_a_deleted_tail_that_was_not_signed_yet_is_found_by_the_next_check
     assert steward._metrics.audit_problems._value.get() == 1
 
 
+@pytest.mark.parametrize("since", [0, 1, 3, 4])
+async def test_a_steward_finds_that_a_tail_was_deleted_which_another_had_sealed(
+    database: Database, settings: Settings, since: int
+) -> None:
+    before, after = (AuditLog(database, settings, Metrics()) for _ in range(2))
+    await write(database, 4)
+    await before.seal()
+    await before.sign()
+    await write(database, 4)
+    await before.seal()
+    await after.sign()
+    assert after._metrics.audit_problems._value.get() == 0
+    await tamper(database, "delete from audit a using audit_seal s where s.audit_id = a.audit_id and seq > 5")
+    await tamper(database, "delete from audit_seal where seq > 5")
+    await write(database, since)  # the chain may grow past the gap before the next look
+    await after.seal()
+    await after.sign()
+    assert after._metrics.audit_problems._value.get() == 1
+
+
 async def test_checkpoints_come_at_their_interval_and_only_for_chains_that_have_grown(
     database: Database, settings: Settings
 ) -> None:

@@ -4,6 +4,7 @@ import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import psycopg
@@ -13,6 +14,7 @@ import app
 from app.db import roles
 from app.db.role_grants import BROKER, GRANTS, PRIVILEGES, STEWARD, RoleGrants
 from app.queue import partitions, partitions_sql
+from tests.db.built_statements import built, unknown
 
 APP = Path(app.__file__).parent
 _PLACEHOLDER = re.compile(r"%(%|\((\w+)\)[sbt]|[sbt])")
@@ -29,10 +31,15 @@ class Statement(NamedTuple):
     uses: frozenset[tuple[str, str]]
 
 
-def written() -> Iterator[tuple[str, str]]:
-    """The statements that are constants of the packages' SQL modules, by name."""
+def sql_modules() -> Iterator[ModuleType]:
+    """The packages' SQL modules."""
     for path in sorted(APP.rglob("*sql.py")):
-        module = importlib.import_module(".".join(("app", *path.relative_to(APP).with_suffix("").parts)))
+        yield importlib.import_module(".".join(("app", *path.relative_to(APP).with_suffix("").parts)))
+
+
+def written() -> Iterator[tuple[str, str]]:
+    """The statements that are constants of the SQL modules, by name."""
+    for module in sql_modules():
         for name, value in vars(module).items():
             if name[0].isupper() and name.isupper():
                 for text in value.values() if isinstance(value, dict) else [value]:
@@ -101,13 +108,13 @@ def test_every_statement_is_refused_to_each_role_that_has_no_right_to_it_and_to_
     owned = "select relname from pg_class where relkind in ('r', 'p') and relnamespace = 'public'::regnamespace"
     tables = {row[0] for row in conn.execute(owned)}
     statements, unplanned = [], []
-    for name, text in written():
+    for name, text in (*written(), *built()):
         try:
             statements.append(Statement(name, text, frozenset(uses(planned(conn, text), tables))))
         except psycopg.Error as error:
             unplanned.append(f"{name}: {str(error).splitlines()[0]}")
     print(f"{len(statements)} statements as {len(GRANTS)} roles; not planned alone: {unplanned}")
-    assert len(statements) > 300
+    assert len(statements) > 450
     assert len(unplanned) < 10, unplanned  # their callers fill them in, or name types
     for role, grants in GRANTS.items():
         conn.execute(f"set role {role}".encode())
@@ -119,6 +126,10 @@ def test_every_statement_is_refused_to_each_role_that_has_no_right_to_it_and_to_
                 whole = grants.tables.get(table) == "".join(PRIVILEGES) and table not in grants.hidden
                 assert not whole, f"{statement.name} is refused to {role}, which may do everything with {table}"
         conn.execute("reset role")
+
+
+def test_each_function_that_builds_a_statement_is_tried_with_its_arguments() -> None:
+    assert unknown(sql_modules()) == set()
 
 
 async def test_each_role_has_the_rights_to_a_new_day_that_it_has_to_all_days(

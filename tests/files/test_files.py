@@ -119,8 +119,11 @@ async def test_a_delete_that_died_half_way_is_ended_by_the_steward(
                 await service.delete(database, store, Tenant(1, "acme"), file)
         with pytest.raises(NotFound):
             await service.get(conn, 1, ids.format_id(file.file_id))
-    assert await service.expire(database, store) == 1
-    assert [key async for key, _ in store.list("file")] == []
+        old = await kept(database, store, tmp_path, expires_seconds=-1.0)
+    assert (
+        await service.expire(database, store, grace_days=7) == 2
+    )  # what expired keeps its object, what was deleted does not
+    assert [key async for key, _ in store.list("file")] == [object_names.upload(1, old.file_id)]
 
 
 async def test_objects_without_a_row_are_swept_and_no_others(

@@ -14,13 +14,16 @@ import pytest
 from ssrfguard.errors import BlockedAddressError
 
 from app import crypto, host_lists
+from app.audit.grouped import GroupedLog
 from app.db.pool import Database
+from app.errors import BadInput
 from app.settings import Settings
 from app.tenants import service as tenants
+from app.tenants.service import Tenant
 from app.webhooks import name_resolution, url_check
 from app.webhooks.egress import Egress, TargetRefused
 from app.webhooks.validation import DeliveryLimits
-from tests.webhooks.support import ACCOUNT, answer, emit, guarded, receiving, send_due, statuses, subscribe
+from tests.webhooks.support import ACCOUNT, answer, emit, guarded, make_tenant, receiving, send_due, statuses, subscribe
 from workers.notifier.delivery import Sender
 
 PUBLIC = "93.184.215.14"
@@ -442,6 +445,25 @@ async def test_the_hosts_of_an_account_apply_in_addition_to_those_of_the_install
         assert (await egress.post("https://other.org/hook", {}, b"{}", ["other.org"])).error == "ssrf_blocked"
 
 
+async def test_a_registration_that_a_list_of_hosts_refuses_is_in_the_audit_log_and_other_mistakes_are_not(
+    database: Database,
+) -> None:
+    audit, tenant = GroupedLog(database), Tenant(1, ACCOUNT)
+    async with database.durable() as conn:
+        await make_tenant(conn)
+        await tenants.set_webhook_hosts(conn, ACCOUNT, ["a.example.com"])
+    async with guarded(resolver=StubDns(), hosts=[".example.com"]) as egress:
+        for url in ("https://b.example.com/hook", "https://other.org/hook", "https://a.example.com:99999/hook"):
+            with pytest.raises(BadInput, match=r"^url: "):
+                await url_check.checked_for_tenant(database, egress, audit, tenant, url, where="url")
+        await url_check.checked_for_tenant(database, egress, audit, tenant, "https://a.example.com/hook")
+    await audit.store()
+    async with database.durable() as conn:
+        noted = await conn.execute("select account, target from audit where act = 'policy.denied' order by target")
+        lists = ("SLACKWATER_WEBHOOK_ALLOWED_HOSTS", "account webhook-hosts")
+        assert await noted.fetchall() == [(ACCOUNT, each) for each in lists]
+
+
 async def test_the_hosts_of_an_account_apply_to_existing_and_to_new_endpoints(
     database: Database, settings: Settings
 ) -> None:
@@ -452,12 +474,19 @@ async def test_the_hosts_of_an_account_apply_to_existing_and_to_new_endpoints(
             assert await url_check.allowed_hosts(conn, 1) == ["hooks.example.com"]
             await emit(conn, 1)
         async with Egress.of(settings) as egress:
-            await send_due(Sender(database, egress, crypto.secret_key(settings), settings), database)
+            sender = Sender(database, egress, crypto.secret_key(settings), settings)
+            await send_due(sender, database)
+            await sender.rules.audit.store()
         assert receiver.requests == []
+    told = "the webhook must go to one of the hosts that your account allows; 127.0.0.1 is not one of them"
     async with database.durable() as conn:
         row = await (
-            await conn.execute("select state, error_class from delivery join attempt using (delivery_id)")
+            await conn.execute("select state, reason, error_class from delivery join attempt using (delivery_id)")
         ).fetchone()
-        assert row == ("dead", "ssrf_blocked")
+        assert row == ("dead", told, "ssrf_blocked")
+        noted = await conn.execute(
+            "select account, target, body::jsonb->>'outcome' from audit where act = 'policy.denied'"
+        )
+        assert await noted.fetchall() == [(ACCOUNT, "account webhook-hosts", told)]
         await tenants.set_webhook_hosts(conn, ACCOUNT, None)
         assert await url_check.allowed_hosts(conn, 1) is None

@@ -119,6 +119,7 @@ class Sender:
         try:
             with self._places.taken(), self.metrics.in_flight.track_inprogress():
                 answer = self.rules.refusal(claim) or await self._post(claim, span.headers)
+            self.rules.note(claim, answer.refusal)
             verdict = await self._recorder.record(claim, answer)
             self.metrics.attempts.labels(verdict.verb if verdict else LATE).inc()
             self.metrics.seconds.observe(answer.duration_ms / 1000)

@@ -1,4 +1,7 @@
-"""The rules of the policy about webhook hosts, as they hold at each attempt: a rule that came later stops what waits."""
+"""The rules of the policy about webhook hosts, as they hold at each attempt: a rule that came later stops what waits.
+
+What they or a list of hosts refuse is noted in the audit log.
+"""
 
 import asyncio
 from typing import NoReturn
@@ -11,7 +14,7 @@ from app.engines.model_registry import ModelRegistry
 from app.policy.in_force import PolicyInForce
 from app.policy.match import webhook_refusal
 from app.webhooks.claims import Claim
-from app.webhooks.response_policy import Answer
+from app.webhooks.response_policy import Answer, Refusal
 
 _NO_MODELS = Catalogue({}, {})  # of a rule, only its hosts count here
 
@@ -37,9 +40,13 @@ class ReceiverRules:
         _ = self._policy.current
 
     def refusal(self, claim: Claim) -> Answer | None:
-        """How an attempt ends whose receiver a rule does not allow, noted in the audit log. None: it may be sent."""
+        """How an attempt ends whose receiver a rule does not allow. None: no rule forbids it."""
         denial = webhook_refusal(self._policy.current.rules, claim.account, claim.url)
         if denial is None:
             return None
-        self.audit.add(Act.POLICY_DENIED, denial.rule_id, claim.account, denial.message, (claim.event.webhook_id,))
-        return Answer(0, error="policy_denied", refusal=denial.message)
+        return Answer(0, error="policy_denied", refusal=Refusal(denial.rule_id, denial.message))
+
+    def note(self, claim: Claim, refusal: Refusal | None) -> None:
+        """Note in the audit log why an attempt was refused, if it was."""
+        if refusal is not None:
+            self.audit.add(Act.POLICY_DENIED, refusal.by, claim.account, refusal.message, (claim.event.webhook_id,))

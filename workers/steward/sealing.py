@@ -78,7 +78,10 @@ class AuditLog:
         """Seal what waits."""
         for _ in range(_MOST_STEPS):
             done = await sealing.seal(self._database)
-            self._seen |= done.heads
+            for account, head in done.heads.items():
+                if account in self._seen and done.before[account].seq < self._seen[account].seq:
+                    self._chain_broken(account, checkpoints.LOST)
+                self._remember(account, head)
             for audit_id in done.missing:
                 self._broken(f"record {audit_id} is gone before it was sealed")
             if done.rows + len(done.missing) < MOST_ROWS:
@@ -93,11 +96,17 @@ class AuditLog:
         self._metrics.audit_overdue.set(max((checkpoints.overdue(each, now, interval) for each in found), default=0))
         for chain in found:
             if chain.broken:
-                self._broken(f"{chain.account or 'the installation'}: {chain.broken}")
-                self._seen.pop(chain.account, None)
+                self._chain_broken(chain.account, chain.broken)
+            elif chain.head.seq:
+                self._remember(chain.account, chain.head)
             if checkpoints.due(chain, clock.now(), interval):
                 await self._checkpoint(chain.account, chain.head)
         self._metrics.audit_overdue.set(0)
+
+    def _remember(self, account: str, head: Head) -> None:
+        """Remember the newest row of a chain, whoever sealed it, so that the next look misses it if it is deleted."""
+        if account not in self._seen or head.seq > self._seen[account].seq:
+            self._seen[account] = head
 
     async def _checkpoint(self, account: str, head: Head, *, cut: bool = False) -> None:
         signer = self._signer = self._signer or checkpoints.Signer(self._settings)
@@ -127,6 +136,10 @@ class AuditLog:
         for problem in found.problems:
             self._broken(problem)
         log.info("audit.verified", rows=found.rows, checkpoints=found.checkpoints, problems=len(found.problems))
+
+    def _chain_broken(self, account: str, problem: str) -> None:
+        self._broken(f"{account or 'the installation'}: {problem}")
+        self._seen.pop(account, None)
 
     def _broken(self, problem: str) -> None:
         """Report a problem once."""

@@ -199,7 +199,8 @@ async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id:
 
 
 async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> CheckedUrl:
-    checked = await url_check.checked_for_tenant(parts.database, parts.egress, tenant.tenant_id, url, where="url")
+    audit = parts.admission.audit
+    checked = await url_check.checked_for_tenant(parts.database, parts.egress, audit, tenant, url, where="url")
     parts.admission.check_webhook(tenant, url)
     return checked
 

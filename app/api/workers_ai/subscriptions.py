@@ -216,7 +216,8 @@ async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> Checked
         raise BadInput(f"destination.type: must be {WEBHOOK} or {QUEUE}, not {to.type!r}")
     if not to.url:
         raise BadInput("destination.url: a webhook needs its URL")
-    checked = await url_check.checked_for_tenant(parts.database, parts.egress, tenant.tenant_id, to.url)
+    audit = parts.admission.audit
+    checked = await url_check.checked_for_tenant(parts.database, parts.egress, audit, tenant, to.url)
     parts.admission.check_webhook(tenant, to.url)
     return checked
 
