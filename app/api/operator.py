@@ -14,7 +14,14 @@ from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Texts
 from app.api.workers_ai import batch_views
-from app.api.workers_ai.history import IncidentQuery, incidents_page
+from app.api.workers_ai.history import (
+    DecisionQuery,
+    HistoryQuery,
+    IncidentQuery,
+    decisions_page,
+    history_page,
+    incidents_page,
+)
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
 from app.api.workers_ai.standing import FindQuery, finding_view, queue_view, standing_view
 from app.audit import actor
@@ -63,6 +70,18 @@ async def batches(parts: PartsDep, query: Annotated[AccountsQuery, Query()]) -> 
 async def timeline(parts: PartsDep, query: Annotated[IncidentQuery, Query()]) -> Response:
     """What died, closed, stopped, started and changed, of all accounts, with hosts, newest first."""
     return await incidents_page(parts, query, None)
+
+
+@router.get("/engines/{name}/history")
+async def history(name: str, parts: PartsDep, query: Annotated[HistoryQuery, Query()]) -> Response:
+    """What an engine did, as an account reads it."""
+    return await history_page(parts, name, query)
+
+
+@router.get("/engines/{name}/decisions")
+async def decisions(name: str, parts: PartsDep, query: Annotated[DecisionQuery, Query()]) -> Response:
+    """Each change of what an engine leaves to batch work, and why, as an account reads it."""
+    return await decisions_page(parts, name, query)
 
 
 @router.get("/queue")

@@ -1,6 +1,7 @@
 """Claims about the routes of history: incidents, engines, protection, phases, errors and items, and the filters of the list."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,12 +14,13 @@ from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.db.pool import Database
 from app.engines import service as engines
-from app.headroom import samples
+from app.headroom import decision_log, samples
 from app.metering.latency import MinuteLatencies
 from app.settings import Settings
 from app.tenants import service as tenants
 from tests.api import in_process
 from tests.api.support import BATCHES, MODEL, line, run_all, submit, uploaded
+from tests.headroom.test_decision_log import CHANGE
 from tests.headroom.test_samples import SAMPLE
 from tests.queue import support
 
@@ -144,6 +146,34 @@ async def test_an_engine_shows_what_it_did(client: httpx.AsyncClient, database: 
     [sample] = found["samples"]
     assert (sample["batch_tokens"], sample["sync_tokens"], sample["reason"]) == (1000, 500, "open")
     assert "No engine" in await read(client, f"{HISTORY}/engines/moon/history", 404)
+
+
+async def test_the_decisions_of_an_engine_are_read_page_by_page_by_account_and_operator(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        await support.make_engine(conn, database, await support.make_pool(conn))
+        engine = await engines.id_of(conn, "e")
+        assert engine is not None
+        made = [replace(CHANGE, was_allowance=n, allowance=n + 1) for n in range(5)]
+        at = clock.monotonic()
+        await decision_log.record(conn, engine, [(at - 10 + n // 2, each) for n, each in enumerate(made)])
+        await decision_log.record(conn, engine, [(at, replace(CHANGE, allowance=0, reason="closed_slots"))])
+    path, found, cursor = f"{HISTORY}/engines/e/decisions", list[Any](), ""
+    while cursor is not None:
+        page = (await client.get(f"{path}?limit=2{cursor}")).json()
+        found += page["result"]
+        cursor = page["result_info"]["cursor"] and f"&after={page['result_info']['cursor']}"
+    assert [each["allowance"] for each in found] == [0, 5, 4, 3, 2, 1]
+    assert (found[0]["engine"], found[0]["reason"]) == ("e", "closed_slots")
+    assert [each["allowance"] for each in await read(client, f"{path}?kind=closed")] == [0]
+    assert "kind" in await read(client, f"{path}?kind=open", 400)
+    assert "after" in await read(client, f"{path}?after=x", 400)
+    assert "No engine" in await read(client, f"{HISTORY}/engines/moon/decisions", 404)
+    with_token = settings.model_copy(update={"operator_token": SecretStr("of-the-operator")})
+    async with in_process.running(with_token, "of-the-operator") as (_, operator):
+        assert await read(operator, "/operator/engines/e/decisions") == found
+        assert (await read(operator, "/operator/engines/e/history"))["samples"] == []
 
 
 async def test_protection_compares_tokens_beside_batch_work_with_those_alone_at_the_same_hours(

@@ -17,7 +17,9 @@ def view(seen: Sequence[SessionInfo], viewer: Viewer, params: Mapping[str, str],
     """What the templates of the page need. `seen`: one more than are shown if there are more."""
     rows, first, more = seen[:SHOWN], "before" not in params, len(seen) > SHOWN
     return {
-        "title": "Sessions of the console" if more or not first else f"{text.plural(len(rows), 'session')} of the console",
+        "title": "Sessions of the console"
+        if more or not first
+        else f"{text.plural(len(rows), 'session')} of the console",
         "rows": [_row(each, viewer, now) for each in rows],
         "pages": {
             "names": (),
