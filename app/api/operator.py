@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
+from app.api import operator_batches
 from app.api.admin import guard
 from app.api.deps import PartsDep
 from app.api.envelope import success
@@ -24,6 +25,14 @@ from app.api.workers_ai.history import (
 )
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
 from app.api.workers_ai.standing import FindQuery, finding_view, queue_view, standing_view
+from app.api.workers_ai.usage import (
+    OperatorExplainQuery,
+    OperatorSessionsQuery,
+    OperatorUsageQuery,
+    explained_of,
+    sessions_of,
+    usage_of,
+)
 from app.audit import actor
 from app.audit.actor import Actor
 from app.batches import all_accounts, fair_shares, lookups, queue_outlook
@@ -64,6 +73,27 @@ async def batches(parts: PartsDep, query: Annotated[AccountsQuery, Query()]) -> 
     shown = [views[name] for _, position in found if (name := str(position.request_id)) in views]
     info = {"count": len(shown), "per_page": query.limit, "cursor": str(found[-1][1].request_id) if more else None}
     return success(shown, result_info=info)
+
+
+router.include_router(operator_batches.router)
+
+
+@router.get("/usage")
+async def usage(parts: PartsDep, query: Annotated[OperatorUsageQuery, Query()]) -> Response:
+    """What the requests of all accounts used and cost, by account, labels, model, key or time."""
+    return await usage_of(parts, query, None)
+
+
+@router.get("/usage/explain")
+async def explain(parts: PartsDep, query: Annotated[OperatorExplainQuery, Query()]) -> Response:
+    """Why the cost of all accounts changed from one period to another."""
+    return await explained_of(parts, query, None)
+
+
+@router.get("/sessions")
+async def sessions(parts: PartsDep, query: Annotated[OperatorSessionsQuery, Query()]) -> Response:
+    """How the prompts of the sessions of all accounts grow."""
+    return await sessions_of(parts, query, None)
 
 
 @router.get("/incidents")

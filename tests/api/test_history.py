@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -13,11 +14,13 @@ from app.batches.phases import PhaseLog
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.db.pool import Database
+from app.engines import catalogue
 from app.engines import service as engines
 from app.headroom import decision_log, samples
 from app.metering.latency import MinuteLatencies
 from app.settings import Settings
 from app.tenants import service as tenants
+from testing.fakes import ledger_month
 from tests.api import in_process
 from tests.api.support import BATCHES, MODEL, line, run_all, submit, uploaded
 from tests.headroom.test_decision_log import CHANGE
@@ -230,6 +233,38 @@ async def test_the_operator_lists_the_batches_of_all_accounts_by_account_and_by_
         assert [batch["request_id"] for batch in seen] == [batch["request_id"] for batch in found]
     assert await read(operator, "/operator/batches?waits=paused") == []
     assert "no account moon" in await read(operator, "/operator/batches?account=moon", 404)
+
+
+async def test_the_operator_looks_at_a_batch_of_any_account_without_messages_that_may_quote_a_request(
+    operator: httpx.AsyncClient, database: Database
+) -> None:
+    [batch, *_] = await read(operator, "/operator/batches?account=other")
+    path = f"/operator/batches/{batch['request_id']}"
+    assert (await read(operator, path))["status"] == "queued"
+    assert (await read(operator, f"{path}/why"))["waiting"]["code"] == "no_engine"
+    assert await read(operator, f"{path}/phases") == []
+    await run_all(database, fail={0})
+    [item] = await read(operator, f"{path}/items")
+    assert (item["state"], item["error"], item["message"]) == ("failed", "invalid", None)
+    assert await read(operator, f"{path}/items/0") == item
+    [error] = await read(operator, f"{path}/errors")
+    assert (error["error"], error["count"], error["message"]) == ("invalid", 1, None)
+    for part in ("", "/items"):
+        assert "No batch" in await read(operator, f"/operator/batches/{UUID(int=7)}{part}", 404)
+    assert (await operator.get(f"{path}/results")).status_code == 404
+
+
+async def test_the_operator_sees_the_usage_and_the_sessions_of_all_accounts_by_account(
+    operator: httpx.AsyncClient, settings: Settings, database: Database
+) -> None:
+    async with database.transaction() as conn:
+        await ledger_month.write(conn, catalogue.load(settings.models_file))
+    found = await read(operator, "/operator/usage?by=account&since=400d")
+    assert {row["account"] for row in found["usage"]} == {"acme"}
+    assert (await read(operator, "/operator/sessions?by=account"))["sessions"] == []
+    assert (await read(operator, "/operator/usage/explain?by=account"))["changes"] is not None
+    for path in ("usage?by=moon", "sessions?by=moon", "usage/explain?by=moon"):
+        assert "by" in await read(operator, f"/operator/{path}", 400)
 
 
 async def test_the_operator_sees_the_incidents_of_all_accounts_with_hosts(
