@@ -19,9 +19,11 @@ from app.api.workers_ai.history import (
     DecisionQuery,
     HistoryQuery,
     IncidentQuery,
+    ProtectionQuery,
     decisions_page,
     history_page,
     incidents_page,
+    protection_of,
 )
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
 from app.api.workers_ai.standing import FindQuery, finding_view, queue_view, standing_view
@@ -112,6 +114,12 @@ async def history(name: str, parts: PartsDep, query: Annotated[HistoryQuery, Que
 async def decisions(name: str, parts: PartsDep, query: Annotated[DecisionQuery, Query()]) -> Response:
     """Each change of what an engine leaves to batch work, and why, as an account reads it."""
     return await decisions_page(parts, name, query)
+
+
+@router.get("/protection")
+async def protected(parts: PartsDep, query: Annotated[ProtectionQuery, Query()]) -> Response:
+    """How long synchronous callers wait for the first token and between tokens, in milliseconds, as an account reads it."""
+    return await protection_of(parts, query)
 
 
 @router.get("/queue")

@@ -205,7 +205,7 @@ async def test_protection_compares_tokens_beside_batch_work_with_those_alone_at_
 async def operator(settings: Settings, database: Database) -> AsyncIterator[httpx.AsyncClient]:
     """A client with the operator's token. `acme` and `other` each have batches; those of `acme` are the older ones."""
     async with database.durable() as conn:
-        pool = await support.make_pool(conn)
+        pool = await support.make_pool(conn, MODEL)
         made = [await tenants.ensure_tenant(conn, account) for account in ("acme", "other")]
     for tenant in made:
         for _ in range(2):
@@ -273,6 +273,7 @@ async def test_the_operator_sees_the_incidents_of_all_accounts_with_hosts(
     async with database.durable() as conn:
         [(tenant,)] = await (await conn.execute("select tenant_id from tenant where account_id = 'other'")).fetchall()
         await changes.record(conn, ChangeKind.BUDGET_SPENT, "b", {"message": "all gone"}, tenant_id=tenant)
+    assert (await read(operator, "/operator/protection"))["all"]["requests"] == 0
     spent, started = await read(operator, "/operator/incidents")
     assert (spent["account"], spent["message"]) == ("other", "budget b is spent: all gone")
     assert started["facts"]["host"]

@@ -164,6 +164,11 @@ async def protected(_: Caller, parts: PartsDep, query: Annotated[ProtectionQuery
     Beside batch work, alone, and as they usually do alone, at the same hours of the last seven days; null: not known. Only
     streamed answers are measured.
     """
+    return await protection_of(parts, query)
+
+
+async def protection_of(parts: PartsDep, query: ProtectionQuery) -> Response:
+    """The protection, which an account sees as the operator does."""
     known = parts.catalogue.resolve(query.model) if query.model else None
     model = known.served if known else query.model
     async with parts.database.relaxed() as conn:

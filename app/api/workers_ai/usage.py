@@ -102,10 +102,8 @@ async def usage(tenant: Caller, parts: PartsDep, query: Annotated[UsageQuery, Qu
 
 async def usage_of(parts: PartsDep, query: UsageQuery | OperatorUsageQuery, tenant_id: int | None) -> Response:
     """The usage of one account, or of all (None), which may be grouped by account too."""
-    by, scope = (
-        _names(query.by, _BY if tenant_id is not None else tuple(reports.DIMENSIONS)),
-        _scope(query.since, tenant_id),
-    )
+    known = _BY if tenant_id is not None else tuple(reports.DIMENSIONS)
+    by, scope = _names(query.by, known), _scope(query.since, tenant_id)
     async with parts.database.relaxed() as conn:
         rows = await reports.usage(conn, by, scope)
         harvested = await reports.harvested(conn, scope)
