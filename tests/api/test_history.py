@@ -245,10 +245,10 @@ async def test_the_operator_looks_at_a_batch_of_any_account_without_messages_tha
     assert await read(operator, f"{path}/phases") == []
     await run_all(database, fail={0})
     [item] = await read(operator, f"{path}/items")
-    assert (item["state"], item["error"], item["message"]) == ("failed", "invalid", None)
+    assert (item["state"], item["error"], item["message"]) == ("failed", "invalid", "the request is invalid")
     assert await read(operator, f"{path}/items/0") == item
     [error] = await read(operator, f"{path}/errors")
-    assert (error["error"], error["count"], error["message"]) == ("invalid", 1, None)
+    assert (error["error"], error["count"], error["message"]) == ("invalid", 1, "the request is invalid")
     for part in ("", "/items"):
         assert "No batch" in await read(operator, f"/operator/batches/{UUID(int=7)}{part}", 404)
     assert (await operator.get(f"{path}/results")).status_code == 404
