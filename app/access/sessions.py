@@ -20,7 +20,6 @@ from app.db.pool import Connection
 LINK_LIFETIME = timedelta(minutes=5)
 IDLE = timedelta(minutes=30)
 LIFETIME = timedelta(hours=12)
-MOST_LISTED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +94,11 @@ async def note_use(conn: Connection, session_id: int) -> None:
     await conn.execute(sql.SEE_SESSION, {"session_id": session_id})
 
 
-async def listing(conn: Connection, tenant_id: int | None = None) -> list[SessionInfo]:
-    """The live sessions, newest first: of one account, or all."""
-    values = {"tenant_id": tenant_id, "idle": IDLE, "limit": MOST_LISTED}
+async def listing(
+    conn: Connection, tenant_id: int | None = None, *, before: int | None = None, limit: int | None = None
+) -> list[SessionInfo]:
+    """The live sessions, newest first: of one account, or all. `before`: only those with a smaller number."""
+    values = {"tenant_id": tenant_id, "idle": IDLE, "before": before, "limit": limit}
     rows = await (await conn.execute(sql.LIST_SESSIONS, values)).fetchall()
     return [SessionInfo(row[0], row[1], Role(row[2]), *row[3:]) for row in rows]
 

@@ -43,7 +43,8 @@ where session_id = %(session_id)s and seen_at < now() - interval '1 minute'"""
 LIST_SESSIONS = f"""
 select s.session_id, s.subject, s.role, t.account_id, s.signed_in_at, s.seen_at, s.expires_at
 from console_session s left join tenant t on t.tenant_id = s.tenant_id
-where {_LIVE} and (%(tenant_id)s::int is null or s.tenant_id = %(tenant_id)s) order by s.session_id desc limit %(limit)s"""
+where {_LIVE} and (%(tenant_id)s::int is null or s.tenant_id = %(tenant_id)s)
+  and (%(before)s::int8 is null or s.session_id < %(before)s) order by s.session_id desc limit %(limit)s"""
 
 REVOKE_SESSION = f"""
 update console_session set revoked_at = now()

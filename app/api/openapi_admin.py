@@ -28,6 +28,7 @@ SUMMARIES: Mapping[str, str] = {
     "put /admin/v1/budgets/{account}/{name}": "Create or update a budget of an account",
     "delete /admin/v1/budgets/{account}/{name}": "Delete a budget of an account",
     "get /admin/v1/policy": "Get the policy in force with its text",
+    "get /admin/v1/policy/versions": "List the versions of the policy",
     "put /admin/v1/policy": "Update the policy",
     "post /admin/v1/policy/rollback": "Update the policy to an earlier version",
     "get /admin/v1/audit": "List what operators and admins did",

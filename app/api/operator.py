@@ -9,14 +9,32 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
+from app.api import operator_batches
 from app.api.admin import guard
 from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Texts
 from app.api.workers_ai import batch_views
-from app.api.workers_ai.history import IncidentQuery, incidents_page
+from app.api.workers_ai.history import (
+    DecisionQuery,
+    HistoryQuery,
+    IncidentQuery,
+    ProtectionQuery,
+    decisions_page,
+    history_page,
+    incidents_page,
+    protection_of,
+)
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
 from app.api.workers_ai.standing import FindQuery, finding_view, queue_view, standing_view
+from app.api.workers_ai.usage import (
+    OperatorExplainQuery,
+    OperatorSessionsQuery,
+    OperatorUsageQuery,
+    explained_of,
+    sessions_of,
+    usage_of,
+)
 from app.audit import actor
 from app.audit.actor import Actor
 from app.batches import all_accounts, fair_shares, lookups, queue_outlook
@@ -59,10 +77,49 @@ async def batches(parts: PartsDep, query: Annotated[AccountsQuery, Query()]) -> 
     return success(shown, result_info=info)
 
 
+router.include_router(operator_batches.router)
+
+
+@router.get("/usage")
+async def usage(parts: PartsDep, query: Annotated[OperatorUsageQuery, Query()]) -> Response:
+    """What the requests of all accounts used and cost, by account, labels, model, key or time."""
+    return await usage_of(parts, query, None)
+
+
+@router.get("/usage/explain")
+async def explain(parts: PartsDep, query: Annotated[OperatorExplainQuery, Query()]) -> Response:
+    """Why the cost of all accounts changed from one period to another."""
+    return await explained_of(parts, query, None)
+
+
+@router.get("/sessions")
+async def sessions(parts: PartsDep, query: Annotated[OperatorSessionsQuery, Query()]) -> Response:
+    """How the prompts of the sessions of all accounts grow."""
+    return await sessions_of(parts, query, None)
+
+
 @router.get("/incidents")
 async def timeline(parts: PartsDep, query: Annotated[IncidentQuery, Query()]) -> Response:
     """What died, closed, stopped, started and changed, of all accounts, with hosts, newest first."""
     return await incidents_page(parts, query, None)
+
+
+@router.get("/engines/{name}/history")
+async def history(name: str, parts: PartsDep, query: Annotated[HistoryQuery, Query()]) -> Response:
+    """What an engine did, as an account reads it."""
+    return await history_page(parts, name, query)
+
+
+@router.get("/engines/{name}/decisions")
+async def decisions(name: str, parts: PartsDep, query: Annotated[DecisionQuery, Query()]) -> Response:
+    """Each change of what an engine leaves to batch work, and why, as an account reads it."""
+    return await decisions_page(parts, name, query)
+
+
+@router.get("/protection")
+async def protected(parts: PartsDep, query: Annotated[ProtectionQuery, Query()]) -> Response:
+    """How long synchronous callers wait for the first token and between tokens, in milliseconds, as an account reads it."""
+    return await protection_of(parts, query)
 
 
 @router.get("/queue")

@@ -31,6 +31,7 @@ _SEEN = (
     "get ai/batches/{request_id}/items/{seq}",
     "get ai/incidents",
     "get ai/engines/{name}/history",
+    "get ai/engines/{name}/decisions",
     "get ai/queue",
     "get ai/fairness",
     "get ai/find",

@@ -48,17 +48,19 @@ async def record_all(conn: Connection, entries: Sequence[Record], at: datetime |
 
 
 async def latest(
-    conn: Connection, *, account: str | None = None, before: int | None = None, limit: int = 50
+    conn: Connection,
+    *,
+    account: str | None = None,
+    target: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
 ) -> list[Entry]:
-    """The newest records, those before `before`. `account` None: of all accounts and of the installation."""
-    values = {"account": account, "before": before, "limit": limit}
-    return [_entry(row) for row in await (await conn.execute(sql.LATEST, values)).fetchall()]
-
-
-async def of_target(conn: Connection, target: str, limit: int = 50) -> list[Entry]:
-    """The newest records about one object."""
-    rows = await (await conn.execute(sql.OF_TARGET, {"target": target, "limit": limit})).fetchall()
-    return [_entry(row) for row in rows]
+    """The newest records, those before `before`. `account` None: of all accounts and of the installation. `target`: the one
+    object that was acted on, such as the id of a batch; None: any.
+    """
+    wanted = {name: value for name, value in (("account", account), ("target", target)) if value is not None}
+    rows = await conn.execute(sql.latest(wanted).encode(), {**wanted, "before": before, "limit": limit})
+    return [_entry(row) for row in await rows.fetchall()]
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

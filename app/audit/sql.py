@@ -1,5 +1,7 @@
 """All SQL of the audit log."""
 
+from collections.abc import Collection
+
 NOW = "select clock_timestamp()"
 
 RECORD = """
@@ -15,13 +17,15 @@ left join audit_seal s using (audit_id)
 left join lateral (
   select seq from audit_checkpoint c where c.account = s.account order by c.seq desc limit 1) k on true"""
 
-LATEST = f"""
+
+def latest(columns: Collection[str]) -> str:
+    """The newest rows with the given values of these columns: account, target. Each has an index that is read from its end."""
+    wanted = "".join(f" and a.{name} = %({name})s" for name in columns)
+    return f"""
 select {_ENTRY} from audit a {_STATE}
-where (%(before)s::bigint is null or a.audit_id < %(before)s) and (%(account)s::text is null or a.account = %(account)s)
+where (%(before)s::bigint is null or a.audit_id < %(before)s){wanted}
 order by a.audit_id desc limit %(limit)s"""
 
-OF_TARGET = f"""
-select {_ENTRY} from audit a {_STATE} where a.target = %(target)s order by a.audit_id desc limit %(limit)s"""
 
 # Left join: a row that is gone before it was sealed is reported, not passed over.
 TAKE_PENDING = """

@@ -3,17 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from app.console import queries_engines_sql as sql
 from app.console.queries import EngineRow
 from app.db.pool import Connection
-from app.headroom.decision_log import FAILURES
 
 PAGE_ENGINES = 24
-PAGE_DECISIONS = 30
 MOST_GATES = 600  # changes of the gate in one drawing
-KINDS = tuple(sql.KINDS)
 _SUMMARY = 17  # columns of an EngineRow
 
 
@@ -59,23 +56,6 @@ class Day(NamedTuple):
     evictions: int
 
 
-class DecisionRow(NamedTuple):
-    """A change of the allowance: what it was, what it became, and the comparison that decided."""
-
-    at: datetime
-    decision_id: int
-    layer: str
-    was_allowance: int
-    allowance: int
-    was_reason: str
-    reason: str
-    signal: str | None
-    value: float | None
-    threshold: float | None
-    in_flight: int
-    detail: str | None
-
-
 class GateChange(NamedTuple):
     """The allowance and its reason from `at` on."""
 
@@ -113,16 +93,6 @@ async def day(conn: Connection, engine_id: int) -> Day:
     """The last 24 hours of an engine."""
     [row] = await (await conn.execute(sql.DAY, {"engine_id": engine_id})).fetchall()
     return Day(*row)
-
-
-async def decisions(
-    conn: Connection, engine_id: int, kind: str, before: tuple[datetime, int] | None, limit: int = PAGE_DECISIONS
-) -> tuple[list[DecisionRow], bool]:
-    """A page of an engine's decisions, newest first, and whether there are more. `kind`: one of KINDS."""
-    values: dict[str, Any] = {"engine_id": engine_id, "limit": limit + 1, "failures": sorted(FAILURES)}
-    values |= {"before_at": before and before[0], "before": before and before[1]}
-    rows = await (await conn.execute(sql.decisions(kind).encode(), values)).fetchall()
-    return [DecisionRow(*row) for row in rows[:limit]], len(rows) > limit
 
 
 async def gates(conn: Connection, engine_id: int, since: datetime) -> list[GateChange]:

@@ -1,4 +1,4 @@
-"""The SQL of the pages about engines. Histories are read in stretches, decisions by their index (engine_id, at, decision_id)."""
+"""The SQL of the pages about engines. Histories are read in stretches, the gate by the index of the decision log."""
 
 from app.headroom.samples_sql import SUMS
 from app.worker_lease import WORKER_LEASE_HOLDS
@@ -37,24 +37,6 @@ DAY = """
 select coalesce(sum(seconds), 0)::float8, coalesce(sum(closed_seconds), 0)::float8, coalesce(sum(batch_tokens), 0)::bigint,
        coalesce(sum(yields), 0)::bigint, coalesce(sum(evictions), 0)::bigint
 from engine_sample where engine_id = %(engine_id)s and at > now() - interval '1 day'"""
-
-_DECISION = """at, decision_id, layer, was_allowance, allowance, was_reason, reason, signal, value, threshold,
-      in_flight, detail"""
-
-# A filter looks at so many of the newest rows before the position, and no further.
-MOST_FILTERED = 2_000
-KINDS = {"all": "true", "closed": "allowance = 0", "failures": "reason = any(%(failures)s)"}
-
-
-def decisions(kind: str) -> str:
-    """Up to `limit` decisions of an engine before a position, newest first. `kind`: a key of KINDS."""
-    newest = f"""select {_DECISION} from decision where engine_id = %(engine_id)s
-      and (%(before_at)s::timestamptz is null or (at, decision_id) < (%(before_at)s, %(before)s))
-      order by at desc, decision_id desc"""
-    if kind == "all":
-        return f"{newest} limit %(limit)s"
-    return f"select * from ({newest} limit {MOST_FILTERED}) d where {KINDS[kind]} limit %(limit)s"
-
 
 SINCE = """
 select at, allowance, reason from decision where engine_id = %(engine_id)s and at >= %(since)s

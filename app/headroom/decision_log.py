@@ -26,6 +26,7 @@ FLUSH_SECONDS = 1.0
 PRUNE_SECONDS = 60.0
 PRUNED_AT_ONCE = 5_000
 CAPACITY = 2_000
+KINDS = tuple(sql.KINDS)
 FAILURES = CLOSED_BY_FAILURE | {Reason.PLUGIN_TRIPPED}  # somebody should look
 REASON_SECONDS = 1.0  # least time between two rows of which only the reason differs
 
@@ -54,9 +55,10 @@ class AllowanceChange:
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """A change in the log. `at` is PostgreSQL's time."""
+    """A change in the log. `at` is PostgreSQL's time; changes of one time are in the order of their ids."""
 
     at: datetime
+    decision_id: int
     change: AllowanceChange
 
 
@@ -78,10 +80,23 @@ async def record(
     await conn.execute(sql.RECORD, values)
 
 
-async def recent(conn: Connection, engine_id: int, limit: int) -> list[LoggedChange]:
-    """The newest entries of an engine, newest first."""
-    rows = await (await conn.execute(sql.RECENT, {"engine_id": engine_id, "limit": limit})).fetchall()
-    return [LoggedChange(at, AllowanceChange(*change)) for at, *change in rows]
+async def recent(
+    conn: Connection, engine_id: int, limit: int, *, kind: str = "all", before: tuple[datetime, int] | None = None
+) -> list[LoggedChange]:
+    """The newest entries of an engine, newest first. `kind`: one of KINDS; the gate closed, or somebody should look.
+
+    `before`: the time and id of an entry; only those before it. Of the two kinds, the newest 2,000 entries are looked at.
+    """
+    at, decision_id = before or (None, None)
+    values = {
+        "engine_id": engine_id,
+        "limit": limit,
+        "before_at": at,
+        "before": decision_id,
+        "failures": sorted(FAILURES),
+    }
+    rows = await (await conn.execute(sql.recent(kind).encode(), values)).fetchall()
+    return [LoggedChange(at, decision_id, AllowanceChange(*change)) for at, decision_id, *change in rows]
 
 
 async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows: int) -> int:

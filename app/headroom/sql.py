@@ -34,8 +34,20 @@ with given as materialized (select clock_timestamp() - make_interval(secs => v.a
 insert into decision (engine_id, at, {_REST})
 select %(engine_id)s, at, {_REST} from given order by place"""
 
-RECENT = f"""
-select at, {_REST} from decision where engine_id = %(engine_id)s order by at desc, decision_id desc limit %(limit)s"""
+# A filter looks at so many of the newest rows before the position, and no further.
+MOST_FILTERED = 2_000
+KINDS = {"all": "true", "closed": "allowance = 0", "failures": "reason = any(%(failures)s)"}
+
+
+def recent(kind: str) -> str:
+    """Up to `limit` decisions of an engine before a position, newest first. `kind`: a key of KINDS."""
+    newest = f"""select at, decision_id, {_REST} from decision where engine_id = %(engine_id)s
+      and (%(before_at)s::timestamptz is null or (at, decision_id) < (%(before_at)s, %(before)s))
+      order by at desc, decision_id desc"""
+    if kind == "all":
+        return f"{newest} limit %(limit)s"
+    return f"select * from ({newest} limit {MOST_FILTERED}) d where {KINDS[kind]} limit %(limit)s"
+
 
 # Deletes a bounded number of the oldest rows: those beyond the newest `keep_rows`, and those that are too old.
 PRUNE = """

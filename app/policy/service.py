@@ -89,9 +89,9 @@ async def newest(conn: Connection) -> PolicyVersion | None:
     return found[0] if found else None
 
 
-async def history(conn: Connection, limit: int) -> list[PolicyVersion]:
-    """The newest versions, newest first."""
-    rows = await (await conn.execute(sql.NEWEST, {"limit": limit})).fetchall()
+async def history(conn: Connection, limit: int, before: int | None = None) -> list[PolicyVersion]:
+    """The newest versions, or the newest of those before `before`; newest first."""
+    rows = await (await conn.execute(sql.NEWEST, {"before": before, "limit": limit})).fetchall()
     return [PolicyVersion(*row) for row in rows]
 
 

@@ -3,7 +3,9 @@
 NEWEST_ID = "select max(policy_id) from policy"
 _COLUMNS = "policy_id, hash, text, by, at, restores"
 FIND = f"select {_COLUMNS} from policy where policy_id = %(policy_id)s"
-NEWEST = f"select {_COLUMNS} from policy order by policy_id desc limit %(limit)s"
+NEWEST = f"""
+select {_COLUMNS} from policy where %(before)s::int8 is null or policy_id < %(before)s
+order by policy_id desc limit %(limit)s"""
 # The version before the one whose text is in force: a version that restores an earlier one stands where that one stands.
 BEFORE = f"""
 with recursive place as (

@@ -137,6 +137,27 @@ async def test_each_change_is_recorded_with_who_made_it_and_why(operator: httpx.
     assert found["limits"]["open_batches"] == 3
 
 
+async def test_the_versions_of_the_policy_are_listed_page_by_page(operator: httpx.AsyncClient) -> None:
+    for most in (100, 200, 300):
+        await result(await operator.put(f"{ADMIN}/policy", json={"policy": POLICY.replace("200", str(most))}))
+    path, found, before = f"{ADMIN}/policy/versions", list[Any](), ""
+    while before is not None:
+        page = (await operator.get(f"{path}?limit=2{before}")).json()
+        found += page["result"]
+        before = page["result_info"]["before"] and f"&before={page['result_info']['before']}"
+    versions = [each["version"] for each in found]
+    assert (len(versions), versions) == (3, sorted(versions, reverse=True))
+    assert versions[0] == (await result(await operator.get(f"{ADMIN}/policy")))["version"]
+    assert "text" not in found[0]
+
+
+async def test_the_audit_log_is_read_by_what_was_acted_on(operator: httpx.AsyncClient) -> None:
+    for account in ("clinic", "ward"):
+        await result(await operator.post(f"{ADMIN}/accounts", json={"account": account}))
+    found = await result(await operator.get(f"{ADMIN}/audit", params={"target": "ward"}))
+    assert [(each["act"], each["target"]) for each in found] == [("account.create", "ward")]
+
+
 async def test_a_token_ends_when_it_expires_or_is_revoked(
     operator: httpx.AsyncClient, database: Database, settings: Settings
 ) -> None:

@@ -1,7 +1,9 @@
 """Claims about the routes of history: incidents, engines, protection, phases, errors and items, and the filters of the list."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -12,13 +14,16 @@ from app.batches.phases import PhaseLog
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.db.pool import Database
+from app.engines import catalogue
 from app.engines import service as engines
-from app.headroom import samples
+from app.headroom import decision_log, samples
 from app.metering.latency import MinuteLatencies
 from app.settings import Settings
 from app.tenants import service as tenants
+from testing.fakes import ledger_month
 from tests.api import in_process
 from tests.api.support import BATCHES, MODEL, line, run_all, submit, uploaded
+from tests.headroom.test_decision_log import CHANGE
 from tests.headroom.test_samples import SAMPLE
 from tests.queue import support
 
@@ -146,6 +151,34 @@ async def test_an_engine_shows_what_it_did(client: httpx.AsyncClient, database: 
     assert "No engine" in await read(client, f"{HISTORY}/engines/moon/history", 404)
 
 
+async def test_the_decisions_of_an_engine_are_read_page_by_page_by_account_and_operator(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    async with database.durable() as conn:
+        await support.make_engine(conn, database, await support.make_pool(conn))
+        engine = await engines.id_of(conn, "e")
+        assert engine is not None
+        made = [replace(CHANGE, was_allowance=n, allowance=n + 1) for n in range(5)]
+        at = clock.monotonic()
+        await decision_log.record(conn, engine, [(at - 10 + n // 2, each) for n, each in enumerate(made)])
+        await decision_log.record(conn, engine, [(at, replace(CHANGE, allowance=0, reason="closed_slots"))])
+    path, found, cursor = f"{HISTORY}/engines/e/decisions", list[Any](), ""
+    while cursor is not None:
+        page = (await client.get(f"{path}?limit=2{cursor}")).json()
+        found += page["result"]
+        cursor = page["result_info"]["cursor"] and f"&after={page['result_info']['cursor']}"
+    assert [each["allowance"] for each in found] == [0, 5, 4, 3, 2, 1]
+    assert (found[0]["engine"], found[0]["reason"]) == ("e", "closed_slots")
+    assert [each["allowance"] for each in await read(client, f"{path}?kind=closed")] == [0]
+    assert "kind" in await read(client, f"{path}?kind=open", 400)
+    assert "after" in await read(client, f"{path}?after=x", 400)
+    assert "No engine" in await read(client, f"{HISTORY}/engines/moon/decisions", 404)
+    with_token = settings.model_copy(update={"operator_token": SecretStr("of-the-operator")})
+    async with in_process.running(with_token, "of-the-operator") as (_, operator):
+        assert await read(operator, "/operator/engines/e/decisions") == found
+        assert (await read(operator, "/operator/engines/e/history"))["samples"] == []
+
+
 async def test_protection_compares_tokens_beside_batch_work_with_those_alone_at_the_same_hours(
     client: httpx.AsyncClient, database: Database
 ) -> None:
@@ -172,7 +205,7 @@ async def test_protection_compares_tokens_beside_batch_work_with_those_alone_at_
 async def operator(settings: Settings, database: Database) -> AsyncIterator[httpx.AsyncClient]:
     """A client with the operator's token. `acme` and `other` each have batches; those of `acme` are the older ones."""
     async with database.durable() as conn:
-        pool = await support.make_pool(conn)
+        pool = await support.make_pool(conn, MODEL)
         made = [await tenants.ensure_tenant(conn, account) for account in ("acme", "other")]
     for tenant in made:
         for _ in range(2):
@@ -202,12 +235,45 @@ async def test_the_operator_lists_the_batches_of_all_accounts_by_account_and_by_
     assert "no account moon" in await read(operator, "/operator/batches?account=moon", 404)
 
 
+async def test_the_operator_looks_at_a_batch_of_any_account_without_messages_that_may_quote_a_request(
+    operator: httpx.AsyncClient, database: Database
+) -> None:
+    [batch, *_] = await read(operator, "/operator/batches?account=other")
+    path = f"/operator/batches/{batch['request_id']}"
+    assert (await read(operator, path))["status"] == "queued"
+    assert (await read(operator, f"{path}/why"))["waiting"]["code"] == "no_engine"
+    assert await read(operator, f"{path}/phases") == []
+    await run_all(database, fail={0})
+    [item] = await read(operator, f"{path}/items")
+    assert (item["state"], item["error"], item["message"]) == ("failed", "invalid", "the request is invalid")
+    assert await read(operator, f"{path}/items/0") == item
+    [error] = await read(operator, f"{path}/errors")
+    assert (error["error"], error["count"], error["message"]) == ("invalid", 1, "the request is invalid")
+    for part in ("", "/items"):
+        assert "No batch" in await read(operator, f"/operator/batches/{UUID(int=7)}{part}", 404)
+    assert (await operator.get(f"{path}/results")).status_code == 404
+
+
+async def test_the_operator_sees_the_usage_and_the_sessions_of_all_accounts_by_account(
+    operator: httpx.AsyncClient, settings: Settings, database: Database
+) -> None:
+    async with database.transaction() as conn:
+        await ledger_month.write(conn, catalogue.load(settings.models_file))
+    found = await read(operator, "/operator/usage?by=account&since=400d")
+    assert {row["account"] for row in found["usage"]} == {"acme"}
+    assert (await read(operator, "/operator/sessions?by=account"))["sessions"] == []
+    assert (await read(operator, "/operator/usage/explain?by=account"))["changes"] is not None
+    for path in ("usage?by=moon", "sessions?by=moon", "usage/explain?by=moon"):
+        assert "by" in await read(operator, f"/operator/{path}", 400)
+
+
 async def test_the_operator_sees_the_incidents_of_all_accounts_with_hosts(
     operator: httpx.AsyncClient, database: Database
 ) -> None:
     async with database.durable() as conn:
         [(tenant,)] = await (await conn.execute("select tenant_id from tenant where account_id = 'other'")).fetchall()
         await changes.record(conn, ChangeKind.BUDGET_SPENT, "b", {"message": "all gone"}, tenant_id=tenant)
+    assert (await read(operator, "/operator/protection"))["all"]["requests"] == 0
     spent, started = await read(operator, "/operator/incidents")
     assert (spent["account"], spent["message"]) == ("other", "budget b is spent: all gone")
     assert started["facts"]["host"]

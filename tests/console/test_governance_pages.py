@@ -1,13 +1,17 @@
 """Spend, sessions and families, policy, audit: what each role sees, and what may be done."""
 
 import asyncio
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
+import httpx
 import pytest
 
 from app.access.roles import Role
 from app.audit import log
+from app.audit.acts import Act
+from app.audit.record import Record
 from app.console.views import policy, spend, spend_change
 from app.db.pool import Database
 from app.engines import catalogue
@@ -175,3 +179,57 @@ async def test_an_account_reads_its_own_part_of_the_audit_log_by_pages(sign_in: 
     older = first.split("/console/audit?before=")[1].split('"')[0]
     assert "b30<" in (await client.get("/console/audit", params={"before": older})).text
     assert (await client.get("/console/audit", params={"before": "x"})).status_code == 400
+
+
+async def test_the_audit_log_is_filtered_by_account_and_by_what_was_acted_on(
+    sign_in: SignIn, database: Database
+) -> None:
+    async with database.transaction() as conn:
+        for account in ("acme", "other"):
+            for target in ("b1", "policy 3"):
+                await log.record(conn, Record(Act.BATCH_PAUSE, target, account))
+    auditor, admin = await sign_in(Role.AUDITOR), await sign_in(Role.ADMIN)
+
+    async def shown(client: httpx.AsyncClient, asked: str) -> list[tuple[str, str]]:
+        page = (await client.get("/console/audit", params={"q": asked})).text
+        return re.findall(r'<td class="lo q">(\w+)</td><td>.*?batch.pause.*?>([^<]+)</a>', page)
+
+    assert await shown(auditor, "account:other") == [("other", "policy 3"), ("other", "b1")]
+    assert await shown(auditor, "policy 3") == [("other", "policy 3"), ("acme", "policy 3")]
+    assert await shown(auditor, "account:acme b1") == [("acme", "b1")]
+    page = (await auditor.get("/console/audit", params={"q": "account:acme b1"})).text
+    assert 'href="/console/audit?q=b1"' in page
+    assert 'href="/console/audit?q=account%3Aacme"' in page
+    assert "No entry is like this" in (await auditor.get("/console/audit", params={"q": "moon"})).text
+    assert (await admin.get("/console/audit", params={"q": "account:other"})).status_code == 400
+
+
+async def test_pages_of_a_filtered_audit_log_keep_the_filter(sign_in: SignIn, database: Database) -> None:
+    async with database.transaction() as conn:
+        await log.record_all(conn, [Record(Act.BATCH_PAUSE, f"b{n % 2}", "acme") for n in range(130)])
+    client = await sign_in(Role.ADMIN)
+    assert await rows_of_pages(client, "/console/audit?q=b1", r'id="audit-(\d+)"') == 65
+
+
+async def test_the_versions_of_the_policy_are_read_page_by_page(sign_in: SignIn, database: Database) -> None:
+    async with database.transaction() as conn:
+        await conn.execute(
+            "insert into policy (hash, text, by) select md5(n::text), %s, 'ann' from generate_series(1, 120) n", [RULES]
+        )
+    client = await sign_in(Role.AUDITOR)
+    assert await rows_of_pages(client, "/console/policy", r"<code>([0-9a-f]{12})</code>") == 120
+    last = (await client.get("/console/policy", params={"before": 2})).text
+    assert "1 rule in force" in last.replace("One", "1")
+    assert (await client.get("/console/policy", params={"before": "x"})).status_code == 400
+
+
+async def rows_of_pages(client: httpx.AsyncClient, path: str, row: str) -> int:
+    """How many rows all pages of a list have; each has one of its own."""
+    found: list[str] = []
+    while path:
+        page = (await client.get(path)).text
+        found += re.findall(row, page)
+        older = re.search(r'href="([^"]+)" rel="next"', page)
+        path = older[1].replace("&amp;", "&") if older else ""
+    assert len(found) == len(set(found))
+    return len(found)

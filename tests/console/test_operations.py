@@ -8,10 +8,11 @@ import pytest
 from app.access.roles import Role
 from app.audit import log as audit
 from app.batches import fair_shares_sql, lookups_sql
-from app.console import queries_engines, queries_webhooks_sql
 from app.console import queries_engines_sql as engines_sql
+from app.console import queries_webhooks_sql
 from app.db.pool import Connection, Database
 from app.engines import service as engines
+from app.headroom import sql as decisions_sql
 from app.headroom.samples_sql import SAMPLES
 from app.tenants import key_list_sql
 from testing import operations_data
@@ -273,8 +274,8 @@ async def test_an_index_serves_every_statement_on_a_table_that_grows(database: D
             "samples": await plan(conn, SAMPLES, engine_id=engine_id, since=since, until=None, stretch=10.0),
             "day": await plan(conn, engines_sql.DAY, engine_id=engine_id),
             **{
-                kind: await plan(conn, engines_sql.decisions(kind), engine_id=engine_id, **place)
-                for kind in queries_engines.KINDS
+                kind: await plan(conn, decisions_sql.recent(kind), engine_id=engine_id, **place)
+                for kind in decisions_sql.KINDS
             },
             "hooks": await plan(conn, queries_webhooks_sql.page("all"), **hooks),
             "hook": await plan(conn, queries_webhooks_sql.ONE, tenant_id=None, endpoint_id=HOOK),

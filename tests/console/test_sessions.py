@@ -1,5 +1,7 @@
 """Claims about sign-in: links work once, sessions end, and only our own pages may act."""
 
+import re
+
 import httpx
 import pytest
 
@@ -144,6 +146,24 @@ async def test_sessions_are_listed_and_revoked_within_the_own_account(sign_in: S
     assert "eve" in (await chief.get("/console/access")).text
     assert (await chief.post(f"/console/access/{of_eve.session_id}/revoke")).status_code == 303
     assert (await eve.get("/console/now")).status_code == 303
+
+
+async def test_sessions_are_read_page_by_page(sign_in: SignIn, database: Database) -> None:
+    chief = await sign_in(Role.OPERATOR, None, "chief")
+    async with database.durable() as conn:
+        await conn.execute(
+            "insert into console_session (hash, subject, role, expires_at)"
+            " select sha256(n::text::bytea), 'x' || n, 'auditor', now() + interval '1 hour' from generate_series(1, 120) n"
+        )
+        assert len(await sessions.listing(conn)) == 121
+    found, path = list[str](), "/console/access"
+    while path:
+        page = (await chief.get(path)).text
+        found += re.findall(r'id="session-(\d+)"', page)
+        older = re.search(r'href="([^"]+)" rel="next"', page)
+        path = older[1] if older else ""
+    assert (len(found), len(set(found))) == (121, 121)
+    assert (await chief.get("/console/access", params={"before": "x"})).status_code == 400
 
 
 async def test_the_audit_log_is_only_added_to(sign_in: SignIn, database: Database) -> None:

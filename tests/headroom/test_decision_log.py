@@ -130,8 +130,9 @@ async def test_no_statement_reads_the_log_from_end_to_end(database: Database) ->
             await decision_log.record(conn, engine, [(clock.monotonic() - 60 * i, CHANGE) for i in range(4000)])
         await conn.execute("analyze decision")
         given = {"engine_id": 3, "limit": 20, "keep_seconds": 3500 * 60, "keep_rows": 3000, "at_once": 50}
-        for statement in (sql.RECENT, sql.PRUNE):
-            explained = await conn.execute("explain (analyze, buffers, format json) " + statement, given)
+        given |= {"before_at": None, "before": None, "failures": []}
+        for statement in (sql.recent("all"), sql.recent("failures"), sql.PRUNE):
+            explained = await conn.execute(f"explain (analyze, buffers, format json) {statement}".encode(), given)
             found = await explained.fetchone()
             assert found is not None
             assert "Seq Scan" not in str(found[0]), statement

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app import clock
@@ -36,6 +36,24 @@ async def show(_: OperatorDep, parts: PartsDep) -> Response:
     async with parts.database.relaxed() as conn:
         found = await service.newest(conn)
     return success(None if found is None else _view(found) | {"text": found.text})
+
+
+class VersionsQuery(BaseModel):
+    """Which versions."""
+
+    model_config = ConfigDict(extra="forbid")
+    before: Annotated[int | None, Field(ge=1, le=2**63 - 1, description="only versions before this one")] = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+@router.get("/versions")
+async def versions(_: OperatorDep, parts: PartsDep, query: Annotated[VersionsQuery, Query()]) -> Response:
+    """The versions of the policy, newest first, without their texts. The newest is in force."""
+    async with parts.database.relaxed() as conn:
+        found = await service.history(conn, query.limit + 1, query.before)
+    page = found[: query.limit]
+    info = {"count": len(page), "before": page[-1].policy_id if len(found) > len(page) else None}
+    return success([_view(each) for each in page], result_info=info)
 
 
 @router.put("")

@@ -1,4 +1,4 @@
-"""`…/ai/incidents`, `…/ai/engines/{name}/history`, `…/ai/protection`: what happened, and what each engine did.
+"""`…/ai/incidents`, `…/ai/engines/{name}/history`, `…/decisions`, `…/ai/protection`: what happened, what each engine did and why.
 
 Cloudflare has no such routes. An account sees the installation as `GET /status` shows it: without URLs, hosts and other accounts.
 """
@@ -14,11 +14,14 @@ from app import clock
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Text
+from app.api.workers_ai.why import decision_view
 from app.batches import incidents, protection
 from app.batches.protection import Protection
+from app.changes.service import ChangePosition
+from app.db.pool import Connection
 from app.engines import service as engines
 from app.errors import BadInput, NotFound
-from app.headroom import samples
+from app.headroom import decision_log, samples
 from app.quantities import seconds_of
 
 router = APIRouter(prefix="/ai")
@@ -35,6 +38,12 @@ Since = Annotated[
 ]
 
 
+Cursor = Annotated[
+    str | None,
+    Field(json_schema_extra={"pattern": r"^[0-9]{1,16}\.[0-9]{1,18}$"}, description="the `cursor` of the page before"),
+]
+
+
 class IncidentQuery(BaseModel):
     """The query of the timeline."""
 
@@ -44,11 +53,7 @@ class IncidentQuery(BaseModel):
     trouble: bool = Field(False, description="only what stopped: deaths, closed gates, open breakers, spent budgets")
     subject: Text | None = Field(None, description="of this engine, part, webhook or budget")
     limit: int = Field(100, ge=1, le=incidents.MOST, description="incidents in one page")
-    after: str | None = Field(
-        None,
-        json_schema_extra={"pattern": r"^[0-9]{1,16}\.[0-9]{1,18}$"},
-        description="the `cursor` of the page before",
-    )
+    after: Cursor = None
 
 
 class HistoryQuery(BaseModel):
@@ -58,6 +63,20 @@ class HistoryQuery(BaseModel):
 
     since: Since = "1h"
     points: int = Field(120, ge=1, le=samples.MOST_POINTS, description="at most so many points of time")
+
+
+class DecisionQuery(BaseModel):
+    """The query of an engine's decisions."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: str = Field(
+        "all",
+        json_schema_extra={"enum": list(decision_log.KINDS)},
+        description="all, those that closed the gate, or failures",
+    )
+    limit: int = Field(50, ge=1, le=200, description="decisions in one page")
+    after: Cursor = None
 
 
 class ProtectionQuery(HistoryQuery):
@@ -98,13 +117,44 @@ async def history(name: str, _: Caller, parts: PartsDep, query: Annotated[Histor
     """What an engine did: tokens for batch requests and for all others, requests, memory, step times, and why its gate was as it
     was. One row each ten seconds for 26 hours, each minute for 35 days, in at most `points` stretches of one length.
     """
+    return await history_page(parts, name, query)
+
+
+async def history_page(parts: PartsDep, name: str, query: HistoryQuery) -> Response:
+    """What an engine did, which an account sees as the operator does."""
     async with parts.database.relaxed() as conn:
-        engine_id = await engines.id_of(conn, name)
-        if engine_id is None:
-            raise NotFound(f"No engine {name[:64]}; `GET /status` lists those there are")
-        found = await samples.history(conn, engine_id, moment(query.since), query.points)
+        found = await samples.history(conn, await _engine_id(conn, name), moment(query.since), query.points)
     rows = [{"at": clock.iso(each.at), **_rounded(asdict(each.sample))} for each in found]
     return success({"engine": name, "samples": rows})
+
+
+@router.get("/engines/{name}/decisions")
+async def decisions(name: str, _: Caller, parts: PartsDep, query: Annotated[DecisionQuery, Query()]) -> Response:
+    """Each change of what an engine leaves to batch work, newest first: what it was, what it became, and the comparison that
+    decided. Of a `kind` other than all, a page is from 2,000 decisions at most.
+    """
+    return await decisions_page(parts, name, query)
+
+
+async def decisions_page(parts: PartsDep, name: str, query: DecisionQuery) -> Response:
+    """A page of an engine's decisions, which an account sees as the operator does."""
+    if query.kind not in decision_log.KINDS:
+        raise BadInput(f"kind: must be one of {', '.join(decision_log.KINDS)}, got {query.kind[:20]}", param="kind")
+    before = incidents.position_of(query.after) if query.after is not None else None
+    async with parts.database.relaxed() as conn:
+        engine_id = await _engine_id(conn, name)
+        found = await decision_log.recent(conn, engine_id, query.limit + 1, kind=query.kind, before=before)
+    page = found[: query.limit]
+    last = ChangePosition(page[-1].at, page[-1].decision_id) if len(found) > len(page) else None
+    info = {"count": len(page), "per_page": query.limit, "cursor": incidents.cursor_of(last) if last else None}
+    return success([decision_view(name, each) for each in page], result_info=info)
+
+
+async def _engine_id(conn: Connection, name: str) -> int:
+    found = await engines.id_of(conn, name)
+    if found is None:
+        raise NotFound(f"No engine {name[:64]}; `GET /status` lists those there are")
+    return found
 
 
 @router.get("/protection")
@@ -114,6 +164,11 @@ async def protected(_: Caller, parts: PartsDep, query: Annotated[ProtectionQuery
     Beside batch work, alone, and as they usually do alone, at the same hours of the last seven days; null: not known. Only
     streamed answers are measured.
     """
+    return await protection_of(parts, query)
+
+
+async def protection_of(parts: PartsDep, query: ProtectionQuery) -> Response:
+    """The protection, which an account sees as the operator does."""
     known = parts.catalogue.resolve(query.model) if query.model else None
     model = known.served if known else query.model
     async with parts.database.relaxed() as conn:

@@ -55,6 +55,7 @@ class AuditQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    target: Text | None = Field(None, description="only what was done to this, like the id of a batch")
     before: int | None = Field(None, ge=1, le=2**63 - 1, description="only records before this one")
     limit: int = Field(50, ge=1, le=200, description="records in one page")
 
@@ -199,7 +200,9 @@ async def audit(tenant: Caller, parts: PartsDep, query: Annotated[AuditQuery, Qu
     No content of a request or an answer is among it.
     """
     async with parts.database.relaxed() as conn:
-        found = await log.latest(conn, account=tenant.account_id, before=query.before, limit=query.limit + 1)
+        found = await log.latest(
+            conn, account=tenant.account_id, target=query.target, before=query.before, limit=query.limit + 1
+        )
     page, info = audit_page(found, query.limit)
     return success(page, result_info=info)
 

@@ -67,6 +67,24 @@ class ExplainQuery(BaseModel):
     by: str = Field("workflow", json_schema_extra={"enum": list(_EXPLAIN_BY)})
 
 
+class OperatorUsageQuery(_Since):
+    """`by`: what to group by, separated by commas; also the account."""
+
+    by: str = Field(",".join(reports.USUAL), json_schema_extra=_some_of(tuple(reports.DIMENSIONS)))
+
+
+class OperatorSessionsQuery(_Since):
+    """`by`: what to group by, separated by commas; also the account."""
+
+    by: str = Field(",".join(session_report.USUAL), json_schema_extra=_some_of(tuple(session_report.DIMENSIONS)))
+
+
+class OperatorExplainQuery(ExplainQuery):
+    """The two periods, and by what; also by account."""
+
+    by: str = Field("workflow", json_schema_extra={"enum": list(explained.BY)})
+
+
 class CompareQuery(_Since):
     """`a`, `b`: two values of the label `variant`; `workflow`: only this one."""
 
@@ -79,7 +97,13 @@ class CompareQuery(_Since):
 @router.get("/usage")
 async def usage(tenant: Caller, parts: PartsDep, query: Annotated[UsageQuery, Query()]) -> Response:
     """What the account's requests used and cost, by labels, model, key or time; the most expensive group first."""
-    by, scope = _names(query.by, _BY), _scope(query.since, tenant.tenant_id)
+    return await usage_of(parts, query, tenant.tenant_id)
+
+
+async def usage_of(parts: PartsDep, query: UsageQuery | OperatorUsageQuery, tenant_id: int | None) -> Response:
+    """The usage of one account, or of all (None), which may be grouped by account too."""
+    known = _BY if tenant_id is not None else tuple(reports.DIMENSIONS)
+    by, scope = _names(query.by, known), _scope(query.since, tenant_id)
     async with parts.database.relaxed() as conn:
         rows = await reports.usage(conn, by, scope)
         harvested = await reports.harvested(conn, scope)
@@ -90,11 +114,17 @@ async def usage(tenant: Caller, parts: PartsDep, query: Annotated[UsageQuery, Qu
 @router.get("/usage/explain")
 async def explain(tenant: Caller, parts: PartsDep, query: Annotated[ExplainQuery, Query()]) -> Response:
     """Why the account's cost changed from one period to another, in terms that add up; for each currency."""
-    if query.by not in _EXPLAIN_BY:
-        raise BadInput(f"by: must be one of {', '.join(_EXPLAIN_BY)}, got {query.by[:40]!r}", param="by")
+    return await explained_of(parts, query, tenant.tenant_id)
+
+
+async def explained_of(parts: PartsDep, query: ExplainQuery, tenant_id: int | None) -> Response:
+    """Why the cost of one account changed, or that of all (None)."""
+    known = _EXPLAIN_BY if tenant_id is not None else tuple(explained.BY)
+    if query.by not in known:
+        raise BadInput(f"by: must be one of {', '.join(known)}, got {query.by[:40]!r}", param="by")
     before, after = _period("before", query.before), _period("after", query.after)
     async with parts.database.relaxed() as conn:
-        found = await explained.change(conn, query.by, before, after, tenant.tenant_id)
+        found = await explained.change(conn, query.by, before, after, tenant_id)
     changes = [documents.explanation(query.by, e.currency, e.before, e.after, e.terms) for e in found]
     return success({"before": _times(before), "after": _times(after), "changes": changes})
 
@@ -120,7 +150,13 @@ async def latency(tenant: Caller, parts: PartsDep, query: Annotated[UsageQuery, 
 @router.get("/sessions")
 async def sessions(tenant: Caller, parts: PartsDep, query: Annotated[SessionsQuery, Query()]) -> Response:
     """How the prompts of the account's sessions grow, and the sessions that grow fastest; those of the last seven days."""
-    by, scope = _names(query.by, _SESSIONS_BY), _scope(query.since, tenant.tenant_id)
+    return await sessions_of(parts, query, tenant.tenant_id)
+
+
+async def sessions_of(parts: PartsDep, query: SessionsQuery | OperatorSessionsQuery, tenant_id: int | None) -> Response:
+    """The sessions of one account, or of all (None), which may be grouped by account too."""
+    known = _SESSIONS_BY if tenant_id is not None else tuple(session_report.DIMENSIONS)
+    by, scope = _names(query.by, known), _scope(query.since, tenant_id)
     async with parts.database.relaxed() as conn:
         found = await session_report.read(conn, by, scope)
     groups = [documents.session_row(by, row) for row in session_report.grouped(found)]
@@ -147,7 +183,7 @@ def _names(by: str, known: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _scope(since: str, tenant_id: int) -> Scope:
+def _scope(since: str, tenant_id: int | None) -> Scope:
     seconds = seconds_of(since)
     if not seconds or seconds > _MOST_DAYS * 86_400:
         raise BadInput("since: must be a length of time like 90m, 24h or 7d, at most 400d", param="since")

@@ -10,7 +10,7 @@ from app.api.envelope import success
 from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.batches import BatchId
 from app.batches import recent_decisions, why_text
-from app.batches.recent_decisions import RecentDecision
+from app.headroom.decision_log import LoggedChange
 
 router = APIRouter(prefix="/ai/batches/{request_id}/why")
 
@@ -39,7 +39,7 @@ async def explain(
     answer = {
         "waiting": overview.get("waiting"),
         "chain": [results.link(link) | {"blocks": link.blocks} for link in why.chain],
-        "decisions": [_decision(each) for each in latest],
+        "decisions": [decision_view(each.engine, each.entry) for each in latest],
     }
     return success(_facts(overview) | answer)
 
@@ -48,9 +48,9 @@ def _facts(overview: dict[str, Any]) -> dict[str, Any]:
     return {name: overview[name] for name in ("request_id", "model", "status", "progress")}
 
 
-def _decision(decision: RecentDecision) -> dict[str, Any]:
-    """A decision in the form that callers read; `because` describes the comparison behind it."""
-    change = decision.entry.change
+def decision_view(engine: str, entry: LoggedChange) -> dict[str, Any]:
+    """A decision about batch work in the form that callers read; `because` describes the comparison behind it."""
+    change = entry.change
     because = why_text.because(change.signal, change.value, change.threshold, change.detail)
     facts = {name: getattr(change, name) for name in change.__slots__}
-    return {"at": clock.iso(decision.entry.at), "engine": decision.engine, **facts, "because": because}
+    return {"at": clock.iso(entry.at), "engine": engine, **facts, "because": because}

@@ -20,7 +20,7 @@ from app.console.views import engine, engine_plots, engines, places, time_range
 from app.console.views.engine_plots import Frame
 from app.engines import service
 from app.errors import AuthenticationError, NotFound
-from app.headroom import samples, selftest
+from app.headroom import decision_log, samples, selftest
 from app.headroom.gate_rules import HeadroomLimits
 from app.headroom.selftest import SelfTestError
 
@@ -66,11 +66,11 @@ async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Se
     """One engine: its history, its decisions, its changes. Raises NotFound, BadInput."""
     row, detail = await find(parts, params["name"])
     chosen = time_range.given(params, clock.now(), engine.USUAL_RANGE)
-    kind = params.get("log", "all") if params.get("log", "all") in queries.KINDS else "all"
+    kind = params.get("log", "all") if params.get("log", "all") in decision_log.KINDS else "all"
     before = places.at_place(params.get("before", ""))
     shown = engine_plots.frame(chosen, engine.POINTS)
     async with parts.reader.relaxed() as conn:
-        log, more = await queries.decisions(conn, row.engine_id, kind, before)
+        log = await decision_log.recent(conn, row.engine_id, engine.MOST_DECISIONS + 1, kind=kind, before=before)
         gates = await queries.gates(conn, row.engine_id, shown.start) if chosen.name == _GATES_SHOWN else None
     whole = gates if gates is not None and len(gates) < queries.MOST_GATES else None
 
@@ -88,7 +88,17 @@ async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Se
     drawn, day, happened, shown = await parts.looks.at(key, slow, _SLOW_SECONDS)
     settings = parts.settings
     return engine.Seen(
-        row, detail, drawn, whole, day, log, more, happened, await closings(parts, row), settings.kv_ceiling, shown
+        row,
+        detail,
+        drawn,
+        whole,
+        day,
+        log[: engine.MOST_DECISIONS],
+        len(log) > engine.MOST_DECISIONS,
+        happened,
+        await closings(parts, row),
+        settings.kv_ceiling,
+        shown,
     )
 
 

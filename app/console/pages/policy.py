@@ -11,25 +11,29 @@ from app.access.roles import Viewer
 from app.console.page import Page, Params, show
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
-from app.console.views import policy
+from app.console.views import places, policy
 from app.console.views.policy import Seen, Trial
 from app.errors import BadInput, NotFound
 from app.policy import replay, samples, service
 from app.policy.language import parse
 from app.policy.problems import PolicyError
 
-_VERSIONS = 50
 _MOST_BYTES = 256 * 1024
 _BACK = timedelta(days=7)
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> Seen:
-    """The newest versions, and the rules in force. Raises NotFound for the roles of an account: rules name accounts."""
+    """A page of the versions, and the one in force with its rules. Raises BadInput.
+
+    Raises NotFound for the roles of an account: rules name accounts.
+    """
     if viewer.role.of_account:
         raise NotFound("There is no such page", code=404)
+    before = places.number(params.get("before", ""))
     async with parts.reader.relaxed() as conn:
-        versions = await service.history(conn, _VERSIONS)
-    return Seen(versions, parse(versions[0].text, parts.catalogue) if versions else ())
+        newest = await service.newest(conn)
+        versions = await service.history(conn, policy.SHOWN + 1, before)
+    return Seen(newest, parse(newest.text, parts.catalogue) if newest else (), versions)
 
 
 async def try_out(request: Request) -> Response:
@@ -92,7 +96,7 @@ async def _text(request: Request) -> str:
     return text
 
 
-PAGE = Page("policy", "/console/policy", look, policy.view)
+PAGE = Page("policy", policy.PATH, look, policy.view, params=("before",))
 ROUTES = (
     Route("/console/policy/test", try_out, methods=["POST"]),
     Route("/console/policy/apply", apply, methods=["POST"]),

@@ -10,14 +10,16 @@ from app.access.sessions import SessionInfo
 from app.console.page import Page, Params
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
+from app.console.views import places
 from app.console.views import signed_in as view
 from app.errors import NotFound
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> list[SessionInfo]:
-    """The live sessions that the viewer may see."""
+    """A page of the live sessions that the viewer may see, newest first. Raises BadInput."""
+    before = places.number(params.get("before", ""))
     async with parts.reader.relaxed() as conn:
-        return await sessions.listing(conn, viewer.tenant_id)
+        return await sessions.listing(conn, viewer.tenant_id, before=before, limit=view.SHOWN + 1)
 
 
 async def revoke(request: Request) -> Response:
@@ -32,5 +34,5 @@ async def revoke(request: Request) -> Response:
     return RedirectResponse("/console/access?did=revoked", 303)
 
 
-PAGE = Page("access", "/console/access", look, view.view, regions=("list",))
+PAGE = Page("access", view.PATH, look, view.view, regions=("list",), params=("before",))
 ROUTES = (Route("/console/access/{session_id:int}/revoke", revoke, methods=["POST"]),)

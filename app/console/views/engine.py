@@ -9,7 +9,7 @@ from app.access.roles import Viewer
 from app.batches import why_text
 from app.changes.service import Change
 from app.console.queries import EngineRow
-from app.console.queries_engines import Day, DecisionRow, EngineDetail, GateChange
+from app.console.queries_engines import Day, EngineDetail, GateChange
 from app.console.views import (
     batch_filter,
     engine_plots,
@@ -24,11 +24,13 @@ from app.console.views import (
 )
 from app.console.views.batch_actions import Action
 from app.console.views.engine_plots import Frame
+from app.headroom.decision_log import LoggedChange
 from app.headroom.samples import StoredSample
 from app.states import EngineIntake
 
 USUAL_RANGE = "15m"
 POINTS = 120
+MOST_DECISIONS = 30  # on one page
 _TABS = {"all": "All", "closed": "Closed", "failures": "Failures"}
 _MOST_SQUARES = 256
 _COLUMNS = 32
@@ -43,7 +45,7 @@ class Seen:
     samples: Sequence[StoredSample]
     gates: Sequence[GateChange] | None
     day: Day
-    decisions: Sequence[DecisionRow]
+    decisions: Sequence[LoggedChange]
     more: bool
     changes: Sequence[Change]
     closings: Sequence[tuple[str, float]]
@@ -249,12 +251,13 @@ def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, An
     }  # fmt: skip
 
 
-def _decision(row: DecisionRow, before: DecisionRow | None) -> dict[str, Any]:
+def _decision(entry: LoggedChange, before: LoggedChange | None) -> dict[str, Any]:
+    row = entry.change
     because = why_text.because(row.signal, row.value, row.threshold, row.detail)
-    lasted = times.span((row.at - before.at).total_seconds()) if before else ""
+    lasted = times.span((entry.at - before.at).total_seconds()) if before else ""
     return {
-        "at": row.at,
-        "time": f"{row.at:%H:%M:%S}.{row.at.microsecond // 100_000}",
+        "at": entry.at,
+        "time": f"{entry.at:%H:%M:%S}.{entry.at.microsecond // 100_000}",
         "layer": row.layer.upper(),
         "sign": signs.gate(row.reason, ready=True, is_open=row.allowance > 0),
         "reason": row.reason,

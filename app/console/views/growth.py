@@ -53,19 +53,25 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
     """What the template of the page needs."""
     families = _families(seen.families)
     groups = session_report.grouped(seen.sessions)
-    steepest = [each for each in seen.sessions if each.slope is not None and each.slope > 0][:_MOST_SESSIONS]
+    growing = [each for each in seen.sessions if each.slope is not None and each.slope > 0]
     title, rest = headline(seen, families)
     return {
         "title": title,
         "rest": rest,
         "figures": figures(seen, families),
         "families": [_family(each) for each in families[:_MOST_FAMILIES]],
-        "family_words": f"{min(len(families), _MOST_FAMILIES)} of {len(families)}, most prompt tokens first",
+        "family_words": _top(len(families), _MOST_FAMILIES, "most prompt tokens"),
+        "group_words": _top(len(groups), _MOST_SESSIONS, "fastest growth"),
         "groups": [_group(each, seen.windows) for each in groups[:_MOST_SESSIONS]],
-        "steepest": [_session(each, seen.windows) for each in steepest],
+        "steepest": [_session(each, seen.windows) for each in growing[:_MOST_SESSIONS]],
+        "steepest_words": _top(len(growing), _MOST_SESSIONS, "fastest growth"),
         "one_account": viewer.tenant_id is not None,
         "empty": not seen.sessions and not families,
     }
+
+
+def _top(number: int, most: int, order: str) -> str:
+    return f"the {most} with {order} of {number:,}" if number > most else f"{number}, {order} first"
 
 
 def headline(seen: Seen, families: Sequence[Family]) -> tuple[str, str]:

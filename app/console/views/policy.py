@@ -15,14 +15,19 @@ from app.policy.service import PolicyVersion
 _BOUNDS = {"est_tokens": "{} tokens", "deadline": "a window {} s", "budget": "budget {} %"}
 _SIGNS = {"<=": "at most", ">=": "at least", "<": "below", ">": "above", "=": "exactly"}
 _MOST_DENIALS = 5
+PATH = "/console/policy"
+SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the page has read: versions, newest first, and the rules of the first."""
+    """What the page has read. `newest`: the version in force, with its rules. `versions`: one more than are shown if there are
+    more, newest first.
+    """
 
-    versions: Sequence[PolicyVersion]
+    newest: PolicyVersion | None
     rules: Sequence[Rule]
+    versions: Sequence[PolicyVersion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Trial:
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the template of the page needs."""
-    newest = seen.versions[0] if seen.versions else None
+    newest, shown = seen.newest, seen.versions[:SHOWN]
     title = (
         text.sentence(f"{text.plural(len(seen.rules), 'rule')} in force") if newest else "No policy was ever applied"
     )
@@ -52,7 +57,14 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "title": title,
         "rest": rest,
         "rules": [_rule(rule) for rule in seen.rules],
-        "versions": [_version(each, newest, viewer, now) for each in seen.versions],
+        "versions": [_version(each, newest, viewer, now) for each in shown],
+        "pages": {
+            "names": (),
+            "words": f"{text.plural(len(shown), 'version')}, newest first",
+            "cli": "",
+            "newer": f"{PATH}#h-versions" if "before" in params else "",
+            "older": f"{PATH}?before={shown[-1].policy_id}#h-versions" if len(seen.versions) > SHOWN else "",
+        },
         "draft": newest.text if newest else EXAMPLE,
         "trial": None,
     }

@@ -9,12 +9,25 @@ from app.access.sessions import SessionInfo
 from app.console.views import text, times
 from app.console.views.batch_actions import Action
 
+PATH = "/console/access"
+SHOWN = 50
+
 
 def view(seen: Sequence[SessionInfo], viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    """What the templates of the page need."""
+    """What the templates of the page need. `seen`: one more than are shown if there are more."""
+    rows, first, more = seen[:SHOWN], "before" not in params, len(seen) > SHOWN
     return {
-        "title": f"{text.plural(len(seen), 'session')} of the console",
-        "rows": [_row(each, viewer, now) for each in seen],
+        "title": "Sessions of the console"
+        if more or not first
+        else f"{text.plural(len(rows), 'session')} of the console",
+        "rows": [_row(each, viewer, now) for each in rows],
+        "pages": {
+            "names": (),
+            "words": f"{text.plural(len(rows), 'session')}, newest first",
+            "cli": "slackwater console sessions",
+            "newer": "" if first else PATH,
+            "older": f"{PATH}?before={rows[-1].session_id}" if more else "",
+        },
     }
 
 

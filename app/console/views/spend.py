@@ -148,11 +148,15 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "beside": _beside(seen),
         "budgets": [spend_budgets.row(each, now) for each in spend_budgets.ordered(seen.budgets)],
         "rows": [_row(line, table) for line in table.lines[:_MOST_ROWS] if line.week.requests],
-        "words": f"{min(len(table.lines), _MOST_ROWS)} of {len(table.lines)}, dearest first",
+        "words": _top(len(table.lines)),
         "others": ", ".join(table.others),
         "empty": not table.lines,
         "cli_line": f"slackwater spend --by {seen.by} --since 7d",
     }
+
+
+def _top(lines: int) -> str:
+    return f"the {_MOST_ROWS} dearest of {lines:,}" if lines > _MOST_ROWS else f"{lines}, dearest first"
 
 
 def _beside(seen: Seen) -> list[tuple[str, str]]:
