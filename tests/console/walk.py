@@ -41,8 +41,8 @@ def _asked_to_cancel(reader: Reader) -> None:
     reader.page.get_by_role("button", name="Cancel", exact=True).click()
 
 
-def _asked_to_replay(reader: Reader) -> None:
-    reader.page.get_by_role("button", name="Replay", exact=True).click()
+def _asked_to_rotate(reader: Reader) -> None:
+    reader.page.get_by_role("button", name="Rotate secret", exact=True).click()
 
 
 def _rotated(reader: Reader) -> None:
@@ -135,7 +135,7 @@ PAGES: tuple[Look, ...] = (
     Look("webhooks", "webhooks", Role.OPERATOR, lambda ids: "/console/webhooks"),
     Look("webhook", "webhook", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}"),
     Look(
-        "webhook-replay", "webhook", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_asked_to_replay
+        "webhook-rotate", "webhook", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_asked_to_rotate
     ),
     Look(
         "webhook-secret", "webhook_secret", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_rotated
