@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app import clock, events
+from app import clock, events, trace_context
 from app.audit.acts import Act
 from app.db.pool import Connection
 from app.errors import BadInput, Conflict, NotFound
@@ -37,7 +37,7 @@ class Attempt:
 class Delivery:
     """One event for one endpoint. `attempts`: all that were made. `last`: the latest attempt that has ended.
 
-    `next_attempt_at`: None if it is pulled. `reason`: why it is dead.
+    `next_attempt_at`: None if it is pulled. `trace_id`: of the submit; None: it had none. `reason`: why it is dead.
     """
 
     delivery_id: int
@@ -47,6 +47,7 @@ class Delivery:
     webhook_id: str
     kind: str
     request_id: str
+    trace_id: str | None
     occurred_at: datetime
     reason: str | None
     last: Attempt | None
@@ -159,7 +160,7 @@ async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
 
 def _delivery(row: tuple[Any, ...]) -> Delivery:
     delivery_id, state, attempts, next_attempt_at, message_id, kind, data, occurred_at, reason, *last = row
-    request_id = events.from_json(kind, data).request_id
+    about = events.from_json(kind, data)
     return Delivery(
         delivery_id,
         DeliveryState(state),
@@ -167,7 +168,8 @@ def _delivery(row: tuple[Any, ...]) -> Delivery:
         next_attempt_at,
         f"evt_{message_id.hex}",
         kind,
-        request_id,
+        about.request_id,
+        trace_context.trace_id(about.traceparent),
         occurred_at,
         reason,
         None if last[0] is None else Attempt(*last),

@@ -38,11 +38,13 @@ async def subscribed(client: httpx.AsyncClient, database: Database, url: str, **
     return result
 
 
-async def happen(database: Database, batch_id: int, kind: str = "batch.succeeded") -> None:
+async def happen(
+    database: Database, batch_id: int, kind: str = "batch.succeeded", traceparent: str | None = None
+) -> None:
     async with database.transaction() as conn:
         row = await (await conn.execute("select tenant_id from tenant where account_id = 'acme'")).fetchone()
         assert row is not None
-        data = BatchData(request_id=f"request-{batch_id}", account_id="acme")
+        data = BatchData(request_id=f"request-{batch_id}", account_id="acme", traceparent=traceparent)
         await emitter.emit(conn, tenant_id=row[0], kind=EventKind(kind), model="m", batch_id=batch_id, run=1, data=data)
 
 
@@ -81,6 +83,17 @@ async def test_deliveries_are_listed_newest_first_filtered_and_paged(
         assert [each["request_id"] for each in rest] == ["request-0"]
         for wrong in ({"state": "lost"}, {"event": "batch.sung"}, {"limit": 0}, {"before": -1}):
             assert (await client.get(one, params=wrong)).status_code == 400
+
+
+async def test_a_delivery_has_the_trace_id_of_the_submit(client: httpx.AsyncClient, database: Database) -> None:
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    with receiving() as receiver:
+        one = f"{URL}/{(await subscribed(client, database, receiver.url))['id']}/deliveries"
+        await happen(database, 1, traceparent=f"00-{trace_id}-00f067aa0ba902b7-01")
+        await happen(database, 2)
+        untraced, traced = await found(client, one)
+        assert (untraced["trace_id"], traced["trace_id"]) == (None, trace_id)
+        assert (await found(client, f"{one}/{traced['id']}"))["trace_id"] == trace_id
 
 
 async def test_one_delivery_shows_every_attempt_and_what_was_answered(

@@ -83,16 +83,20 @@ class Reader:
 
     def sign_in(self, role: Role = Role.ADMIN, account: str | None = "acme", name: str = "ada") -> None:
         """Open a one-time link and press its button."""
+        self.open(self.invite(role, account, name))
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url("**/console/now")
 
-        async def invite(conn: Connection) -> str:
+    def invite(self, role: Role = Role.ADMIN, account: str | None = "acme", name: str = "ada") -> str:
+        """The address of a new one-time link."""
+
+        async def made(conn: Connection) -> str:
             tenant_id = await tenants.ensure_tenant(conn, account) if account and role.of_account else None
             return await sessions.invite(conn, Grant(name, role, tenant_id))
 
         with ThreadPoolExecutor(1) as apart:  # Playwright keeps an event loop in this thread
-            token = apart.submit(on_database, self._stack.settings, invite).result()
-        self.open(f"/console/login?token={token}")
-        self.page.get_by_role("button", name="Sign in").click()
-        self.page.wait_for_url("**/console/now")
+            token = apart.submit(on_database, self._stack.settings, made).result()
+        return f"/console/login?token={token}"
 
     def open(self, address: str) -> int:
         """Go to an address of the console. Returns the HTTP status."""

@@ -71,32 +71,34 @@ def _callers(stack: Stack, begin: float, end: float, wave: float) -> None:
 def _of_readme(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path) -> None:
     """The pictures of README, each once there was enough traffic."""
     submit(stack, "nightly-eval", [f"question {n} slowly" for n in range(24_000)])
-    pages = {page: (role, address) for page, role, address in PAGES}
+    pages = {page.name: page for page in PAGES}
     began = datetime.now(UTC)
     before = 0
-    for page, seconds in sorted(_README_SECONDS.items(), key=lambda each: each[1]):
+    for name, seconds in sorted(_README_SECONDS.items(), key=lambda each: each[1]):
         _callers(stack, before, seconds, _README_WAVE_SECONDS)
         before = seconds
-        role, address = pages[page]
+        page = pages[name]
+        assert page.role
         reader = Reader(chromium, stack, **_README_LOOK)
-        reader.sign_in(role, "acme", "m.ruiz")
-        reader.open(address(ids) if page != "now" else _since(began))
+        reader.sign_in(page.role, "acme", "m.ruiz")
+        reader.open(page.address(ids) if name != "now" else _since(began))
         reader.page.wait_for_timeout(_SETTLE_MS)
-        reader.page.screenshot(path=folder / README[page], full_page=page == "now")
+        reader.page.screenshot(path=folder / README[name], full_page=name == "now")
         reader.context.close()
-        print(folder / README[page])
+        print(folder / README[name])
 
 
 def _take(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path, name: str, look: dict[str, Any]) -> None:
-    readers: dict[Role, Reader] = {}
-    for page, role, address in PAGES:
-        if role not in readers:
+    readers: dict[Role | None, Reader] = {}
+    for page in PAGES:
+        if (role := page.role) not in readers:
             readers[role] = Reader(chromium, stack, **look)
-            readers[role].sign_in(role, "acme", "m.ruiz")
-        readers[role].open(address(ids))
+            if role:
+                readers[role].sign_in(role, "acme", "m.ruiz")
+        page.open(readers[role], ids)
         readers[role].page.wait_for_timeout(_SETTLE_MS)
-        readers[role].page.screenshot(path=folder / f"{page}-{name}.png", full_page=True)
-        print(folder / f"{page}-{name}.png")
+        readers[role].page.screenshot(path=folder / f"{page.name}-{name}.png", full_page=True)
+        print(folder / f"{page.name}-{name}.png")
 
 
 def _since(began: datetime) -> str:

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from app.access.roles import Role
 from tests.console.browser import Reader, drop, file_of, script
 from tests.system.stack import MODEL, Stack
@@ -81,23 +83,41 @@ def test_what_prompts_answers_and_names_contain_stays_text(reader: Reader, stack
     ):
         reader.open(address)
         page.wait_for_timeout(1500)  # a stream's first message replaces every part
-        assert page.evaluate("window.hacked === undefined")
-        assert page.locator("main img, main script, main [hx-get], main [hx-on\\:load]").count() == 0
-    page.get_by_role("button", name="Reveal", exact=True).click()
-    page.get_by_label("Reason").fill("to look")
-    page.locator("[popover]:popover-open").get_by_role("button", name="Reveal").click()
-    shown = page.get_by_role("group", name="Prompt").inner_text()
-    assert "<script>window.hacked = 1</script>" in shown
-    assert "⟨U+202E⟩" in shown
+        nothing_acts(page)
+    for seq in (0, 1):  # of the first, the engine's message is the answer; the second has its prompt as answer
+        reader.open(f"/console/batches/{request_id}/items/{seq}")
+        page.get_by_role("button", name="Reveal", exact=True).click()
+        page.get_by_label("Reason").fill("to look")
+        page.locator("[popover]:popover-open").get_by_role("button", name="Reveal").click()
+        for name in ("Prompt", "Answer"):
+            shown = page.get_by_role("group", name=name).inner_text()
+            assert EVIL.replace("\u202e", "⟨U+202E⟩") in shown.replace('\\"', '"')  # an error is shown as JSON
+        page.wait_for_load_state("load")  # by then an image would have failed
+        nothing_acts(page)
+
+
+def nothing_acts(page: Any) -> None:
     assert page.evaluate("window.hacked === undefined")
+    assert page.locator("main img, main script, main [hx-get], main [hx-on\\:load]").count() == 0
 
 
-def test_a_session_that_ends_leaves_the_page(chromium: Any, stack: Stack) -> None:
+@pytest.mark.parametrize(
+    "end",
+    [
+        "expires_at = now() + interval '2 seconds'",
+        "seen_at = now() - interval '30 minutes'",
+        "revoked_at = now()",
+    ],
+    ids=["too-old", "idle", "revoked"],
+)
+def test_a_session_that_ends_leaves_the_page(chromium: Any, stack: Stack, end: str) -> None:
     reader = Reader(chromium, stack)
     reader.sign_in(Role.VIEWER)
-    stack_query(stack, "update console_session set revoked_at = now() where subject = 'ada'")
-    reader.page.wait_for_url("**/console/login**")
+    stack_query(stack, f"update console_session set {end} where subject = 'ada' and revoked_at is null")
+    reader.page.wait_for_url("**/console/login**")  # nobody has clicked
     assert "slackwater console login" in reader.page.locator("main").inner_text()
+    reader.open("/console/batches")
+    assert "/console/login" in reader.page.url
     reader.context.close()
 
 

@@ -44,6 +44,29 @@ def test_deliveries_are_sent_again_and_keys_revoked_where_one_sees_it(console: A
         assert reader.complaints == []
 
 
+def test_what_was_given_up_is_replayed_where_one_sees_it(console: Any) -> None:
+    change(console, f"update delivery set state = 'dead' where endpoint_id = '{HOOK}' and state = 'pending'")
+    with browser.launched() as chromium:
+        reader = Reader(chromium, console)
+        page = reader.page
+        reader.sign_in(Role.ADMIN, "acme")
+        reader.open(f"/console/webhooks/{HOOK}?state=dead")
+        given_up = page.locator("#webhook-log tbody tr").count()
+        assert given_up > 0
+        page.get_by_role("button", name="Replay", exact=True).click()
+        dialog = page.locator("[popover]:popover-open")
+        assert "Events that the receiver has not accepted are sent again" in dialog.inner_text()
+        assert f"slackwater subscription replay {HOOK}" in dialog.inner_text()
+        dialog.get_by_label("Events of").select_option("7d")
+        dialog.get_by_role("button", name="Replay", exact=True).click()
+        page.get_by_text("What the receiver did not accept in this time is sent again").wait_for()
+        reader.open(f"/console/webhooks/{HOOK}?state=dead")
+        page.get_by_text("Nothing was given up.").wait_for()
+        reader.open(f"/console/webhooks/{HOOK}?state=pending")
+        assert page.locator("#webhook-log tbody tr").count() == given_up
+        assert reader.complaints == []
+
+
 def test_an_engine_is_drained_after_a_confirmation_and_its_page_lives(console: Any) -> None:
     with browser.launched() as chromium:
         reader = Reader(chromium, console)
@@ -57,12 +80,18 @@ def test_an_engine_is_drained_after_a_confirmation_and_its_page_lives(console: A
         page.locator("#engine-top", has_text="Is drained by an operator").wait_for()
         page.evaluate("window.same = true")  # no reload: what follows comes by the stream
 
-        async def undrain(conn: Connection) -> None:
-            await conn.execute("update engine set intake = 'open' where name = 'east-1'")
-
-        apart = threading.Thread(target=on_database, args=(console.settings, undrain))
-        apart.start()
-        apart.join()
+        change(console, "update engine set intake = 'open' where name = 'east-1'")
         page.locator("#engine-top", has_text="Gives batch work what synchronous requests leave").wait_for()
         assert page.evaluate("window.same")
         assert reader.complaints == []
+
+
+def change(console: Any, statement: str) -> None:
+    """Run a statement apart, as Playwright keeps an event loop in this thread."""
+
+    async def run(conn: Connection) -> None:
+        await conn.execute(statement.encode())
+
+    apart = threading.Thread(target=on_database, args=(console.settings, run))
+    apart.start()
+    apart.join()

@@ -2,43 +2,161 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import httpx
 
 from app import processes
 from app.access.roles import Role
+from tests.console.browser import Reader
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 
 Addresses = dict[str, str]  # of the batches, by name
 
-# Name, role that looks, and address. A page that another module makes is added here.
-PAGES: tuple[tuple[str, Role, Callable[[Addresses], str]], ...] = (
-    ("now", Role.OPERATOR, lambda ids: "/console/now?range=15m"),
-    ("batches", Role.OPERATOR, lambda ids: "/console/batches"),
-    ("batches-saved", Role.ADMIN, lambda ids: "/console/batches?view=all&q=meta.team:underwriting"),
-    ("selected", Role.ADMIN, lambda ids: "/console/batches/selected?verb=pause&all=1&view=all"),
-    ("batches-ended", Role.VIEWER, lambda ids: "/console/batches?view=ended"),
-    ("batch", Role.ADMIN, lambda ids: f"/console/batches/{ids['claims-extract']}"),
-    ("batch-failed", Role.ADMIN, lambda ids: f"/console/batches/{ids['moderation']}"),
-    ("item", Role.ADMIN, lambda ids: f"/console/batches/{ids['moderation']}/items/7"),
-    ("new", Role.ADMIN, lambda ids: "/console/batches/new"),
-    ("access", Role.OPERATOR, lambda ids: "/console/access"),
-    ("engines", Role.OPERATOR, lambda ids: "/console/engines?range=15m"),
-    ("engine", Role.OPERATOR, lambda ids: "/console/engines/engine-0"),
-    ("fairness", Role.OPERATOR, lambda ids: "/console/fairness"),
-    ("incidents", Role.OPERATOR, lambda ids: "/console/incidents"),
-    ("webhooks", Role.OPERATOR, lambda ids: "/console/webhooks"),
-    ("webhook", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}"),
-    ("delivery", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}/deliveries/1"),
-    ("spend", Role.OPERATOR, lambda ids: "/console/spend"),
-    ("sessions", Role.OPERATOR, lambda ids: "/console/sessions"),
-    ("policy", Role.OPERATOR, lambda ids: "/console/policy"),
-    ("audit", Role.OPERATOR, lambda ids: "/console/audit"),
-    ("playground", Role.ADMIN, lambda ids: "/console/playground"),
-    ("keys", Role.OPERATOR, lambda ids: "/console/keys"),
-    ("find", Role.OPERATOR, lambda ids: "/console/find?q=c"),
-    ("find-hits", Role.OPERATOR, lambda ids: "/console/find?q=engine-0"),
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A page as somebody sees it. `template`: what it is rendered from. `role`: None: who has not signed in.
+
+    `status`: of the answer to its address. `first`: what is done there before one looks.
+    """
+
+    name: str
+    template: str
+    role: Role | None
+    address: Callable[[Addresses], str]
+    status: int = 200
+    first: Callable[[Reader], None] | None = None
+
+    def open(self, reader: Reader, ids: Addresses) -> None:
+        """Bring the page of a reader to what is to be seen."""
+        assert reader.open(self.address(ids)) == self.status, self.name
+        if self.first:
+            self.first(reader)
+
+
+def _asked_to_cancel(reader: Reader) -> None:
+    reader.page.get_by_role("button", name="Cancel", exact=True).click()
+
+
+def _asked_to_rotate(reader: Reader) -> None:
+    reader.page.get_by_role("button", name="Rotate secret", exact=True).click()
+
+
+def _rotated(reader: Reader) -> None:
+    reader.confirm("Rotate secret", "Rotate")
+    reader.page.get_by_role("heading", name="The new secret").wait_for()
+
+
+def _revealed(reader: Reader) -> None:
+    reader.page.get_by_role("button", name="Reveal", exact=True).click()
+    reader.page.get_by_label("Reason").fill("to look at the page")
+    reader.page.locator("[popover]:popover-open").get_by_role("button", name="Reveal").click()
+    reader.page.get_by_role("group", name="Answer").wait_for()
+
+
+def _dropped(reader: Reader) -> None:
+    _drop(reader, _lines("fine", ["hello"] * 3))
+
+
+def _dropped_with_errors(reader: Reader) -> None:
+    _drop(reader, [*_lines("some", ["hello"] * 3), "{", '{"custom_id": 7}', *_lines("some", ["again"])])
+
+
+def _drop(reader: Reader, lines: list[str]) -> None:
+    file = {"name": "prompts.jsonl", "mimeType": "application/jsonl", "buffer": "\n".join(lines).encode()}
+    reader.page.locator("input[type=file]").set_input_files(file)
+    reader.page.wait_for_url("**/console/batches/new?file=*")
+
+
+def _tried(reader: Reader) -> None:
+    reader.page.get_by_role("button", name="Try it").click()
+    reader.page.get_by_role("heading", name="The last seven days").wait_for()
+
+
+def _tried_with_problems(reader: Reader) -> None:
+    reader.page.get_by_label("Text of the policy").fill("[[rule]]\nid = 7\n")
+    reader.page.get_by_role("button", name="Try it").click()
+    reader.page.get_by_text("It is not a policy").wait_for()
+
+
+def _asked(reader: Reader) -> None:
+    reader.page.get_by_label("Model").select_option(MODEL)
+    reader.page.get_by_label("Prompt").fill("Why tides?")
+    reader.page.get_by_role("button", name="Ask both ways").click()
+    reader.page.get_by_role("group", name="Answer, Queued").wait_for()
+
+
+def _invited(reader: Reader) -> None:
+    reader.open(reader.invite())
+
+
+# A page that another module makes is added here.
+PAGES: tuple[Look, ...] = (
+    Look("now", "now", Role.OPERATOR, lambda ids: "/console/now?range=15m"),
+    Look("batches", "batches", Role.OPERATOR, lambda ids: "/console/batches"),
+    Look("batches-saved", "batches", Role.ADMIN, lambda ids: "/console/batches?view=all&q=meta.team:underwriting"),
+    Look("selected", "selected", Role.ADMIN, lambda ids: "/console/batches/selected?verb=pause&all=1&view=all"),
+    Look("batches-ended", "batches", Role.VIEWER, lambda ids: "/console/batches?view=ended"),
+    Look("batch", "batch", Role.ADMIN, lambda ids: f"/console/batches/{ids['claims-extract']}"),
+    Look(
+        "batch-cancel",
+        "batch",
+        Role.ADMIN,
+        lambda ids: f"/console/batches/{ids['claims-extract']}",
+        first=_asked_to_cancel,
+    ),
+    Look("batch-failed", "batch", Role.ADMIN, lambda ids: f"/console/batches/{ids['moderation']}"),
+    Look("item", "item", Role.ADMIN, lambda ids: f"/console/batches/{ids['moderation']}/items/7"),
+    Look(
+        "item-revealed",
+        "item",
+        Role.ADMIN,
+        lambda ids: f"/console/batches/{ids['moderation']}/items/8",
+        first=_revealed,
+    ),
+    Look(
+        "item-revealed-failed",
+        "item",
+        Role.ADMIN,
+        lambda ids: f"/console/batches/{ids['moderation']}/items/7",
+        first=_revealed,
+    ),
+    Look("new", "new_batch", Role.ADMIN, lambda ids: "/console/batches/new"),
+    Look("new-checked", "new_batch", Role.ADMIN, lambda ids: "/console/batches/new", first=_dropped),
+    Look("new-errors", "new_batch", Role.ADMIN, lambda ids: "/console/batches/new", first=_dropped_with_errors),
+    Look("access", "access", Role.OPERATOR, lambda ids: "/console/access"),
+    Look("engines", "engines", Role.OPERATOR, lambda ids: "/console/engines?range=15m"),
+    Look("engine", "engine", Role.OPERATOR, lambda ids: "/console/engines/engine-0"),
+    Look("fairness", "fairness", Role.OPERATOR, lambda ids: "/console/fairness"),
+    Look("incidents", "incidents", Role.OPERATOR, lambda ids: "/console/incidents"),
+    Look("webhooks", "webhooks", Role.OPERATOR, lambda ids: "/console/webhooks"),
+    Look("webhook", "webhook", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}"),
+    Look(
+        "webhook-rotate", "webhook", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_asked_to_rotate
+    ),
+    Look(
+        "webhook-secret", "webhook_secret", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_rotated
+    ),
+    Look("delivery", "delivery", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}/deliveries/1"),
+    Look("spend", "spend", Role.OPERATOR, lambda ids: "/console/spend"),
+    Look("sessions", "growth", Role.OPERATOR, lambda ids: "/console/sessions"),
+    Look("policy", "policy", Role.OPERATOR, lambda ids: "/console/policy"),
+    Look("policy-tried", "policy", Role.OPERATOR, lambda ids: "/console/policy", first=_tried),
+    Look("policy-problems", "policy", Role.OPERATOR, lambda ids: "/console/policy", first=_tried_with_problems),
+    Look("audit", "audit", Role.OPERATOR, lambda ids: "/console/audit"),
+    Look("playground", "playground", Role.ADMIN, lambda ids: "/console/playground"),
+    Look("playground-answered", "playground", Role.ADMIN, lambda ids: "/console/playground", first=_asked),
+    Look("keys", "keys", Role.OPERATOR, lambda ids: "/console/keys"),
+    Look("find", "find", Role.OPERATOR, lambda ids: "/console/find?q=c"),
+    Look("find-hits", "find", Role.OPERATOR, lambda ids: "/console/find?q=engine-0"),
+    Look("login", "login", None, lambda ids: "/console/login"),
+    Look("login-link", "login", None, lambda ids: "/console/login", first=_invited),
+    Look("login-spent", "login", None, lambda ids: "/console/login?token=spent", status=403),
+    Look("forbidden", "error", Role.VIEWER, lambda ids: "/console/batches/new", status=403),
+    Look("not-found", "error", Role.VIEWER, lambda ids: f"/console/batches/{UUID(int=0)}", status=404),
 )
 
 
@@ -62,10 +180,7 @@ def work(stack: Stack) -> Addresses:
 
 def submit(stack: Stack, name: str, prompts: list[str]) -> str:
     """Queue a batch of chats under a name. Returns its id."""
-    line: dict[str, Any] = {"method": "POST", "url": "/v1/chat/completions"}
-    bodies = [{"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": each}]} for each in prompts]
-    lines = [json.dumps({"custom_id": f"{name}-{n}", **line, "body": body}) for n, body in enumerate(bodies)]
-    sent = {"file": (f"{name}.jsonl", "\n".join(lines).encode())}
+    sent = {"file": (f"{name}.jsonl", "\n".join(_lines(name, prompts)).encode())}
     file = stack.client.post("/v1/files", files=sent, data={"purpose": "batch"}).json()
     order = {
         "input_file_id": file["id"],
@@ -76,6 +191,12 @@ def submit(stack: Stack, name: str, prompts: list[str]) -> str:
     made = stack.client.post("/v1/batches", json=order).json()
     digits = made["id"].removeprefix("batch_")
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _lines(name: str, prompts: list[str]) -> list[str]:
+    line: dict[str, Any] = {"method": "POST", "url": "/v1/chat/completions"}
+    bodies = [{"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": each}]} for each in prompts]
+    return [json.dumps({"custom_id": f"{name}-{n}", **line, "body": body}) for n, body in enumerate(bodies)]
 
 
 def _hook(stack: Stack) -> str:

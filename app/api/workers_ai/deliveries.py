@@ -167,6 +167,7 @@ def _view(delivery: Delivery) -> dict[str, Any]:
         "webhook_id": delivery.webhook_id,
         "event": delivery.kind,
         "request_id": delivery.request_id,
+        "trace_id": delivery.trace_id,
         "occurred_at": timestamp(delivery.occurred_at),
         "state": delivery.state,
         "reason": delivery.reason,
