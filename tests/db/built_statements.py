@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from app.audit import sql as audit
 from app.changes import sql as changes
-from app.console import queries_engines_sql, queries_items_sql, queries_sql, queries_webhooks_sql
+from app.console import queries_items_sql, queries_sql, queries_webhooks_sql
 from app.engines import sql as engines
 from app.files import sql as files
+from app.headroom import sql as headroom
 from app.metering import report_sql
 from app.queue import batch_state_sql, chunk_sweeps_sql, listing_sql
 from app.tenants import key_list_sql
@@ -39,7 +41,8 @@ BUILDERS: Mapping[Build, Sequence[Any]] = {
     endpoint_sql.transition: ["verify", "pause", "disable", "enable"],
     key_list_sql.page: list(key_list_sql.VIEWS),
     queries_sql.page: _filters(queries_sql.CONDITIONS),
-    queries_engines_sql.decisions: list(queries_engines_sql.KINDS),
+    headroom.recent: list(headroom.KINDS),
+    audit.latest: _filters(("account", "target")),
     queries_webhooks_sql.page: list(queries_webhooks_sql.VIEWS),
     queries_items_sql.walked: list(queries_items_sql.WALKS),
 }
