@@ -64,6 +64,8 @@ class PgBouncer:
         server = f"* = host={named['host']} port={named.get('port', 5432)} user={named.get('user', 'postgres')}"
         self._config = folder / "pgbouncer.ini"
         self._config.write_text("\n".join(["[databases]", server, "[pgbouncer]", *lines, ""]))
+        for path, mode in ((folder, 0o755), (self._config, 0o644)):  # whatever the mask, another user reads them
+            path.chmod(mode)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,7 +82,7 @@ class PgBouncer:
             shutil.chown(self.folder, user)
         with (self.folder / "errors").open("wb") as errors:
             self._process = subprocess.Popen(
-                [path, "-q", str(self._config)],
+                [path, str(self._config)],
                 user=user,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
