@@ -7,7 +7,10 @@
     │   └── SensitiveFound    400      5006
     ├── RedactionDown         503      5001
     ├── Conflict              409      5006
+    │   └── StageOfPipeline   409      5006
     ├── KeyInUse              409      5006
+    ├── ConversationLocked    400      5006
+    ├── VersionMoved          412      5006
     ├── KeyReused             422      5006
     ├── MissingInput          400/415  3003
     ├── BodyTooLarge          413      3006
@@ -102,10 +105,32 @@ class Conflict(SlackwaterError):
     status, code = 409, 5006
 
 
+class StageOfPipeline(Conflict):
+    """The batch is a stage of a pipeline, which acts as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__("The batch is a stage of a pipeline, which acts as a whole; use the verbs of the pipeline")
+
+
 class KeyInUse(SlackwaterError):
     """A request with this Idempotency-Key is being stored at this moment."""
 
     status, code = 409, 5006
+
+
+class ConversationLocked(SlackwaterError):
+    """Another turn of the conversation runs, and did not end in time."""
+
+    status, code = 400, 5006
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="conversation", reason="conversation_locked")
+
+
+class VersionMoved(SlackwaterError):
+    """The conversation has another version than the request's If-Match says."""
+
+    status, code = 412, 5006
 
 
 class KeyReused(SlackwaterError):

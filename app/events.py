@@ -24,6 +24,7 @@ class EventKind(StrEnum):
     BATCH_SHREDDED = "batch.shredded"
     ITEM_SUCCEEDED = "item.succeeded"
     ITEM_FAILED = "item.failed"
+    ITEM_WAITING = "item.waiting"
     RESPONSE_COMPLETED = "response.completed"
     RESPONSE_INCOMPLETE = "response.incomplete"
     RESPONSE_FAILED = "response.failed"
@@ -32,6 +33,13 @@ class EventKind(StrEnum):
     BUDGET_SPENT = "budget.spent"
     BUDGET_RENEWED = "budget.renewed"
     BUDGET_DIVERTED = "budget.diverted"
+    PIPELINE_QUEUED = "pipeline.queued"
+    PIPELINE_PAUSED = "pipeline.paused"
+    PIPELINE_SUCCEEDED = "pipeline.succeeded"
+    PIPELINE_FAILED = "pipeline.failed"
+    PIPELINE_CANCELLED = "pipeline.cancelled"
+    PIPELINE_EXPIRED = "pipeline.expired"
+    STAGE_ENDED = "stage.ended"
     QUOTA_REACHED = "quota.reached"
     POLICY_APPLIED = "policy.applied"
     AUDIT_SIGNED = "audit.signed"
@@ -52,11 +60,21 @@ USUAL_KINDS = (
     EventKind.ENDPOINT_DISABLED,
 )
 ITEM_KINDS = (EventKind.ITEM_SUCCEEDED, EventKind.ITEM_FAILED)
+WAITING_KINDS = (EventKind.ITEM_WAITING,)
 ENDPOINT_KINDS = (EventKind.ENDPOINT_FAILING, EventKind.ENDPOINT_DISABLED)
 BUDGET_KINDS = (EventKind.BUDGET_SOFT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
 QUOTA_KINDS = (EventKind.QUOTA_REACHED,)
 POLICY_KINDS = (EventKind.POLICY_APPLIED,)
 AUDIT_KINDS = (EventKind.AUDIT_SIGNED,)
+PIPELINE_KINDS = (
+    EventKind.PIPELINE_QUEUED,
+    EventKind.PIPELINE_PAUSED,
+    EventKind.PIPELINE_SUCCEEDED,
+    EventKind.PIPELINE_FAILED,
+    EventKind.PIPELINE_CANCELLED,
+    EventKind.PIPELINE_EXPIRED,
+    EventKind.STAGE_ENDED,
+)
 PROGRESS_KINDS = (EventKind.BATCH_STARTED, EventKind.BATCH_PROGRESS, EventKind.BATCH_AT_RISK)
 
 NO_REQUEST = "00000000-0000-0000-0000-000000000000"
@@ -90,9 +108,8 @@ class BatchFailure:
 class EventData:
     """What every event carries. The kind `test` carries no more.
 
-    `request_id`: the batch; in `endpoint.*` the endpoint, in `budget.*`, `quota.*`, `policy.*`, `audit.*` and a test all zeros
-    (`NO_REQUEST`). `traceparent`: from the submit, if
-    it had one.
+    `request_id`: the batch; in `pipeline.*` and `stage.*` the pipeline, in `endpoint.*` the endpoint, in `budget.*`, `quota.*`,
+    `policy.*`, `audit.*` and a test all zeros (`NO_REQUEST`). `traceparent`: from the submit, if it had one.
     """
 
     request_id: str
@@ -119,6 +136,29 @@ class ItemData(EventData):
 
     item: int
     reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingData(ItemData):
+    """Data of `item.waiting`. `pipeline`, `stage`: with the item, what the answer is sent to."""
+
+    pipeline: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineData(EventData):
+    """Data of `pipeline.*` and of `stage.ended`. `request_id`, `pipeline`: the pipeline, `pipeline` as its routes show it.
+    `paused_for`: why it pauses; None: somebody paused it, or it does not. `stage`: its id, `batch`: the stage's batch, `counts`:
+    its items.
+    """
+
+    pipeline: str
+    name: str | None = None
+    paused_for: str | None = None
+    stage: str | None = None
+    batch: str | None = None
+    counts: Counts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +213,12 @@ _OF_NO_BATCH: tuple[tuple[tuple[EventKind, ...], type[EventData], tuple[str, ...
 )
 
 
+def own_fields(data: EventData) -> dict[str, Any]:
+    """The fields of an event of no batch, beside those of every event; of others none."""
+    names = next((names for _, data_class, names in _OF_NO_BATCH if type(data) is data_class), ())
+    return {name: getattr(data, name) for name in names}
+
+
 def to_json(data: EventData) -> bytes:
     """The data as it is stored: one flat object, without what is None."""
     values = asdict(data)
@@ -186,6 +232,11 @@ def from_json(kind: str, stored: bytes) -> EventData:
     common = {name: values.get(name) for name in ("request_id", "account_id", "traceparent")}
     if kind in ITEM_KINDS:
         return ItemData(**common, item=values["item"], reference=values.get("reference"))
+    if kind in WAITING_KINDS:
+        return WaitingData(**common, **{name: values.get(name) for name in ("item", "reference", "pipeline", "stage")})
+    if kind in PIPELINE_KINDS:
+        own = {name: values.get(name) for name in ("name", "paused_for", "stage", "batch")}
+        return PipelineData(**common, pipeline=values["pipeline"], **own, counts=_counts(values.get("counts")))
     for kinds, data_class, names in _OF_NO_BATCH:
         if kind in kinds:
             return data_class(**common, **{name: values[name] for name in names})

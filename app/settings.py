@@ -345,6 +345,10 @@ class Settings(BaseSettings):
     key_tokens_per_minute: int = Field(
         0, ge=0, description="estimated tokens of synchronous requests per key, likewise; 0: no limit"
     )
+    store_responses: Literal["on", "off"] = Field(
+        "on",
+        description="whether `/v1/responses` stores a response whose request has no `store`; `off`: only with `store: true`",
+    )
     line_seconds: float = Field(
         20,
         ge=0,

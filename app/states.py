@@ -4,7 +4,7 @@ One table for each machine is used in four places: the guard of each UPDATE (`gu
 (`check`), the diagrams in docs/states.md (`mermaid`) and the tests. A transition that is not in a table cannot happen.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -105,6 +105,28 @@ class UploadState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class TurnState(StrEnum):
+    """A turn of a conversation. `queued`: it waits for the turns before it. `running`: it is the one turn that may end."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ParkedState(StrEnum):
+    """An item of a pipeline that waits for an answer from outside. The first of answer and timeout wins.
+
+    `dropped`: its pipeline was cancelled or has expired.
+    """
+
+    WAITING = "waiting"
+    ANSWERED = "answered"
+    TIMED_OUT = "timed_out"
+    DROPPED = "dropped"
+
+
 @dataclass(frozen=True)
 class Transition:
     """`verb` moves a row from any of `sources` to `target`."""
@@ -180,7 +202,7 @@ def _literals(states: tuple[StrEnum, ...]) -> str:
 
 
 _B, _C, _D, _E, _I, _P = BatchState, ChunkState, DeliveryState, EngineState, EngineIntake, EndpointState
-_T, _U, _F = TenantState, UploadState, FileState
+_T, _U, _F, _W, _N = TenantState, UploadState, FileState, ParkedState, TurnState
 
 _ENDS = (_B.COMPLETED, _B.FAILED, _B.CANCELLED, _B.EXPIRED)
 
@@ -200,6 +222,19 @@ BATCH = Machine(
         Transition("retry", _ENDS, _B.OPEN),
     ),
     ends=_ENDS,
+)
+
+PIPELINE = replace(BATCH, name="pipeline")
+
+PARKED = Machine(
+    "parked",
+    ParkedState,
+    _W.WAITING,
+    (
+        Transition("answer", (_W.WAITING,), _W.ANSWERED),
+        Transition("time out", (_W.WAITING,), _W.TIMED_OUT),
+        Transition("drop", (_W.WAITING,), _W.DROPPED),
+    ),
 )
 
 CHUNK = Machine(
@@ -297,6 +332,19 @@ TENANT = Machine(
     frozenset({_T.GONE}),
 )
 
+TURN = Machine(
+    "turn",
+    TurnState,
+    _N.QUEUED,
+    (
+        Transition("begin", (_N.QUEUED,), _N.RUNNING),
+        Transition("end", (_N.RUNNING,), _N.DONE),
+        Transition("fail", (_N.RUNNING,), _N.FAILED),
+        Transition("cancel", (_N.QUEUED, _N.RUNNING), _N.CANCELLED),
+    ),
+    births=(("no turn is before it", _N.RUNNING), ("it is stored when it has ended", _N.DONE)),
+)
+
 UPLOAD = Machine(
     "upload",
     UploadState,
@@ -307,4 +355,4 @@ UPLOAD = Machine(
     ),
 )
 
-MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE, FILE, INTAKE, TENANT, UPLOAD)
+MACHINES = (BATCH, CHUNK, DELIVERY, ENDPOINT, ENGINE, FILE, INTAKE, PARKED, PIPELINE, TENANT, TURN, UPLOAD)

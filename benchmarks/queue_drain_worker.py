@@ -17,7 +17,7 @@ import orjson
 from app.db.pool import Database
 from app.queue import bodies, heartbeat
 from app.queue import service as queue
-from app.queue.heartbeat import Beat
+from app.queue.heartbeat import Heartbeat
 from app.queue.types import Item, Lease, Result
 from app.sealing.keyring import Keyring
 from app.settings import Settings
@@ -111,7 +111,7 @@ async def _beat(database: Database, worker_id: int) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_SECONDS)
         async with database.relaxed() as conn:
-            if not await heartbeat.send(conn, [Beat(worker_id)], LEASE_SECONDS):
+            if not await heartbeat.send(conn, [Heartbeat(worker_id)], LEASE_SECONDS):
                 raise SystemExit("the worker's lease lapsed")
 
 

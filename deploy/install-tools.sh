@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/.tools/bin
-tools=(promtool chromium pgbouncer)
+tools=(promtool chromium pgbouncer bwrap)
 
 say() { echo "tools: $*" >&2; }
 
@@ -24,6 +24,17 @@ get_promtool() {
     local folder code
     folder=$(mktemp -d)
     unpack "$folder" prometheus && mkdir -p "$bin" && mv "$folder/unpacked/usr/bin/promtool" "$bin/"
+    code=$?
+    rm -rf "$folder"
+    return $code
+}
+
+# bubblewrap: the sandbox of examples/code_runner.py
+get_bwrap() {
+    [ ! -x "$bin/bwrap" ] && ! type -P bwrap >/dev/null || return 0
+    local folder code
+    folder=$(mktemp -d)
+    unpack "$folder" bubblewrap && mkdir -p "$bin" && mv "$folder/unpacked/usr/bin/bwrap" "$bin/"
     code=$?
     rm -rf "$folder"
     return $code

@@ -14,11 +14,14 @@ import app.files.tables
 import app.headroom.tables
 import app.metering.budget_tables
 import app.metering.tables
+import app.pipelines.tables
 import app.policy.tables
 import app.queue.delta_tables
+import app.queue.handoff_tables
 import app.queue.history_tables
 import app.queue.tables
 import app.sealing.tables
+import app.sessions.tables
 import app.storage.tables
 import app.tenants.tables
 import app.webhooks.tables  # noqa: F401  (the imports fill the metadata)

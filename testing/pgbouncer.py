@@ -34,8 +34,8 @@ def program() -> str | None:
 def version(path: str) -> tuple[int, ...]:
     """Its version."""
     told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"PgBouncer (\d+)\.(\d+)", told)
-    return tuple(map(int, found.groups())) if found else (0, 0)
+    found = re.search(r"PgBouncer ([\d.]+)", told)
+    return tuple(map(int, found[1].split("."))) if found else (0, 0)
 
 
 class PgBouncer:

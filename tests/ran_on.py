@@ -6,6 +6,7 @@ Runs add up in `.ran-on.json`, which is not committed: of each version the most 
 import json
 import platform
 import re
+import sys
 from collections import Counter
 from collections.abc import Generator
 from importlib.metadata import version
@@ -17,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOUND = ROOT / ".ran-on.json"
 PAGE = ROOT / "docs" / "support.md"
-ORDER = ("Python", "PostgreSQL", "RabbitMQ", "Redis", "vLLM")
+ORDER = ("Python", "PostgreSQL", "PgBouncer", "RabbitMQ", "Redis", "vLLM")
 _PROPERTY = "ran on"
 _TABLE = re.compile(r"(?<=<!-- made by `python -m tests.ran_on` -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -75,11 +76,17 @@ def table(found: dict[str, int]) -> str:
     return "\n".join(("| Version | Tests that passed in one run |", "|---|---|", *rows)) + "\n"
 
 
+def renewed(page: str) -> str:
+    """The page with a table of what runs have recorded. Ends the program if none has."""
+    if not (found := read()):
+        sys.exit("No test run has recorded anything: run tests first")
+    return _TABLE.sub(lambda _: table(found), page)
+
+
 def _place(what: str) -> tuple[int, Any]:
     name, _, number = what.partition(" ")
     return ORDER.index(name), [int(part) for part in re.findall(r"\d+", number)]
 
 
 if __name__ == "__main__":
-    made = table(read())
-    PAGE.write_text(_TABLE.sub(lambda _: made, PAGE.read_text()))
+    PAGE.write_text(renewed(PAGE.read_text()))

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import orjson
 
+from app.admission import tool_output
 from app.admission.answer_limit import limited
 from app.admission.redaction import Redaction
 from app.engines import media_urls
@@ -160,6 +161,7 @@ class Admission:
         """
         if self.scope.limits_requests:
             self._check_scope(model, endpoint)
+        item = tool_output.shortened(item)
         if self.redaction is None:
             admitted = self._admit(model, item, endpoint, examine)
             return replace(admitted, values=values) if values else admitted

@@ -19,9 +19,12 @@ from app.api.listeners import Listeners
 from app.api.openai import (
     background_responses,
     batch_deletion,
+    conversations,
     files,
     inference,
     models,
+    outside,
+    pipelines,
     uploads,
     webhook_endpoints,
 )
@@ -45,6 +48,7 @@ from app.api.workers_ai import (
     usage,
     why,
 )
+from app.api.workers_ai import conversations as growing
 from app.api.workers_ai import models as catalogue_routes
 from app.audit.grouped import GroupedLog
 from app.batches import budget_events
@@ -56,13 +60,15 @@ from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
 from app.policy.in_force import PolicyInForce
+from app.sessions.leases import TurnLeases
 from app.settings import Settings
 from app.webhooks.egress import Egress
 
 _log = structlog.get_logger("api")
 # Well below the 60 seconds after which the TypeScript SDK repeats a call.
 _PATIENCE_SECONDS = 5.0
-# Requests leave few reference cycles. Python's default, 700 objects, spends a tenth of the processor time on looking for them.
+# Requests and their connections leave no reference cycles. Python's default, 700 objects, spends a tenth of the processor time on
+# looking for them.
 _COLLECT_AFTER = (20_000, 20, 20)
 _CANCEL_SECONDS = 0.5
 ACCOUNT = "/client/v4/accounts/{account_id}"
@@ -90,7 +96,8 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         await policy.renew()
         samples = RequestSamples(database)
         audit = GroupedLog(database)
-        keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples, audit)}
+        turns = TurnLeases(database)
+        keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples, audit, turns)}
         admission = AdmissionControl(
             policy,
             samples,
@@ -99,7 +106,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
             audit,
         )
         gauges = QueueGauges(watch)
-        app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission)
+        app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission, turns)
         gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
         gc.set_threshold(*_COLLECT_AFTER)
         await changes.started(database, "api")
@@ -155,7 +162,10 @@ def _include_routers(app: FastAPI) -> None:
         openai_batches,
         batch_deletion,
         background_responses,
+        conversations,
         uploads,
+        pipelines,
+        outside,
         models,
         webhook_endpoints,
     )
@@ -176,6 +186,7 @@ def _include_routers(app: FastAPI) -> None:
     app.include_router(batch_history.router, prefix=ACCOUNT)
     app.include_router(history.router, prefix=ACCOUNT)
     app.include_router(standing.router, prefix=ACCOUNT)
+    app.include_router(growing.router, prefix=ACCOUNT)
     app.include_router(usage.router, prefix=ACCOUNT)
     app.include_router(governance.router, prefix=ACCOUNT)
     app.include_router(budgets.router, prefix=ACCOUNT)

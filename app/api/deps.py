@@ -24,6 +24,9 @@ from app.errors import AuthenticationError, ModelUnknown
 from app.gateway.relay import Gateway
 from app.gateway.resent_requests import ResentRequests
 from app.queue.answer_lengths import AnswerLengths
+from app.sealing.keyring import Keyring
+from app.sessions.leases import TurnLeases
+from app.sessions.service import Keeper
 from app.settings import Settings
 from app.tenants.key_cache import KeyCache
 from app.tenants.service import Tenant
@@ -45,6 +48,7 @@ class Parts:
     gauges: QueueGauges
     store: StoreCheck
     admission: AdmissionControl
+    turns: TurnLeases
 
     @property
     def catalogue(self) -> Catalogue:
@@ -85,6 +89,10 @@ class Parts:
     def scale(self) -> ScaleSignal:
         """The demand for engines of each model."""
         return ScaleSignal(self.database)
+
+    def keeper(self, tenant: Tenant) -> Keeper:
+        """What reads and writes the conversations of this account."""
+        return Keeper(self.database, Keyring.of(self.settings), self.admission.vaults(tenant), tenant.tenant_id)
 
     def model(self, name: str) -> Model:
         """The model of this name or alias. Raises ModelUnknown."""

@@ -73,6 +73,14 @@ class _Transport:
         self._transport.write_eof()
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._transport.abort)
 
+    def forget(self) -> None:
+        """The connection is lost: let go of its protocol, so that both are freed at once, with the bytes of the last request."""
+        self._unread, self._resumed = bool, _nothing
+
+
+def _nothing() -> None:
+    pass
+
 
 _Base: Any = object  # one of uvicorn's protocols is the next base class
 
@@ -116,6 +124,7 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
             cycle.disconnected = True
             cycle.message_event.set()
         super().connection_lost(exc)
+        self.transport.forget()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -41,6 +41,14 @@ MEANINGS = {
         "the most that funded chunks, uncounted results and calls in flight can cost beyond what is held for them, if their "
         "prompts are as long as estimated; in the unit of budget_overshoot",
     ),
+    "parked_items": ("", "items of pipelines that wait for an answer from outside; 100000: or more"),
+    "handoff_seconds": (
+        "",
+        "for how long the oldest results of pipelines wait to be handed on; grows if no steward leads",
+    ),
+    "handoff_markers": ("", "parts of results that wait to be handed on to the next stages; 1000: or more"),
+    "handoff_stuck": ("", "parts of results that were set aside after five failures; should be 0"),
+    "pipelines": ("state", "pipelines that are not final"),
     "inflight_tokens": ("model", "estimated tokens of leased chunks"),
     "cache_drifts_total": ("", "corrections of wrong scheduler caches; should be 0"),
     "waiting_tokens": ("model", "estimated tokens of the chunks that wait for a worker, from a sample of them"),

@@ -35,8 +35,14 @@ _OPEN = ("/ready", "/status", "/scale/{model}")  # they take no key
 _FORMS = {("post", "files"): schemas.FILE_UPLOAD, ("post", "uploads/{upload_id}/parts"): schemas.UPLOAD_PART}
 _BODIES = {
     ("post", "batches"): schemas.FILE_BATCH,
+    ("post", "conversations"): schemas.CONVERSATION,
+    ("post", "conversations/{conversation_id}"): schemas.CONVERSATION_CHANGE,
+    ("post", "conversations/{conversation_id}/items"): schemas.CONVERSATION_ITEMS,
+    ("post", "pipelines"): schemas.PIPELINE,
+    ("post", "pipelines/check"): schemas.PIPELINE,
     ("post", "uploads"): schemas.UPLOAD,
     ("post", "uploads/{upload_id}/complete"): schemas.UPLOAD_PARTS,
+    ("post", "pipelines/{pipeline_id}/items/{stage}/{item}/answer"): schemas.OUTSIDE_ANSWER,
 }
 _WEBHOOK_BODIES = {
     "webhook_endpoints": webhooks.WEBHOOK,

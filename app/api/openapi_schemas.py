@@ -11,6 +11,7 @@ from app.api.submit_params import KEY, LONGEST, NO_DEADLINE, TAGS, WINDOW
 from app.api.unknown_fields import SWITCH
 from app.batches.openai.uploads import PURPOSE, UNREAD_PURPOSES
 from app.batches.validation.fields import FIELDS
+from app.batches.validation.openai import TEXT_ITEM_TYPES
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
 from app.metering import budget_terms
@@ -121,6 +122,14 @@ RESPONSES: Schema = one(
     max_output_tokens=_LENGTH,
     stream=_FIELDS["stream"],
 )
+_ITEMS: Schema = {
+    "type": "array",
+    "maxItems": 20,
+    "items": {"type": "object", "properties": {"type": or_null({"enum": [*TEXT_ITEM_TYPES]})}},
+}
+CONVERSATION: Schema = {"type": "object", "properties": {"items": or_null(_ITEMS), "metadata": or_null(pairs())}}
+CONVERSATION_CHANGE: Schema = one("metadata", metadata=or_null(pairs()))
+CONVERSATION_ITEMS: Schema = one("items", items={**_ITEMS, "minItems": 1})
 _SUBMIT: Schema = {
     **one("requests", requests={"type": "array", "minItems": 1, "items": ref("Item")}),
     "additionalProperties": False,
@@ -195,6 +204,7 @@ _FILE_BATCH: Schema = one(
     },
     mixed={"type": ["boolean", "null"], "description": "lines may name several models and endpoints"},
     validation={"enum": ["strict", "lenient", None], "description": "lenient: a bad line fails alone"},
+    then={"type": ["array", "null"], "items": OBJECT, "description": "stages that follow it, as those of a pipeline"},
     partial_results={"type": ["boolean", "null"], "description": "the output file can be read while the batch runs"},
     output_expires_after=or_null(_EXPIRY),
 )
@@ -205,6 +215,20 @@ _OF_REQUESTS: Schema = {
     "properties": {"requests": {"type": "array"}, "input_file_id": {"enum": ["", None]}},
 }
 FILE_BATCH: Schema = _FILE_BATCH | {"oneOf": [_OF_FILE, _OF_REQUESTS]}
+_STAGE: Schema = {
+    **one("id", id={"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,31}$"}),
+    "description": "a request, a pick or a question to the outside; docs/pipelines.md describes every field",
+}
+PIPELINE: Schema = only(
+    "input",
+    "stages",
+    name=or_null(_text(1, 100)),
+    input={**OBJECT, "description": "file_id, items or batch"},
+    stages={"type": "array", "minItems": 1, "maxItems": 16, "items": _STAGE},
+    completion_window=or_null({"type": "string", "pattern": WINDOW}),
+    budget=or_null(only("usd", usd={"type": "number", "exclusiveMinimum": 0})),
+    limit=or_null({"type": "integer", "minimum": 1}),
+)
 UPLOAD: Schema = one(
     "filename",
     "purpose",
@@ -222,6 +246,7 @@ POLICY_TEST: Schema = only(
 )
 UPLOAD_PART: Schema = one("data", data={"type": "string", "format": "binary"})
 UPLOAD_PARTS: Schema = one("part_ids", part_ids={"type": "array", "minItems": 1, "items": STRING}, md5=STRING)
+OUTSIDE_ANSWER: Schema = one("answer", answer={})
 
 COMPONENTS: dict[str, Schema] = {
     "Message": one(

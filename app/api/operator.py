@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
-from app.api import operator_batches
+from app.api import operator_batches, operator_flows
 from app.api.admin import guard
 from app.api.deps import PartsDep
 from app.api.envelope import success
@@ -78,6 +78,7 @@ async def batches(parts: PartsDep, query: Annotated[AccountsQuery, Query()]) -> 
 
 
 router.include_router(operator_batches.router)
+router.include_router(operator_flows.router)
 
 
 @router.get("/usage")

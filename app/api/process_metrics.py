@@ -1,6 +1,8 @@
 """The metrics of an API that runs in several processes, added up: each process writes its own to files in one folder."""
 
+import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,14 +16,46 @@ from prometheus_client.registry import Collector
 from app.tracing.recorder import SpanCounts
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it when it is imported
+_PREFIX = "slackwater-metrics-"
 
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """Within, the processes that are started share a folder for their metrics."""
-    with tempfile.TemporaryDirectory(prefix="slackwater-metrics-") as folder:
+    """Within, the processes that are started share a folder for their metrics. Those that killed APIs left are removed first."""
+    _remove_left()
+    with _locked_folder() as folder:
         os.environ[_FOLDER] = folder
         yield
+
+
+@contextmanager
+def _locked_folder() -> Iterator[str]:
+    """A folder with a lock (flock), which lasts as long as this process. Again, if somebody removed it before it had the lock."""
+    while True:
+        with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, _lock(Path(folder)) as is_ours:
+            if is_ours and Path(folder).exists():
+                yield folder
+                return
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Lock a folder, if nobody has. Raises OSError."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(opened)
+
+
+def _remove_left() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), _lock(folder) as is_ours:  # another one removes it, or it is another user's
+            if is_ours:
+                shutil.rmtree(folder)
 
 
 def registries() -> list[CollectorRegistry]:

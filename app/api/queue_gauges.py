@@ -8,6 +8,8 @@ from app.audit import log as audit
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
 from app.metering import budgets, ledger, recent
+from app.pipelines import gauges as pipeline_gauges
+from app.pipelines import parked
 from app.queue import funding, overview
 from app.webhooks import deliveries
 
@@ -45,7 +47,8 @@ class QueueGauges:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
                 queue = await overview.gauges(conn) + await funding.gauges(conn)
                 money = await budgets.gauges(conn, await funding.beyond(conn)) + await ledger.gauges(conn)
-                return [*queue, *await deliveries.gauges(conn), *money, *await audit.gauges(conn)]
+                pipelines = [*await parked.gauges(conn), *await pipeline_gauges.read(conn)]
+                return [*queue, *pipelines, *await deliveries.gauges(conn), *money, *await audit.gauges(conn)]
         except (TimeoutError, *TRANSIENT):
             return []
 

@@ -18,6 +18,7 @@ from app.batches.validation.text_generation import Examine, ItemError, ItemFacts
 from app.engines.catalogue import Model
 from app.errors import BadInput
 from app.metering import spend_labels
+from app.policy.vaults import NO_VALUES
 from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
 from app.tenants.service import Tenant
@@ -100,14 +101,20 @@ def single_order(
     item: dict[str, Any],
     *,
     idempotency_key: str | None = None,
+    affinity: str | None = None,
+    values: Mapping[str, str] = NO_VALUES,
 ) -> tuple[Order, Admitted[ItemFacts]]:
-    """The order of one request that waits in the queue on OpenAI's routes, and the request as admitted. Raises BadInput."""
+    """The order of one request that waits in the queue on OpenAI's routes, and the request as admitted. Raises BadInput.
+
+    `affinity`, `values`: see `sync_requests.prepare`.
+    """
     labels = labels_of(request, tenant, idempotency_key=idempotency_key, item=item)
+    labels = labels if affinity is None else replace(labels, session=affinity)
     labels = thinned(labels, parts.settings.trace_sync_share)
     admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue, stored=labels.stored)
     usual = parts.lengths.of(tenant.tenant_id)
     examine = examined_by(route.examine, usual)
-    admitted = admit(admission, model, item, route.endpoint, examine)
+    admitted = admit(admission, model, item, route.endpoint, examine, values)
     policy_header.add(request, admission, admitted.model.name)
     order = Order(
         tenant,
@@ -127,11 +134,16 @@ def examined_by(examine: Examine, usual: UsualLength | None) -> CheckItem:
 
 
 def admit(
-    admission: Admission, model: Model, item: dict[str, Any], endpoint: str, examine: CheckItem
+    admission: Admission,
+    model: Model,
+    item: dict[str, Any],
+    endpoint: str,
+    examine: CheckItem,
+    values: Mapping[str, str] = NO_VALUES,
 ) -> Admitted[ItemFacts]:
-    """A request as it may run. Raises BadInput naming the field, PolicyDenied."""
+    """A request as it may run. `values`: of placeholders that it has already. Raises BadInput naming the field, PolicyDenied."""
     try:
-        return admission.admit(model, item, endpoint, examine)
+        return admission.admit(model, item, endpoint, examine, values)
     except ItemError as error:
         missing = error.field and "." not in error.field and item.get(error.field) is None
         reason = MISSING if missing else None

@@ -55,8 +55,8 @@ class EngineRoute:
 class PreparedCall:
     """A synchronous request that may run. `calls`: it, and after it the same request for the models of its fallback chain.
 
-    `values`: by placeholder, what its caller may read in the answer. `tools`: judges the calls that the answer has; None: all may
-    pass.
+    `values`: by placeholder, what its caller may read in the answer. `placeholders`: the same, whoever may read it. `tools`:
+    judges the calls that the answer has; None: all may pass.
     """
 
     calls: Sequence[SyncCall]
@@ -64,6 +64,7 @@ class PreparedCall:
     facts: ItemFacts
     values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
     tools: CallJudge | None = None
+    placeholders: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
 
 
 async def prepare(
@@ -73,13 +74,19 @@ async def prepare(
     tenant: Tenant,
     parts: Parts,
     route: EngineRoute,
+    *,
+    affinity: str | None = None,
+    values: Mapping[str, str] = NO_VALUES,
 ) -> "PreparedCall":
-    """The call for the gateway, as it was admitted. Raises BadInput naming the field, PolicyDenied, RateLimited."""
+    """The call for the gateway, as it was admitted. `affinity`: names its session, before what its headers say. `values`: of
+    placeholders that it has from before. Raises BadInput naming the field, PolicyDenied, RateLimited.
+    """
     usual = parts.lengths.of(tenant.tenant_id) if route.open_ended else None
     labels = request_parsing.labels_of(request, tenant, item=item)
+    labels = labels if affinity is None else replace(labels, session=affinity)
     admission = parts.admission.begin(tenant, labels.spend, SYNC, parts.catalogue, stored=labels.stored)
     examine = request_parsing.examined_by(route.examine, usual)
-    admitted = request_parsing.admit(admission, model, item, route.endpoint, examine)
+    admitted = request_parsing.admit(admission, model, item, route.endpoint, examine, values)
     await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
     labels = request_parsing.thinned(labels, parts.settings.trace_sync_share)
     calls = [_call(admitted, tenant, labels, parts, route)]
@@ -87,8 +94,10 @@ async def prepare(
         calls.append(
             _call(other, tenant, replace(labels, origin=labels.origin and labels.origin.again()), parts, route)
         )
-    values = admitted.values if tenant.scope.restore else NO_VALUES
-    return PreparedCall(calls, admission, admitted.facts, values, _judge(admitted, tenant, parts))
+    readable = admitted.values if tenant.scope.restore else NO_VALUES
+    return PreparedCall(
+        calls, admission, admitted.facts, readable, _judge(admitted, tenant, parts), placeholders=admitted.values
+    )
 
 
 def _judge(admitted: Admitted[ItemFacts], tenant: Tenant, parts: Parts) -> CallJudge | None:
@@ -211,14 +220,21 @@ def _named(begun: T, call: SyncCall, prepared: PreparedCall, request: Request) -
 
 
 async def streamed(
-    prepared: PreparedCall, request: Request, parts: Parts, render_of: Callable[[SyncCall], Render]
+    prepared: PreparedCall,
+    request: Request,
+    parts: Parts,
+    render_of: Callable[[SyncCall], Render],
+    through: Callable[[SyncCall, Events], Events] = lambda call, events: events,
 ) -> StreamingResponse:
-    """Events as they arrive, usage with its cost. An error before the first event is raised, so it gets its own HTTP status."""
+    """Events as they arrive, usage with its cost. An error before the first event is raised, so it gets its own HTTP status.
+    `through`: what the events of a call pass.
+    """
 
     async def begin(call: SyncCall) -> tuple[SseEvent | None, Events]:
         events = parts.gateway.stream(call)
         events = restored_events.of(events, prepared.values) if prepared.values else events
         events = events if prepared.tools is None else withheld_events.of(events, prepared.tools)
+        events = through(call, events)
         return await anext(events, None), events
 
     async with while_connected(request.receive):

@@ -17,5 +17,6 @@ from tenant t cross join lateral (
 where %(account_id)s::text is null or t.account_id = %(account_id)s order by t.account_id"""
 
 OPEN = f"""
-select request_id from batch where tenant_id = %(tenant_id)s and {BATCH.guard("cancel")} order by batch_id limit %(limit)s"""
+select request_id from batch where tenant_id = %(tenant_id)s and {BATCH.guard("cancel")} and pipeline_id is null
+order by batch_id limit %(limit)s"""
 HAS_BATCHES = "select exists (select from batch where tenant_id = %(tenant_id)s)"

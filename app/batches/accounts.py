@@ -16,7 +16,7 @@ from app.db.pool import Connection, Database
 from app.errors import AccountUnknown, Conflict, NotFound
 from app.files import service as files
 from app.metering import ledger
-from app.queue import removal
+from app.queue import removal, stages
 from app.sealing import batch_keys
 from app.sealing.keyring import Keyring
 from app.states import TenantState
@@ -102,7 +102,9 @@ async def _remove_contents(database: Database, store: Store, keyring: Keyring | 
 
 
 async def _cancel(database: Database, tenant: Tenant) -> None:
-    """Cancel every open batch, each in its own transaction."""
+    """Cancel every open pipeline, and every other open batch, each in its own transaction."""
+    async with database.transaction() as conn:
+        await stages.cancel_all(conn, tenant.tenant_id)
     values = {"tenant_id": tenant.tenant_id, "limit": _SLICE}
     while True:
         async with database.relaxed() as conn:

@@ -36,9 +36,11 @@ async def write(conn: Connection, settled: Sequence[Settled]) -> None:
 
 
 async def _event(conn: Connection, batch: Settled) -> EventKind | None:
-    """The event of a final batch; None: a flex request has none, because its client waits for the answer."""
+    """The event of a final batch; None: a flex request has none, because its client waits for the answer, nor has what is part
+    of something else.
+    """
     match batch.kind:
-        case Kind.FLEX:
+        case Kind.FLEX | Kind.STAGE | Kind.CHECKPOINT:
             return None
         case Kind.RESPONSE if batch.state == BatchState.COMPLETED:
             return EventKind(f"response.{await response_log.answer_status(conn, batch.batch_id)}")

@@ -23,7 +23,7 @@ _SLICE = 500
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What a rotation did. `rewrapped`: keys of batches, files and uploads."""
+    """What a rotation did. `rewrapped`: keys of batches, files, uploads and conversations."""
 
     kek: str
     destroyed: str
@@ -47,8 +47,8 @@ async def rotate(database: Database, settings: Settings, account: str) -> Rotati
     count = 0
     async with database.durable() as conn:
         count += await _batches(conn, keyring, retired, kek)
-        for old, rewrap in files_sql.OLD_KEYS.values():
-            count += await _files(conn, keyring, retired, kek, (old, rewrap))
+        for statements in (*files_sql.OLD_KEYS.values(), (sql.OLD_TURN_KEYS, sql.REWRAP_TURN_KEY)):
+            count += await _by_owner(conn, keyring, retired, kek, statements)
     await keyring.provider.destroy(retired)
     async with database.transaction() as conn:
         if (await conn.execute(sql.END_ROTATION, {"tenant_id": tenant_id, "retired": retired})).rowcount:
@@ -66,7 +66,7 @@ async def _batches(conn: Connection, keyring: Keyring, retired: str, kek: str) -
     return count
 
 
-async def _files(conn: Connection, keyring: Keyring, retired: str, kek: str, statements: tuple[str, str]) -> int:
+async def _by_owner(conn: Connection, keyring: Keyring, retired: str, kek: str, statements: tuple[str, str]) -> int:
     values, count = {"retired": retired, "kek": kek, "limit": _SLICE}, 0
     old, rewrap = (statement.encode() for statement in statements)
     while rows := await (await conn.execute(old, values)).fetchall():

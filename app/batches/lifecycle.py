@@ -8,7 +8,7 @@ aborts them after its next heartbeat (workers.gpu.puller.on_heartbeat). `settle`
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
@@ -27,7 +27,7 @@ from app.batches.budget_lanes import Lanes, LanesChanged
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
 from app.engines.service import ensure_pool
-from app.errors import Conflict, ModelUnknown, NotFound
+from app.errors import Conflict, ModelUnknown, NotFound, StageOfPipeline
 from app.events import BatchData, EventKind
 from app.files import service as files
 from app.metering import budgets, lines
@@ -42,6 +42,7 @@ from app.webhooks import emitter
 log = structlog.get_logger()
 Verb = Literal["pause", "resume", "cancel"]
 Terms = Mapping[str, object]
+Tell = Callable[[Connection, Sequence[settling.Settled]], Awaitable[None]]
 
 _ACTS = {
     "pause": Act.BATCH_PAUSE,
@@ -62,6 +63,8 @@ async def change_state(database: Database, tenant: Tenant, request_id: UUID, ver
         moved = await batch_state.transition(conn, verb, tenant.tenant_id, request_id)
         if moved is None:
             standing = await _standing(conn, tenant, request_id)
+            if standing.pipeline_id is not None:
+                raise StageOfPipeline
             if standing.state not in _REACHED[verb]:
                 raise Conflict(f"The batch is {standing.state}: {_only(verb)}")
             return []
@@ -72,7 +75,7 @@ async def change_state(database: Database, tenant: Tenant, request_id: UUID, ver
         ended = await settling.finalise(conn, [batch_id]) if verb == "cancel" else []
         await final_events.write(conn, ended)
         ready = await batch_state.ready_chunks(conn, batch_id) if verb == "resume" else {}
-    wakes.tell(ready)
+    wakes.notify(ready)
     for batch in ended:  # a batch without items in an engine ends here, so the steward does not log it
         trace_context.enter(batch.traceparent)
         log.info(
@@ -118,6 +121,8 @@ async def _begin_run(
         batch = await batch_state.reopen(conn, tenant.tenant_id, request_id, of_run)
         if batch is None:
             standing = await _standing(conn, tenant, request_id)
+            if standing.pipeline_id is not None:
+                raise StageOfPipeline
             if standing.shredded:
                 raise Conflict("The contents of the batch were deleted; nothing to retry")
             if of_run is not None and standing.run == of_run + 1:
@@ -140,7 +145,7 @@ async def _begin_run(
             data=_queued_again(tenant, request_id, batch),
         )
         ready = await batch_state.ready_chunks(conn, batch.batch_id)
-    wakes.tell(ready)
+    wakes.notify(ready)
     return count
 
 
@@ -197,11 +202,13 @@ async def _line_of(conn: Connection, batch: batch_state.Reopened, of: ItemModel,
 
 
 async def settle(
-    conn: Connection, on_fold: Callable[[running_batches.BatchProgress], None] = lambda progress: None
+    conn: Connection,
+    on_fold: Callable[[running_batches.BatchProgress], None] = lambda progress: None,
+    tell: Tell | None = None,
 ) -> list[settling.Settled]:
     """Count finished chunks, end finished batches, book the usage, and write the events. Call inside a durable transaction.
 
-    `on_fold` is called for each batch with progress, before the commit.
+    `on_fold` is called for each batch with progress, before the commit. `tell` writes further events of those that ended.
     """
     await settling.exclusively(conn)
     has_budgets = await budgets.any_exists(conn)
@@ -210,6 +217,8 @@ async def settle(
     if has_budgets:
         await funding.settle(conn, money)
     await final_events.write(conn, settled)
+    if tell is not None:
+        await tell(conn, settled)
     return settled
 
 

@@ -1,4 +1,4 @@
-"""Looks up what an id, a name or a tag belongs to, by at most five look-ups of keys."""
+"""Looks up what an id, a name or a tag belongs to, by a few look-ups of keys."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -48,12 +48,13 @@ async def find(conn: Connection, tenant_id: int | None, asked: str) -> Finding:
         return Finding([], [], "")
     ids = id_range(asked)
     batches = await batches_by_id(conn, tenant_id, ids) if ids else []
-    others: list[Found] = []
+    others = await flows_by_id(conn, tenant_id, ids) if ids else []
     if ids and ids[0] == ids[1]:
         others += await hook(conn, tenant_id, ids[0])
     elif asked.isdecimal() and int(asked) < _MOST_NUMBER:
         others += await delivery(conn, tenant_id, int(asked))
     others += await named(conn, tenant_id, asked)
+    others += [each for each in await pipelines_by_name(conn, tenant_id, asked) if each not in others]
     known = {each.request_id for each in batches}
     batches += [each for each in await batches_by_name(conn, tenant_id, asked) if each.request_id not in known]
     return Finding(batches, others, asked if await tagged(conn, tenant_id, asked) else "")
@@ -66,8 +67,22 @@ async def batches_by_id(conn: Connection, tenant_id: int | None, ids: tuple[UUID
 
 async def batches_by_name(conn: Connection, tenant_id: int | None, prefix: str) -> list[FoundBatch]:
     """Batches whose name begins so."""
+    return await _batches(conn, sql.BATCHES_BY_NAME, tenant_id=tenant_id, pattern=_begins(prefix))
+
+
+def _begins(prefix: str) -> str:
     literal = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return await _batches(conn, sql.BATCHES_BY_NAME, tenant_id=tenant_id, pattern=f"{literal}%")
+    return f"{literal}%"
+
+
+async def pipelines_by_name(conn: Connection, tenant_id: int | None, prefix: str) -> list[Found]:
+    """Pipelines whose name begins so."""
+    return await _found(conn, sql.PIPELINES_BY_NAME, tenant_id=tenant_id, pattern=_begins(prefix))
+
+
+async def flows_by_id(conn: Connection, tenant_id: int | None, ids: tuple[UUID, UUID]) -> list[Found]:
+    """Pipelines and conversations whose id is in a range."""
+    return await _found(conn, sql.FLOWS_BY_ID, tenant_id=tenant_id, id_from=ids[0], id_to=ids[1])
 
 
 async def _batches(conn: Connection, statement: str, **values: Any) -> list[FoundBatch]:

@@ -24,6 +24,24 @@ union all select 'key', k.key_id, k.name, t.account_id from api_key k join tenan
   where k.key_id = %(text)s and {_MINE.format("k")}
 union all select 'account', t.account_id, t.account_id, '' from tenant t where t.account_id = %(text)s and {_MINE.format("t")}"""
 
+# A pipeline has the id and the name of the batch that is its input; one that begins with a batch has an id of its own.
+PIPELINES_BY_NAME = f"""
+select 'pipeline', 'pipe_' || replace(p.request_id::text, '-', ''), p.name, t.account_id
+from (select tenant_id, account_id from tenant t where {_MINE.format("t")} limit {MOST_TENANTS}) t
+cross join lateral (select batch_id from batch where tenant_id = t.tenant_id and name is not null and name like %(pattern)s
+  and kind = 'stage' and pipeline_id = batch_id limit {MOST}) b
+join pipeline p on p.pipeline_id = b.batch_id limit {MOST}"""
+
+# Pipelines and conversations whose id is in a range.
+FLOWS_BY_ID = f"""
+(select 'pipeline', 'pipe_' || replace(p.request_id::text, '-', ''), coalesce(p.name, left(p.request_id::text, 8)), t.account_id
+ from pipeline p join tenant t using (tenant_id)
+ where p.request_id >= %(id_from)s and p.request_id <= %(id_to)s and {_MINE.format("p")} limit {MOST})
+union all
+(select 'conversation', 'conv_' || replace(s.session_id::text, '-', ''), left(s.session_id::text, 8), t.account_id
+ from session s join tenant t using (tenant_id)
+ where s.session_id >= %(id_from)s and s.session_id <= %(id_to)s and {_MINE.format("s")} limit {MOST})"""
+
 HOOK = f"""
 select 'webhook', replace(e.endpoint_id::text, '-', ''), e.name, t.account_id from endpoint e join tenant t using (tenant_id)
 where e.endpoint_id = %(id_from)s and e.state <> '{EndpointState.CLOSING}' and {_MINE.format("e")}"""

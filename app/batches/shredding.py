@@ -2,6 +2,7 @@
 counts, its usage, its hash, its events.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
@@ -35,6 +36,10 @@ async def shred(database: Database, settings: Settings, tenant: Tenant, request_
         found = await shredding.find(conn, tenant.tenant_id, request_id)
         if found is None:
             raise NotFound("No batch with this request_id in this account")
+        if found.pipeline_id is not None:
+            raise Conflict(
+                "The batch is a stage of a pipeline: delete the pipeline, with the contents of all of its stages"
+            )
         if found.shredded_at is not None:
             return found.shredded_at
         moment = await _mark(conn, tenant, found)
@@ -55,8 +60,22 @@ async def delete_output(database: Database, settings: Settings, tenant: Tenant, 
         others = await files.hide_output(conn, tenant, file)
         if found is None or others or found.shredded_at is not None or found.state not in BATCH.final():
             return
+        if found.pipeline_id is not None:  # its contents go with the pipeline
+            return
         await _mark(conn, tenant, found)
     await _clean(database, settings, found)
+
+
+async def shred_stages(database: Database, settings: Settings, tenant: Tenant, request_ids: Sequence[UUID]) -> None:
+    """Delete the contents of all stages of a pipeline, at once. Raises Conflict unless all of them have ended."""
+    async with database.transaction() as conn:
+        stages = [await shredding.find(conn, tenant.tenant_id, request_id) for request_id in request_ids]
+        for found in stages:
+            if found is not None and found.shredded_at is None:
+                await _mark(conn, tenant, found)
+    for found in stages:
+        if found is not None:
+            await _clean(database, settings, found)
 
 
 async def _mark(conn: Connection, tenant: Tenant, found: FoundBatch) -> datetime:

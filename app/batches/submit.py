@@ -170,7 +170,7 @@ async def commit(
         pools = [await ensure_pool(conn, model.served) for model in models]
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
     batch = _new_batch(order, intake, pools[0], chunks.line_ids, tells_items=tells_items)
-    key = await _data_key(database, settings, order, intake)
+    key = await data_key(database, settings, order.tenant.tenant_id, intake)
 
     async def store() -> UUID:
         async with quota_events.told(database, order.tenant), database.transaction() as conn:
@@ -196,19 +196,20 @@ async def commit(
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, *sums)
     if request_id == batch.request_id:
-        wakes.tell(chunks.ready([model.served for model in models]))
+        wakes.notify(chunks.ready([model.served for model in models]))
         batch_spans.submitted(order.labels.origin, batch, order.tenant.account_id, order.admission.outcome.rules)
     return request_id
 
 
-async def _data_key(database: Database, settings: Settings, order: Order, intake: Spool) -> NewKey | None:
+async def data_key(database: Database, settings: Settings, tenant_id: int, intake: Spool) -> NewKey | None:
     """The key that seals the batch, or its vaults alone. None: nothing of it is sealed with one. Raises KeysUnavailable."""
     if intake.sealing is not None:
         return intake.sealing.key
     if intake.vault_key is None:
         return None
-    ring, tenant_id = Keyring.of(settings), order.tenant.tenant_id
-    return await batch_keys.wrap_for_vaults(database, ring, tenant_id, intake.batch_id, intake.vault_key)
+    return await batch_keys.wrap_for_vaults(
+        database, Keyring.of(settings), tenant_id, intake.batch_id, intake.vault_key
+    )
 
 
 def _endpoint(order: Order) -> str:

@@ -3,6 +3,7 @@
 The chain of conditions between a batch and its end is checked in this order. The first one that blocks is the answer:
 
     its own state      paused, ending
+    dependency         whether its items are still to come from another stage of its pipeline
     budget             whether all its items wait for money of a budget
     engines            whether its model has an engine, and one that is ready
     gate               whether an engine admits batch work; if not: signal, value, threshold
@@ -104,7 +105,8 @@ def walk(
     if status.state != BatchState.OPEN:
         yield Link(status.state, batch_message(status.state), None, blocks=True)
     if outlook is None or estimate is None or not outlook.chunks:
-        yield Link("settling", batch_message("settling"))
+        code = "dependency" if status.fed else "settling"
+        yield Link(code, batch_message(code), blocks=status.fed)
         return
     if money is not None:
         yield Link("budget", money.message(outlook.unfunded), blocks=not outlook.ready and not outlook.leased)

@@ -14,6 +14,7 @@ _BATCH = {
     "paused": "the batch is paused; resume it to go on",
     "cancelling": "the batch is being cancelled; its items in an engine are being stopped",
     "expiring": "the batch has expired; its items in an engine are being stopped",
+    "dependency": "waits for results of the stage before it",
     "settling": "every item is done; the batch is being settled",
     "running": "with an engine: {leased} of {chunks}",
     "backoff": "{delayed} will be tried again, the next in {pause}",

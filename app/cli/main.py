@@ -23,7 +23,9 @@ class CommandLine(LateGroup):
             "Print or save the results of a batch. They are available while it runs.",
         ),
         LateCommand(
-            "why", "app.cli.why:why", "Explain why a batch waits, since when, and what its engines decided last."
+            "why",
+            "app.cli.why:why",
+            "Explain why a batch or a pipeline waits, since when, and what its engines decided last.",
         ),
         LateCommand(
             "status",
@@ -134,6 +136,11 @@ class CommandLine(LateGroup):
         LateCommand("model", "app.cli.model:app", "List the models of this installation; prepare their weights."),
         LateCommand(
             "operator", "app.cli.operator:app", "Create, list and revoke tokens of operators, for the admin API."
+        ),
+        LateCommand(
+            "pipeline",
+            "app.cli.pipeline:app",
+            "Submit, check, list and watch pipelines; read their results; change their state.",
         ),
         LateCommand("policy", "app.cli.policy:app", "Apply, compare, try and roll back the rules on requests."),
         LateCommand(

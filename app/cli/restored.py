@@ -1,7 +1,5 @@
 """`slackwater restored`: what a database needs that was restored to an earlier moment, before parts run on it again."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 
 from app.batches import after_restore
@@ -15,7 +13,6 @@ from app.db.pool import Connection
 from app.files import missing_objects as files
 from app.quantities import many
 from app.queue import missing_objects as bodies
-from app.settings import Settings
 from app.storage.store import Store
 
 
@@ -31,7 +28,7 @@ def restored(reason: Reason = None, as_json: Json = False) -> None:
         batches = [(str(request_id), lacking) async for request_id, lacking in bodies.missing(conn, store)]
         return batches, [file_id async for file_id in files.missing(conn, store)]
 
-    with _server(settings):
+    with embedded.running(settings):
         tidied = on_database_recorded(settings, after_restore.tidy, reason)
         batches, lost_files = on_database(settings, look)
     if as_json:
@@ -51,14 +48,3 @@ def restored(reason: Reason = None, as_json: Json = False) -> None:
     else:
         console.print("The object store has every object.")
     tables.sentence(console, "Now start the parts.", "green")
-
-
-@contextmanager
-def _server(settings: Settings) -> Iterator[None]:
-    """The embedded server, where it is used: it is started for the block, and stopped at its end unless that failed."""
-    if settings.database_url:
-        yield
-        return
-    embedded.start(settings)
-    yield
-    embedded.stop(settings)

@@ -1,4 +1,4 @@
-"""`slackwater migrate`: migrate the database to the newest schema. The embedded server is started for it."""
+"""`slackwater migrate`: migrate the database to the newest schema. The embedded server is started for it, unless it runs."""
 
 import asyncio
 
@@ -18,9 +18,11 @@ def migrate(settings: Settings, console: Console, *, roles: bool = False, contra
 
     Where there are roles, their rights are renewed, since there may be new tables.
     """
-    if not settings.database_url:
-        embedded.start(settings)
-    url = embedded.direct_url(settings)
+    with embedded.running(settings):
+        _migrate(settings, console, embedded.direct_url(settings), roles=roles, contract=contract)
+
+
+def _migrate(settings: Settings, console: Console, url: str, *, roles: bool, contract: bool) -> None:
     migrations.upgrade(url)
 
     async def create_partitions() -> None:
@@ -34,5 +36,3 @@ def migrate(settings: Settings, console: Console, *, roles: bool = False, contra
     if contract and schema.contract(url):
         console.print(f"Versions below revision {schema.own_revision()} can no longer use the database.")
     console.print(f"The database is at revision {migrations.revisions(url)[0]}.")
-    if not settings.database_url:
-        embedded.stop(settings)

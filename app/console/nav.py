@@ -37,6 +37,8 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
     (
         Entry("/console/now", "Now", "now", "n"),
         Entry("/console/batches", "Batches", "batches", "b"),
+        Entry("/console/pipelines", "Pipelines", "flow", "l"),
+        Entry("/console/conversations", "Conversations", "talk", "v"),
         Entry("/console/batches/new", "New batch", "new", "c", roles=frozenset({Role.ADMIN})),
         Entry("/console/playground", "Playground", "play", "y", roles=frozenset({Role.ADMIN})),
     ),
@@ -67,7 +69,7 @@ SHORTCUTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("x",), "Select the row"),
     (("Enter",), "Open the row"),
     (("[", "]"), "Newer page, older page"),
-    (("p",), "Pause or resume the batch"),
+    (("p",), "Pause or resume"),
     (("←", "→"), "Read a plot that has the focus"),
     (("+", "−"), "See less of its time, or more"),
     (("Esc",), "Close"),

@@ -36,7 +36,9 @@ async def rail_counts(conn: Connection, tenant_id: int | None) -> RailCounts:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A batch from its folded columns: counts lag behind by what the steward has not counted yet."""
+    """A batch from its folded columns: counts lag behind by what the steward has not counted yet. `pipeline_id`: of which it is a
+    stage.
+    """
 
     batch_id: int
     request_id: UUID
@@ -63,11 +65,17 @@ class BatchRow:
     traceparent: str | None
     given_name: str | None = None
     est_tokens: int | None = None
+    pipeline_id: int | None = None
 
     @property
     def done(self) -> int:
         """Items with a result."""
         return self.ok + self.failed
+
+    @property
+    def is_input(self) -> bool:
+        """Whether its items are lines that a pipeline begins with, and never run."""
+        return self.pipeline_id == self.batch_id and not self.endpoint
 
     @property
     def name(self) -> str:
@@ -122,7 +130,7 @@ class BatchFilter:
 
 
 async def batch(conn: Connection, tenant_id: int | None, request_id: UUID) -> BatchRow | None:
-    """One batch; None: there is none, or it is another account's."""
+    """One batch, or a stage of a pipeline; None: there is none, or it is another account's."""
     values = {"tenant_id": tenant_id, "request_id": request_id}
     row = await (await conn.execute(sql.ONE, values)).fetchone()
     return None if row is None else _batch(row)

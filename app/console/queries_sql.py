@@ -23,7 +23,7 @@ _FOLDED = """
 select b.batch_id, b.request_id, t.tenant_id, t.account_id, b.model, b.state, b.run, b.total,
        b.ok + coalesce(d.ok, 0), b.failed + coalesce(d.failed, 0), b.prompt_tokens, b.cached_tokens, b.completion_tokens,
        b.created_at, b.opened_at, b.finalized_at, b.expires_at, b.tags, b.meta, b.policy, b.endpoint, b.line_id, b.traceparent,
-       b.name, b.est_tokens
+       b.name, b.est_tokens, b.pipeline_id
 from {source} join tenant t on t.tenant_id = b.tenant_id
 left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
   on b.finalized_at is null"""
@@ -31,7 +31,8 @@ left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from ba
 ONE = (
     _FOLDED.format(source="batch b")
     + """
-where b.request_id = %(request_id)s and b.kind = 'batch' and (%(tenant_id)s::int is null or b.tenant_id = %(tenant_id)s)"""
+where b.request_id = %(request_id)s and b.kind in ('batch', 'stage')
+  and (%(tenant_id)s::int is null or b.tenant_id = %(tenant_id)s)"""
 )
 
 SELECTED = (

@@ -10,6 +10,8 @@ import pwd
 import shlex
 import subprocess
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +27,8 @@ from app.settings import Settings
 _HBA = "local all all peer map=slackwater\n"
 # The server's log quotes neither rows (`terse` leaves DETAIL and CONTEXT out) nor statements.
 _QUIET = "-c log_error_verbosity=terse -c log_min_error_statement=panic"
+# A claim passes over the index entries of all chunks of its account that were claimed since the last vacuum.
+_VACUUM = "-c autovacuum_naptime=10s"
 
 log = structlog.get_logger()
 
@@ -63,7 +67,7 @@ def start(settings: Settings) -> str:
             _execute(wheel, found, "initdb", "--auth=peer", "--encoding=utf8", "-U", "postgres")
         if not _runs(wheel, found):
             _admit(found, owner)
-            options = f'-h "" -k {shlex.quote(str(found.socket))} -c unix_socket_permissions=0700 {_QUIET}'
+            options = f'-h "" -k {shlex.quote(str(found.socket))} -c unix_socket_permissions=0700 {_QUIET} {_VACUUM}'
             _execute(wheel, found, "pg_ctl", "-w", "-o", options, "-l", str(found.cluster / "log"), "start")
     return _socket_url(found)
 
@@ -73,6 +77,19 @@ def stop(settings: Settings, mode: str = "fast") -> None:
     found = cluster.place(settings)
     if (found.cluster / "postmaster.pid").exists():
         _execute(_wheel(), found, "pg_ctl", "-w", "-m", mode, "stop")
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[None]:
+    """The embedded server for a block, where it is used. If it does not run yet, it is started, and stopped at the end."""
+    if settings.database_url or _runs(_wheel(), cluster.place(settings)):
+        yield
+        return
+    start(settings)
+    try:
+        yield
+    finally:
+        stop(settings)
 
 
 def log_file(settings: Settings) -> Path:

@@ -24,6 +24,7 @@ LOCK_TIMEOUT = (
     "2s"  # whoever comes after a migration that waits for a lock waits behind it, so it does not wait for longer
 )
 PATIENCE_SECONDS = 300.0
+HEAD = "head"  # alembic's word for the newest revision
 _MIGRATES = 0x51AC_4A7E  # advisory lock: concurrent starters migrate one after the other
 _LOCKED = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
 _LONGEST = """
@@ -42,11 +43,12 @@ class MigrationBlocked(Exception):
     remedy = "End those transactions (`select pg_terminate_backend(PID)`), and run `slackwater migrate` again."
 
 
-def upgrade(url: str, revision: str = "head", *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+def upgrade(url: str, revision: str = HEAD, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Run every missing migration, and set for the role of `url` in this database what its sessions need. Safe to call from
     several processes at once, and again after it was killed.
 
     A migration that does not get a lock within LOCK_TIMEOUT lets others pass and is tried again. A newer schema is left as it is.
+    A new database, which no older code uses, is closed to older code at once.
     Raises MigrationBlocked; SchemaMismatch if this code is too old for the database; BehindPooler.
     """
     attempts = Retrying(
@@ -77,10 +79,14 @@ def _upgrade(url: str, revision: str) -> None:
         connection.commit()
         if _is_newer(connection):
             return
+        is_new = MigrationContext.configure(connection).get_current_revision() is None
+        connection.commit()
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         connection.commit()
+        if is_new and revision == HEAD:
+            schema.contract(url)
 
 
 def _lock(connection: Connection) -> bool:

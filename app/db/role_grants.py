@@ -36,6 +36,7 @@ _QUEUE = {
     **dict.fromkeys(("item_result", "batch_delta", "batch_error", "answer_length"), "rawd"),
     **dict.fromkeys(("event", "delivery", "response_events", "removed_counts", "line"), "rawd"),
     **dict.fromkeys(("account_kek", "batch_key", "shredding"), "rawd"),
+    **dict.fromkeys(("session", "turn", "turn_key"), "rawd"),
     **dict.fromkeys(
         ("usage", "usage_day", "usage_writer", "dropped_usage", "latency_minute", "session_growth"), "rawd"
     ),
@@ -44,6 +45,7 @@ _QUEUE = {
         ("file", "file_batch", "upload", "upload_part", "object_store", "worker", "engine", "pool"), "rawd"
     ),
     **dict.fromkeys(("attempt", "decision", "engine_sample", "engine_minute", "pace", "ledger_check"), "rawd"),
+    **dict.fromkeys(("pipeline", "stage", "parked", "handoff", "gather"), "rawd"),
     "pool_status": "r",
 }
 _RECORDS = {"audit": "ra", "audit_pending": "ra", "audit_seal": "r", "audit_checkpoint": "r"}
@@ -67,12 +69,12 @@ GRANTS: Mapping[str, RoleGrants] = {
         {
             **dict.fromkeys(("chunk", "worker"), "rawd"),
             **dict.fromkeys(("sched", "engine", "pool", "object_store"), "raw"),
-            **dict.fromkeys(("batch", "item_payload", "pace", "pool_status", "tenant"), "r"),
+            **dict.fromkeys(("batch", "item_payload", "pace", "pool_status", "schema_floor", "tenant"), "r"),
             "batch_key": "rw",  # a worker notes a key that it cannot unwrap
             **dict.fromkeys(("item_result", "response_events", "change", "decision"), "rad"),
             **dict.fromkeys(("engine_sample", "engine_minute"), "rad"),
             **dict.fromkeys(("batch_delta", "batch_error", "event", "delivery"), "ra"),
-            "sched_delta": "a",
+            **dict.fromkeys(("sched_delta", "handoff"), "a"),
         },
         # A new delivery locks its endpoint against removal, which takes the right to change some column.
         columns={"endpoint": {"r": _SUBSCRIBED, "w": ("hinted_at",)}},

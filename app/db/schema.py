@@ -16,6 +16,7 @@ from app.db.pool import Connection
 from app.errors import SchemaMismatch
 
 _READ = "select version_num, (select revision from schema_floor) from alembic_version"
+_FLOOR = "select revision from schema_floor"
 _EXISTS = "select to_regclass('alembic_version') is not null"
 _REVISION = "select version_num, null from alembic_version"  # of a schema from before there was a floor
 _RAISE = "update schema_floor set revision = %(own)s where revision < %(own)s returning revision"
@@ -59,6 +60,12 @@ async def require(conn: Connection) -> None:
         found = await (await conn.execute(_REVISION)).fetchone() if exists == (True,) else None
     if problem := _of(found).problem(own_revision()):
         raise SchemaMismatch(problem)
+
+
+async def floor(conn: Connection) -> str:
+    """The oldest revision whose code may use the database; empty: it is from before there was a floor."""
+    row = await (await conn.execute(_FLOOR)).fetchone()
+    return str(row[0]) if row else ""
 
 
 def read(conn: psycopg.Connection[TupleRow]) -> Schema:

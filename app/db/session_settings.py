@@ -28,14 +28,14 @@ OF_ROLE: Mapping[str, str] = MappingProxyType(
     }
 )
 # What was confirmed survives a crash of the server, and its loss where there is a synchronous standby.
-KEEPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+DURABILITY_SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"synchronous_commit": ("on", "remote_apply"), "fsync": ("on",), "full_page_writes": ("on",)}
 )
 
 _READ = """
 select session_user::text, current_database()::text, array_agg(name), array_agg(current_setting(name))
 from unnest(%(names)s::text[]) name"""
-_NAMES = {"names": [*OF_ROLE, *KEEPS]}
+_NAMES = {"names": [*OF_ROLE, *DURABILITY_SETTINGS]}
 _SET_FOR = """
 select coalesce((select s.setconfig from pg_db_role_setting s join pg_roles r on r.oid = s.setrole
   join pg_database d on d.oid = s.setdatabase where r.rolname = %s and d.datname = current_database()), '{}')"""
@@ -69,7 +69,7 @@ class Reading:
 def problem(found: Reading) -> tuple[str, str] | None:
     """What is wrong with these settings, and how it is corrected. None: nothing. Pure."""
     has = found.settings
-    if losing := [name for name, good in KEEPS.items() if has[name] not in good]:
+    if losing := [name for name, good in DURABILITY_SETTINGS.items() if has[name] not in good]:
         return (
             f"The database may lose what it has confirmed: {', '.join(f'{name} = {has[name]}' for name in losing)}",
             f"Set {', '.join(f'{name} = on' for name in losing)} for the server and for the role {found.role}.",

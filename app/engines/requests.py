@@ -28,6 +28,7 @@ _OURS = frozenset(
         "requests",
         "raw",
         "session_id",
+        "normalize_tool_output",
         "stream",
         "stream_options",
         "options",

@@ -128,7 +128,7 @@ insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint
 select b.request_id, b.tenant_id, b.batch_id, '', b.endpoint,
        coalesce(extract(epoch from b.expires_at - b.opened_at)::int || 's', 'background'), b.created_at, b.meta,
        {_OUTPUT_ID}, {_OUTPUT_ID}
-from batch b where b.tenant_id = %(tenant_id)s and b.request_id = any(%(request_ids)s) and b.kind = 'batch'
+from batch b where b.tenant_id = %(tenant_id)s and b.request_id = any(%(request_ids)s) and b.kind in ('batch', 'stage')
 on conflict (request_id) do nothing
 """
 

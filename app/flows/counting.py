@@ -59,6 +59,21 @@ def ancestor_number(flow: Definition, stage: int, number: int, ancestor: int) ->
     return number
 
 
+def width(flow: Definition, stage: Stage) -> int:
+    """How many numbers of its parent's items belong to one pack of this stage. Not for packs by value."""
+    if isinstance(stage.pack, BySize):
+        return stage.pack.size
+    assert isinstance(stage.pack, OfStage)
+    above, found = stage.parent, 1
+    while above not in (stage.pack.stage, INPUT):
+        each = flow.stage(above)
+        if isinstance(each.pack, OfStage):
+            above = each.pack.stage
+        else:
+            found, above = found * (each.each.most if each.each else 1), each.parent
+    return found
+
+
 def numbers(flow: Definition, inputs: int, made: Mapping[int, int] | None = None) -> tuple[int, ...]:
     """For each stage, the input first, one more than the largest number that an item can have. `inputs`: lines of the input.
     `made`: how many packs the stages that pack by value have made, if that is known.
@@ -82,12 +97,12 @@ def check_numbers(flow: Definition, inputs: int, place: str = "stages") -> None:
     """Raise BadInput if the numbers of a stage could leave their range. `place`: the field that lists the stages."""
     for stage, most in zip(flow.stages, numbers(flow, inputs)[1:], strict=True):
         if most > MOST_NUMBERS:
-            param = f"{place}[{_listed(flow, stage)}].max"
+            param = f"{place}[{listed(flow, stage)}].max"
             message = f"allows {most:,} items for {inputs:,} lines; the most is {MOST_NUMBERS:,}. Set a smaller max"
             raise BadInput(f"{param} of stage {stage.name!r} {message}", param=param)
 
 
-def _listed(flow: Definition, stage: Stage) -> int:
+def listed(flow: Definition, stage: Stage) -> int:
     """The place of a stage in its definition, where re-asks and escalations are no stages."""
     return sum("." not in each.name for each in flow.stages[: stage.number]) - 1
 

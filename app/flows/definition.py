@@ -5,7 +5,8 @@
        "reask": 1, "escalate": {"model": "large", "when": "not valid or json.confidence < 0.7", "most": 0.2}},
       {"id": "topic", "model": "large", "pack": {"by": "json.topic", "max": 50}, "body": {…}}]}
 
-Errors are BadInput with `param`, like `stages[1].when`.
+Errors are BadInput with `param`, like `stages[1].when`. Items of the input that are sent with the definition are taken out
+before it is read, and leave `{"input": {"items": true}}`.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from app.flows.stages import MOST_STAGES, Definition, Input, Stage
 
 MOST_BYTES = 256 * 1024
 _FIELDS = ("name", "input", "stages", "completion_window", "budget", "limit")
+_INPUTS = ("file_id", "items", "batch")
 _LONGEST_WINDOW = 90 * 86_400.0
 _LONGEST_NAME, _MOST_LINES, _MOST_USD = 100, 10_000_000, 1e9
 
@@ -62,12 +64,17 @@ def _check_size(given: Any, param: str) -> None:
 
 def _input(fields: Given) -> Input:
     if not fields.has("input"):
-        raise fields.bad("input", 'is missing; write {"file_id": "file-…"} or {"batch": "…"}')
-    given = fields.inner("input", ("file_id", "batch"))
-    if given.has("file_id") == given.has("batch"):
-        raise fields.bad("input", "must have either file_id or batch")
-    name = "file_id" if given.has("file_id") else "batch"
-    return Input(**{name: given.text(name, _LONGEST_NAME, "file-…")})
+        raise fields.bad("input", 'is missing; write {"file_id": "file-…"}, {"items": […]} or {"batch": "…"}')
+    given = fields.inner("input", _INPUTS)
+    named = [name for name in _INPUTS if given.has(name)]
+    if len(named) != 1:
+        raise fields.bad("input", f"must have one of {', '.join(_INPUTS)}")
+    if named == ["items"]:
+        if given.value["items"] is not True:
+            raise given.bad("items", 'must be a list of objects, like [{"custom_id": "1", "text": "…"}]')
+        return Input(items=True)
+    name = given.text(named[0], _LONGEST_NAME, "file-…")
+    return Input(file_id=name) if named == ["file_id"] else Input(batch=name)
 
 
 def _stages(given: Any, reader: StageReader) -> tuple[Stage, ...]:

@@ -16,6 +16,7 @@ from app.flows.problems import ItemError, Reason
 from app.flows.stages import (
     INPUT,
     MOST_OUTSIDE_BYTES,
+    MOST_PARKED,
     MOST_REQUEST_BYTES,
     Again,
     BySize,
@@ -126,10 +127,16 @@ def _pack_error(pack: Pack, parts: int, missing: int) -> ItemError | None:
     return None
 
 
-def timed_out(stage: Stage) -> ItemError:
+def timed_out() -> ItemError:
     """The error of a parked item that nobody answered."""
-    assert isinstance(stage.work, External)
-    return ItemError(Reason.TIMED_OUT, f"no answer from outside in {stage.work.timeout:,.0f} seconds")
+    return ItemError(Reason.TIMED_OUT, "nobody outside answered in time; raise timeout, or look at who answers")
+
+
+def no_room() -> ItemError:
+    """The error of an item that would have to be parked while its stage has too many."""
+    return ItemError(
+        Reason.TOO_MANY, f"{MOST_PARKED:,} items of this stage wait for answers from outside, which is the most"
+    )
 
 
 def _below_parent(flow: Definition, stage: Stage, lineage: Lineage) -> _Scope:

@@ -145,15 +145,18 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Stage 0: an uploaded file of lines, or a batch (or a stage) that has run or runs, of which the answers are read too."""
+    """Stage 0: an uploaded file of lines, or a batch (or a stage) that has run or runs, of which the answers are read too.
+    `items`: the lines are sent beside the definition.
+    """
 
     file_id: str | None = None
     batch: str | None = None
+    items: bool = False
 
     @property
     def answers(self) -> bool:
         """Whether its items have answers."""
-        return self.file_id is None
+        return self.file_id is None and not self.items
 
     @property
     def below(self) -> Single:

@@ -24,7 +24,7 @@ MOST_READY = 64
 class StoredState:
     """A batch's state and counts as its row has them, without the counts of its open chunks.
 
-    `shredded`: its contents were deleted.
+    `shredded`: its contents were deleted. `pipeline_id`: of which it is a stage; None: of none.
     """
 
     state: BatchState
@@ -33,6 +33,7 @@ class StoredState:
     failed: int
     total: int
     shredded: bool
+    pipeline_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Reopened:
 
 async def transition(conn: Connection, verb: str, tenant_id: int, request_id: UUID) -> tuple[int, BatchState] | None:
     """`pause`, `resume` or `cancel` a batch and its queued chunks. Returns its id and its state before; None: it is unknown, or
-    its state forbids it.
+    its state forbids it, or it is a stage of a pipeline.
     """
     parameters = {"tenant_id": tenant_id, "request_id": request_id}
     row = await (await conn.execute(queries.transition(verb), parameters)).fetchone()
@@ -100,6 +101,12 @@ async def ready_chunks(conn: Connection, batch_id: int) -> dict[str, int]:
     """How many chunks of the batch may be claimed, by the model as engines serve it; at most MOST_READY in all."""
     rows = await conn.execute(queries.READY_CHUNKS, {"batch_id": batch_id, "most": MOST_READY})
     return dict(await rows.fetchall())
+
+
+async def ready_chunks_of(conn: Connection, pipeline_id: int) -> dict[str, int]:
+    """The same for the stages of a pipeline."""
+    values = {"pipeline_id": pipeline_id, "most": MOST_READY}
+    return dict(await (await conn.execute(queries.READY_CHUNKS_OF_PIPELINE, values)).fetchall())
 
 
 async def stored_state(conn: Connection, tenant_id: int, request_id: UUID) -> StoredState | None:

@@ -8,10 +8,14 @@ from app.states import BATCH, CHUNK, BatchState
 
 
 def transition(verb: str) -> str:
-    """The UPDATE that moves one batch of a tenant by `verb`: pause, resume or cancel. It returns the state before, too."""
+    """The UPDATE that moves one batch of a tenant by `verb`: pause, resume or cancel. It returns the state before, too.
+
+    A stage of a pipeline moves with its pipeline only.
+    """
     return f"""
 with old as materialized (select batch_id, state from batch
-  where tenant_id = %(tenant_id)s and request_id = %(request_id)s and {BATCH.guard(verb)} for no key update)
+  where tenant_id = %(tenant_id)s and request_id = %(request_id)s and {BATCH.guard(verb)}
+    and pipeline_id is null for no key update)
 update batch b set state = '{BATCH.target(verb)}' from old where b.batch_id = old.batch_id
 returning b.batch_id, old.state"""
 
@@ -20,7 +24,8 @@ returning b.batch_id, old.state"""
 REOPEN = f"""
 with old as materialized (select batch_id, tenant_id, failed from batch
            where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = '{Kind.BATCH}'
-             and ok < total and shredded_at is null and {BATCH.guard("retry")} and (%(of_run)s::int is null or run = %(of_run)s)
+             and pipeline_id is null and ok < total and shredded_at is null
+             and {BATCH.guard("retry")} and (%(of_run)s::int is null or run = %(of_run)s)
            for update),
  noted as (insert into removed_counts as r (tenant_id, failed) select tenant_id, failed from old where failed > 0
        on conflict (tenant_id) do update set failed = r.failed + excluded.failed)
@@ -37,11 +42,15 @@ where p.batch_id = %(batch_id)s
 order by p.seq"""
 
 STATE = """
-select state, run, ok, failed, total, shredded_at is not null
+select state, run, ok, failed, total, shredded_at is not null, pipeline_id
 from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s"""
 
 # Counted up to a number above which it makes no difference.
-READY_CHUNKS = f"""
+_READY_CHUNKS = f"""
 select p.model, count(*)::int from (
-  select pool_id from chunk where batch_id = %(batch_id)s and {CHUNK.guard("claim")} limit %(most)s) c
+  select pool_id from chunk where {{of}} and {CHUNK.guard("claim")} limit %(most)s) c
 join pool p using (pool_id) group by 1"""
+READY_CHUNKS = _READY_CHUNKS.format(of="batch_id = %(batch_id)s")
+READY_CHUNKS_OF_PIPELINE = _READY_CHUNKS.format(
+    of="batch_id in (select batch_id from stage where pipeline_id = %(pipeline_id)s)"
+)

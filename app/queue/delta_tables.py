@@ -51,6 +51,7 @@ batch_delta = Table(
         }.items()
     ),
     Column("errors", ARRAY(Text), comment="the classes of the errors of its failed items; null: none failed"),
+    Column("added", Integer, nullable=False, server_default=ZERO, comment="items that were added to the batch"),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)

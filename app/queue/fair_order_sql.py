@@ -59,14 +59,13 @@ def _lease(most: int) -> str:
  next_chunks as materialized ({chosen}),
  leased as (update chunk c set state = '{ChunkState.LEASED}', token = token + 1, worker_id = %(worker_id)s
        from next_chunks where c.chunk_id = next_chunks.chunk_id
-         and exists (select from worker where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS})
+         and exists (select from worker where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS}) and {RELAXED}
        returning c.chunk_id, c.token, c.worker_id, c.batch_id, c.run, c.tenant_id, c.lo, c.hi, c.seqs, c.n, c.est_tokens,
                  c.attempt, c.deaths, c.retries, next_chunks.weight),
  charged as (update sched s set vtime = s.vtime + l.tokens / l.weight, ready = s.ready - l.n,
               inflight_tokens = s.inflight_tokens + l.tokens
        from ({charge}) l where s.pool_id = %(pool_id)s and s.tenant_id = l.tenant_id)
-select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, est_tokens, attempt, deaths, retries from leased
-where {RELAXED}"""
+select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, est_tokens, attempt, deaths, retries from leased"""
 
 
 def _claim(most: int) -> str:

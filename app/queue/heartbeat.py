@@ -13,7 +13,7 @@ from app.states import BatchState, EngineIntake
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """The heartbeat of one worker. `engine_id`, `report`: of the engine that it controls; None: it controls none."""
 
     worker_id: int
@@ -22,7 +22,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HeartbeatAnswer:
     """The answer to a heartbeat. The lease is renewed; it covers the chunks of `held`.
 
     `intake`: whether the engine is to take new work; None: nothing was reported, or another worker controls it. `slack`: the
@@ -39,12 +39,16 @@ class Answer:
     work_waits: bool = False
 
 
-async def send(conn: Connection, beats: Sequence[Beat], lease_seconds: float) -> dict[int, Answer]:
+async def send(conn: Connection, heartbeats: Sequence[Heartbeat], lease_seconds: float) -> dict[int, HeartbeatAnswer]:
     """Renew the leases of these workers. Returns the answers by worker id; none for a worker whose lease has lapsed."""
-    reports = [(b.engine_id, b.worker_id, b.report) for b in beats if b.engine_id is not None and b.report is not None]
+    reports = [
+        (each.engine_id, each.worker_id, each.report)
+        for each in heartbeats
+        if each.engine_id is not None and each.report is not None
+    ]
     parameters = {
-        "worker_ids": [beat.worker_id for beat in beats],
-        "hungry": [beat.report is not None and beat.report.hungry for beat in beats],
+        "worker_ids": [each.worker_id for each in heartbeats],
+        "hungry": [each.report is not None and each.report.hungry for each in heartbeats],
         "lease_seconds": lease_seconds,
         **engine_report.columns(reports),
     }
@@ -54,6 +58,6 @@ async def send(conn: Connection, beats: Sequence[Beat], lease_seconds: float) ->
 
 def _answer(
     intake: str | None, slack: float | None, scarce: bool, workers: int, work_waits: bool, held: list[list[Any]]
-) -> Answer:
+) -> HeartbeatAnswer:
     leases = [HeldLease(chunk, token, batch, run, n, BatchState(state)) for chunk, token, batch, run, n, state in held]
-    return Answer(leases, EngineIntake(intake) if intake else None, slack, scarce, workers, work_waits)
+    return HeartbeatAnswer(leases, EngineIntake(intake) if intake else None, slack, scarce, workers, work_waits)

@@ -20,7 +20,8 @@ with beat as materialized (select * from unnest(%(worker_ids)s::bigint[], %(hung
        from beat b where w.worker_id = b.worker_id and w.{WORKER_LEASE_HOLDS}
        returning w.worker_id, w.pool_id, w.hungry),{engines.REPORTED}
 select r.worker_id, e.intake, s.slack, coalesce(s.scarce, false),
-       coalesce((select sum(workers) from pool_status where {pools.FRESH}), (select count(*) from worker))::int,
+       coalesce((select sum(workers) from pool_status where {pools.FRESH}),
+                (select count(*) from worker where {WORKER_LEASE_HOLDS}))::int,
        r.hungry and {_SOME_READY} is not null,
        (select coalesce(jsonb_agg(jsonb_build_array(c.chunk_id, c.token, c.batch_id, c.run, c.n, b.state)), '[]')
         from chunk c join batch b using (batch_id) where c.worker_id = r.worker_id and {CHUNK.guard("finish", "c.")})

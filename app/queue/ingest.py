@@ -59,6 +59,11 @@ async def next_batch_id(conn: Connection) -> int:
     return int(row[0])
 
 
+async def next_batch_ids(conn: Connection, count: int) -> list[int]:
+    """Reserve ids of one day."""
+    return [row[0] for row in await (await conn.execute(queries.NEXT_BATCH_IDS, {"count": count})).fetchall()]
+
+
 async def enqueue(
     conn: Connection,
     batch: NewBatch,

@@ -25,7 +25,7 @@ class BatchStatus:
     """A batch with its live counts. `started`: a worker has leased one of its chunks. `policy`: the version (`id`) and the rules
     that had a say in it, the model it had `asked` for if another one answers, its fallback models, and its `models` if they are
     several; None: no rule had. `diverted_to`: models to which a budget moved some of its items; None: none.
-    `shredded_at`: when its contents were deleted.
+    `shredded_at`: when its contents were deleted. `pipeline`: of which it is a stage. `fed`: more items may come.
     """
 
     batch_id: int
@@ -53,6 +53,8 @@ class BatchStatus:
     name: str | None = None
     traceparent: str | None = None
     shredded_at: datetime | None = None
+    pipeline: UUID | None = None
+    fed: bool = False
 
     @property
     def has_one_model(self) -> bool:

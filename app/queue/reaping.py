@@ -16,9 +16,11 @@ async def reap(conn: Connection, watch: WorkerWatch | None = None) -> tuple[int,
     `watch` decides which losses are charged to the chunks, and remembers them. Without it, every loss of a single worker is.
     """
     rows = await (await conn.execute(queries.HEARTBEATS)).fetchall()
-    now, server_start = rows[0][:2]
-    workers = [Heartbeat(*row[2:]) for row in rows if row[2] is not None]
+    now, server_start, orphans = rows[0][:3]
+    workers = [Heartbeat(*row[3:]) for row in rows if row[3] is not None]
     lapsed, charged = (watch or WorkerWatch(since=-inf)).judge(now, server_start, workers)
+    if not (lapsed or orphans):
+        return 0, 0
     row = await (await conn.execute(queries.REAP, {"lapsed": lapsed, "charged": charged})).fetchone()
     return (row[0], row[1]) if row else (0, 0)
 

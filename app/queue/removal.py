@@ -40,11 +40,21 @@ async def remove(database: Database, store: Store, batch: EndedBatch) -> None:
 async def remove_items(database: Database, batch: EndedBatch) -> None:
     """Remove the results and items of a batch, some at a time. A table that retention has dropped has none left."""
     async with database.relaxed() as conn:
-        for statement in queries.FORGET_ITEMS:
-            with suppress(NotFound):
-                for low in range(0, batch.total, _ITEMS):
-                    values = {"batch_id": batch.batch_id, "low": low, "high": low + _ITEMS}
+        low = 0
+        with suppress(NotFound):
+            while (first := await _next_item(conn, batch.batch_id, low)) is not None:
+                low = first + _ITEMS
+                for statement in queries.FORGET_ITEMS:
+                    values = {"batch_id": batch.batch_id, "low": first, "high": low}
                     await day_tables.execute(conn, statement, batch.batch_id, values)
+
+
+async def _next_item(conn: Connection, batch_id: int, low: int) -> int | None:
+    """The first item from this number on; None: there is none."""
+    row = await (
+        await day_tables.execute(conn, queries.NEXT_ITEM, batch_id, {"batch_id": batch_id, "low": low})
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 async def remove_shares(conn: Connection, tenant_id: int) -> None:

@@ -25,9 +25,11 @@ _OF_DAY = "b.batch_id >= %(low)s and b.batch_id < %(high)s"
 IS_OVER = """b.finalized_at is not null
   and not exists (select from chunk c where c.batch_id = b.batch_id)
   and not exists (select from batch_delta d where d.batch_id = b.batch_id)"""
-# An outstanding delivery keeps its batch, except at a disabled or deleted endpoint, which is sent nothing, and at an endpoint
-# without a URL, which is a queue that perhaps nobody pulls from.
+# A stage stays as long as its pipeline. An outstanding delivery keeps its batch, except at a disabled or deleted endpoint, which
+# is sent nothing, and at an endpoint without a URL, which is a queue that perhaps nobody pulls from.
 _MAY_GO = f"""{IS_OVER} and b.finalized_at < now() - make_interval(days => greatest(%(days)s::int, t.retention_days))
+  and not exists (select from pipeline p where p.pipeline_id = b.pipeline_id and coalesce(
+                    p.finalized_at >= now() - make_interval(days => greatest(%(days)s::int, t.retention_days)), true))
   and not exists (select from event e join delivery d using (event_id) join endpoint p using (endpoint_id)
                   where e.batch_id = b.batch_id
                     and ({DELIVERY.guard("reap", "d.")}
@@ -50,6 +52,9 @@ FORGET = (
     "delete from event where batch_id = any(%(ids)s)",
     "delete from batch_phase where batch_id = any(%(ids)s)",
     "delete from batch_error where batch_id = any(%(ids)s)",
+    "delete from handoff where batch_id = any(%(ids)s)",
+    "delete from gather where batch_id = any(%(ids)s)",
+    "delete from parked where batch_id = any(%(ids)s)",
     """with removed as (delete from batch where batch_id = any(%(ids)s)
            returning tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens)
 insert into removed_counts as r (tenant_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens)
@@ -66,6 +71,8 @@ ENDED = f"""
 select b.batch_id, b.total from batch b
 where b.tenant_id = %(tenant_id)s and {IS_OVER} order by b.batch_id limit %(limit)s"""
 
+# The numbers of a stage have gaps.
+NEXT_ITEM = "select min(seq) from item_payload where batch_id = %(batch_id)s and seq >= %(low)s"
 FORGET_ITEMS = tuple(
     f"delete from {table} where batch_id = %(batch_id)s and seq >= %(low)s and seq < %(high)s"
     for table in ("item_result", "item_payload")

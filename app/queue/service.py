@@ -55,12 +55,19 @@ async def load(conn: Connection, lease: Lease) -> list[Item]:
     return [Item(*row) for row in await cursor.fetchall()]
 
 
-async def flush(conn: Connection, lease: Lease, results: Sequence[Result], *, engine_id: int | None = None) -> bool:
-    """Store results durably, as of this engine. False: the lease is lost, and nothing was stored; stop working on this chunk."""
+async def flush(
+    conn: Connection, lease: Lease, results: Sequence[Result], *, engine_id: int | None = None, feeds: bool = False
+) -> bool:
+    """Store results durably, as of this engine. False: the lease is lost, and nothing was stored; stop working on this chunk.
+
+    `feeds`: of the batch, so that its results are handed on.
+    """
     if not results:
         return True
     parameters = {"run": lease.run, "engine_id": engine_id, **_columns(results)}
-    row = await _fenced(conn, worker_sql.FLUSH, lease, parameters)
+    if feeds:
+        parameters["bytes"] = sum(len(result.body) for result in results)
+    row = await _fenced(conn, worker_sql.FLUSH_FEEDING if feeds else worker_sql.FLUSH, lease, parameters)
     return row is not None and row[0] == 1
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from app.db.pool import Connection
 from app.money_sums import MoneySums
-from app.queue import errors_sql, funding, phases
+from app.queue import errors_sql, funding, handoff, phases
 from app.queue import settling_sql as queries
 from app.queue.running_batches import BatchProgress
 from app.states import BatchState
@@ -92,7 +92,10 @@ async def settle(
     folded = [BatchProgress(*row) for row in await (await conn.execute(queries.FOLD, taken)).fetchall()]
     for progress in folded:
         on_fold(progress)
-    return await finalise(conn, [progress.batch_id for progress in folded], ending=True), usage, money
+    settled = await finalise(conn, [progress.batch_id for progress in folded], ending=True)
+    while closed := await handoff.close(conn):
+        settled += await finalise(conn, closed)
+    return settled, usage, money
 
 
 def _usage_sum(

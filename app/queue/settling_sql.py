@@ -1,12 +1,13 @@
 """The SQL that adds up the counts of finished chunks and ends batches. That of their errors is in `errors_sql`."""
 
 from app.queue.chunk_sweeps_sql import HALTED
-from app.states import BATCH, BatchState, ChunkState
+from app.states import BATCH, BatchState, ChunkState, ParkedState
 
 HAS_WORK = f"""
 select exists (select from batch_delta)
     or exists (select from batch where {HALTED})
-    or exists (select from chunk where state = '{ChunkState.HELD}')"""
+    or exists (select from chunk where state = '{ChunkState.HELD}')
+    or exists (select from batch where feeds and finalized_at is not null)"""
 
 # Two stewards at once, one of which has lost the lead without noticing yet, would lock the same batches in different orders.
 ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtext('slackwater settle'))"
@@ -28,28 +29,32 @@ where d.delta_id = any(%(ids)s) and (d.ok + d.failed > 0 or d.engine_ms > 0) gro
 
 FOLD = """
 with deltas as (delete from batch_delta where delta_id = any(%(ids)s)
-           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens),
- added as (select batch_id, sum(ok) as ok, sum(failed) as failed, sum(prompt_tokens) as prompt_tokens,
-              sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens from deltas group by 1)
-update batch b set ok = b.ok + a.ok, failed = b.failed + a.failed, prompt_tokens = b.prompt_tokens + a.prompt_tokens,
-       cached_tokens = b.cached_tokens + a.cached_tokens, completion_tokens = b.completion_tokens + a.completion_tokens
-from added a where a.batch_id = b.batch_id
+           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added),
+ sums as (select batch_id, sum(ok) as ok, sum(failed) as failed, sum(prompt_tokens) as prompt_tokens,
+              sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens, sum(added) as added
+       from deltas group by 1)
+update batch b set total = b.total + a.added, ok = b.ok + a.ok, failed = b.failed + a.failed,
+       prompt_tokens = b.prompt_tokens + a.prompt_tokens, cached_tokens = b.cached_tokens + a.cached_tokens,
+       completion_tokens = b.completion_tokens + a.completion_tokens
+from sums a where a.batch_id = b.batch_id
 returning b.batch_id, b.run, b.request_id, b.model, b.total, b.ok, b.failed, b.kind"""
 
-# Runs in the same transaction as `FOLD`. A batch whose items all have a result has failed if none succeeded, and
-# is complete otherwise, even if it was expiring. A cancelling or expiring batch ends when no chunk and no uncounted result is
-# left. State and run are checked again after the wait for the row's lock: meanwhile the batch may have ended and run again.
+# Runs in the same transaction as `FOLD`. A batch whose items all have a result, and that gets no more, has failed if none
+# succeeded, and is complete otherwise, even if it was expiring. A cancelling or expiring batch ends when no chunk, no uncounted
+# result and no item that waits for an answer from outside is left. State and run are checked again after the wait for the row's
+# lock: meanwhile the batch may have ended and run again.
 FINALISE = f"""
 with ending as (
   select batch_id, state, run, case
-    when ok + failed = total and ok > 0 and {BATCH.guard("complete")} then '{BatchState.COMPLETED}'
-    when ok + failed = total and {BATCH.guard("fail")} then '{BatchState.FAILED}'
+    when not fed and ok + failed = total and (ok > 0 or total = 0) and {BATCH.guard("complete")} then '{BatchState.COMPLETED}'
+    when not fed and ok + failed = total and {BATCH.guard("fail")} then '{BatchState.FAILED}'
     when {BATCH.guard("end cancelled")} then '{BatchState.CANCELLED}'
     when {BATCH.guard("end expired")} then '{BatchState.EXPIRED}' end as target
   from batch b
   where (b.batch_id = any(%(ids)s) or (%(all)s and b.state in ('{BatchState.CANCELLING}', '{BatchState.EXPIRING}')))
     and not exists (select from chunk c where c.batch_id = b.batch_id)
-    and not exists (select from batch_delta d where d.batch_id = b.batch_id))
+    and not exists (select from batch_delta d where d.batch_id = b.batch_id)
+    and not exists (select from parked k where k.batch_id = b.batch_id and k.state = '{ParkedState.WAITING}'))
 update batch b set finalized_at = now(), state = e.target
 from ending e, tenant t
 where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id

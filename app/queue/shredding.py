@@ -20,7 +20,9 @@ from app.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
-    """A batch whose contents may be deleted. `over`: it is final, and all is counted. `shredded_at`: it was done before."""
+    """A batch whose contents may be deleted. `over`: it is final, and all is counted.
+    `shredded_at`: it was done before. `pipeline_id`: of which it is a stage.
+    """
 
     batch_id: int
     request_id: UUID
@@ -34,6 +36,7 @@ class FoundBatch:
     shredded_at: datetime | None
     traceparent: str | None
     over: bool
+    pipeline_id: int | None = None
 
 
 async def find(conn: Connection, tenant_id: int, request_id: UUID) -> FoundBatch | None:

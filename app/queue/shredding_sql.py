@@ -5,7 +5,7 @@ from app.queue.retention_sql import IS_OVER
 # Locked, so that a concurrent retry either keeps the batch from it or no longer finds it final.
 FIND = f"""
 select b.batch_id, b.request_id, b.state, b.model, b.run, b.total, b.ok, b.failed, b.finalized_at, b.shredded_at,
-       b.traceparent, ({IS_OVER})
+       b.traceparent, ({IS_OVER}), b.pipeline_id
 from batch b where b.tenant_id = %(tenant_id)s and b.request_id = %(request_id)s for update of b"""
 
 # From this commit on nothing of the batch can be read. `shredding` remembers what remains to be removed.

@@ -6,6 +6,7 @@ Lock order everywhere: batch, chunk, sched.
 from app.queue.fair_order_sql import current_virtual_time, woken
 
 NEXT_BATCH_ID = "select next_batch_id()"
+NEXT_BATCH_IDS = "select next_batch_id() from generate_series(1, %(count)s)"
 
 INSERT_BATCH = """
 insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, expires_at, correlation_id, traceparent,

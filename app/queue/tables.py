@@ -44,9 +44,12 @@ def counts(kind: type[Integer], *names: str) -> list[Column[int]]:
     return [Column(name, kind, nullable=False, server_default=ZERO) for name in names]
 
 
+def _flag(name: str, comment: str) -> Column[bool]:
+    return Column(name, Boolean, nullable=False, server_default=text("false"), comment=comment)
+
+
 def _stored() -> Column[bool]:
-    where = "true: body is the key of the object that contains the body"
-    return Column("stored", Boolean, nullable=False, server_default=text("false"), comment=where)
+    return _flag("stored", "true: body is the key of the object that contains the body")
 
 
 batch = Table(
@@ -61,7 +64,7 @@ batch = Table(
         "state", Text, CheckConstraint(BATCH.check(), name="state"), nullable=False, server_default=BATCH.initial.value
     ),
     Column("run", SmallInteger, nullable=False, server_default=text("1"), comment="number of the current run, from 1"),
-    Column("total", Integer, CheckConstraint("total > 0", name="total_positive"), nullable=False),
+    Column("total", Integer, CheckConstraint("total >= 0", name="total"), nullable=False),
     *counts(Integer, "ok", "failed"),
     *counts(BigInteger, *TOKENS, "bytes"),
     Column("deadline", Timestamp, nullable=False, comment="when the fair order tries to have it done"),
@@ -82,7 +85,8 @@ batch = Table(
         CheckConstraint(f"kind in ({', '.join(repr(kind.value) for kind in Kind)})", name="kind"),
         nullable=False,
         server_default=Kind.BATCH.value,
-        comment="response: a background response; flex: a flex call; both have one item",
+        comment="response: a background response; flex: a flex call; both have one item; stage: of a pipeline; "
+        "checkpoint: a summary",
     ),
     Column(
         "tells_items",
@@ -116,6 +120,12 @@ batch = Table(
     Column("name", Text, comment="for people: of its metadata, else of its file; null: it has none"),
     Column("est_tokens", BigInteger, comment="estimated tokens of all its items; null: queued before this was kept"),
     Column("shredded_at", Timestamp, comment="when its contents were deleted; null: they were not"),
+    Column(
+        "pipeline_id", BigInteger, comment="the pipeline that it is a stage of: the batch_id of its input; null: none"
+    ),
+    Column("parent_id", BigInteger, comment="the batch from whose results its items are made; null: none"),
+    _flag("feeds", "its results are handed on: each flush leaves a marker"),
+    _flag("fed", "more items may still come"),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"
@@ -154,6 +164,8 @@ Index(
     postgresql_where=text("meta is not null"),
 )
 Index("batch_open_ended", batch.c.model, batch.c.batch_id, postgresql_where=text("open_ended"))
+Index("batch_feeding", batch.c.batch_id, postgresql_where=text("feeds and finalized_at is not null"))
+Index("batch_fed", batch.c.parent_id, postgresql_where=text("fed"))
 Index("batch_halted", batch.c.state, postgresql_where=text("state in ('paused', 'cancelling', 'expiring')"))
 
 item_payload = Table(

@@ -8,11 +8,15 @@ from app.states import BatchState
 
 
 class Kind(StrEnum):
-    """The kind of a batch: an actual batch, or one request that its caller waits for."""
+    """The kind of a batch: an actual batch, one request that its caller waits for, a stage of a pipeline, or a summary of a
+    conversation.
+    """
 
     BATCH = "batch"
     RESPONSE = "response"
     FLEX = "flex"
+    STAGE = "stage"
+    CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Item(NamedTuple):
     `notify`: its result writes an event. `kind`: of its batch. `open_ended`: an answer without a limit may use the rest of the
     context. `waited_seconds`: since the begin of its run, when it was loaded. `request_id`: of its batch.
     `kek`, `wrapped_key`: the data key of its batch, if that is sealed; then `body`, unless `stored`, is the sealed form until
-    the worker opens it.
+    the worker opens it. `feeds`: its result is handed on to another batch.
     """
 
     seq: int
@@ -85,6 +89,7 @@ class Item(NamedTuple):
     request_id: str | None = None
     kek: str | None = None
     wrapped_key: bytes | None = None
+    feeds: bool = False
 
 
 class Result(NamedTuple):

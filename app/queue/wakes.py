@@ -1,7 +1,7 @@
-"""Tells who wants to know that chunks of a model are ready, after the commit that made them so.
+"""Notifies who wants to know that chunks of a model are ready, after the commit that made them so.
 
 As with spans, the listeners are those of the process. A wake is only a hint: whoever misses it finds the chunks by itself.
-So nobody is told of chunks that the steward makes ready, as those that it funds: heartbeats say that work waits.
+So nobody is notified of chunks that the steward makes ready, as those that it funds: heartbeats say that work waits.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,16 +14,16 @@ class _Process:
 
 
 def listen(listener: Listener) -> None:
-    """Tell this listener from now on."""
+    """Notify this listener from now on."""
     _Process.listeners += (listener,)
 
 
 def forget(listener: Listener) -> None:
-    """Tell this listener no more."""
+    """Notify this listener no more."""
     _Process.listeners = tuple(each for each in _Process.listeners if each != listener)
 
 
-def tell(chunks: Mapping[str, int]) -> None:
+def notify(chunks: Mapping[str, int]) -> None:
     """So many chunks of these models may be claimed now. Call after the commit."""
     for model, count in chunks.items():
         for listener in _Process.listeners:

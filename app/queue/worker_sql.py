@@ -10,8 +10,19 @@ from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
 
-_MINE = "chunk_id = %(chunk_id)s and token = %(token)s and worker_id = %(worker_id)s and batch_id = %(batch_id)s"
-FENCE = f"{_MINE} and {CHUNK.guard('finish')}"
+
+def _fence(verb: str) -> str:
+    """The condition on a chunk that the worker still holds it, and may do `verb`.
+
+    A CASE matches no index but that of `chunk_id`. The planner may take that of leased chunks by worker otherwise, in which every
+    chunk that the worker has had stays until the next vacuum.
+    """
+    held = "worker_id = %(worker_id)s and token = %(token)s and batch_id = %(batch_id)s"
+    return f"chunk_id = %(chunk_id)s and case when {held} then {CHUNK.guard(verb)} end"
+
+
+FENCE = _fence("finish")
+FOLDED_SINCE = "0042"  # the first revision whose stewards fold `sched_delta`
 
 REGISTER_WORKER = """
 insert into worker (pool_id, host, pid, lease_until)
@@ -23,18 +34,23 @@ delete from worker w where worker_id = %(worker_id)s
 
 # Only items without a durable result, so that a chunk that is leased again continues where the lost worker stopped; and no item
 # of a halted batch, whose chunk may be claimed just before a sweep reaches it. Item and result are looked up by their keys, one
-# by one: a chunk of grouped items spans most of its batch, and a range scan would read all of it.
+# by one: a chunk of grouped items spans most of its batch, and a range scan would read all of it. What all items have in
+# common is computed once.
 LOAD = f"""
+with of_batch as materialized (
+  select b.model, b.endpoint, b.traceparent, b.tells_items, b.kind, b.open_ended,
+         extract(epoch from clock_timestamp() - b.opened_at)::float8 as age, b.request_id::text, k.kek, k.wrapped,
+         b.feeds
+  from batch b left join batch_key k on k.batch_id = b.batch_id and not k.only_vaults
+  where b.batch_id = %(batch_id)s and b.state = '{BatchState.OPEN}')
 select x.seq, coalesce(p.model, b.model), coalesce(p.endpoint, b.endpoint), p.body, p.stored, b.traceparent, b.tells_items,
-       b.kind, b.open_ended, extract(epoch from clock_timestamp() - b.opened_at)::float8, b.request_id::text,
-       k.kek, k.wrapped
-from batch b left join batch_key k on k.batch_id = b.batch_id and not k.only_vaults
-cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
+       b.kind, b.open_ended, b.age, b.request_id, b.kek, b.wrapped, b.feeds
+from of_batch b cross join lateral unnest(coalesce(%(seqs)s::int[], array(select generate_series(%(lo)s::int, %(hi)s::int))))
   with ordinality x (seq, place)
 cross join lateral (select * from item_payload where batch_id = %(batch_id)s and seq = x.seq limit 1) p
 left join lateral (select true as there from item_result
   where batch_id = %(batch_id)s and seq = x.seq and run = %(run)s limit 1) r on true
-where b.batch_id = %(batch_id)s and b.state = '{BatchState.OPEN}' and r.there is null
+where r.there is null
 order by x.place"""
 
 # The columns of a result that the worker supplies, with their types.
@@ -54,30 +70,45 @@ RESULT_COLUMNS = {
     "ran_ms": "int",
 }
 _COLUMNS = ", ".join(RESULT_COLUMNS)
+_MARK = """insert into handoff (batch_id, run, seqs, bytes)
+       select %(batch_id)s, %(run)s, array_agg(seq order by seq), %(bytes)s from inserted having count(*) > 0"""
 
-# Stores results, one array per column, if the fence holds. The first result of an item wins, and only new results count as
-# progress. Binary arrays make one statement for any number of rows and save the client most of its work. Returns the number of
-# fenced chunks, 0 or 1.
-FLUSH = f"""
+
+def _flush(*, feeds: bool) -> str:
+    inserted = ", seq" if feeds else ""
+    marked = (
+        f""",
+ marked as ({_MARK})"""
+        if feeds
+        else ""
+    )
+    return f"""
 with fenced as materialized (select chunk_id from chunk
-           where {_MINE} and {CHUNK.guard("flush")}
-           for update),
+           where {_fence("flush")} for update),
  inserted as (insert into item_result (batch_id, run, engine_id, {_COLUMNS})
        select %(batch_id)s, %(run)s, %(engine_id)s::int, v.*
        from unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in RESULT_COLUMNS.items())}) v
        where exists (select from fenced)
-       on conflict do nothing returning ok),
+       on conflict do nothing returning ok{inserted}),
  counted as (update chunk c set done = c.done + new.ok, failed = c.failed + new.n - new.ok
        from fenced, (select coalesce(sum(ok), 0)::int as ok, count(*)::int as n from inserted) new
-       where c.chunk_id = fenced.chunk_id)
+       where c.chunk_id = fenced.chunk_id){marked}
 select count(*) from fenced"""
+
+
+# Stores results, one array per column, if the fence holds. The first result of an item wins, and only new results count as
+# progress. Binary arrays make one statement for any number of rows and save the client most of its work. Returns the number of
+# fenced chunks, 0 or 1. In a batch that feeds, the results leave a marker.
+FLUSH = _flush(feeds=False)
+FLUSH_FEEDING = _flush(feeds=True)
 
 # Counts are taken from item_result, so that a chunk that was leased before is counted correctly. Items without a result go back
 # as new, delayed chunks, so that finishing early cannot lose an item. Token 1 says that they were leased before. Suspects get a
 # chunk each, and with `split` all items do. Items that met a transient error go back together, and so does the rest.
 # LIMIT 1 makes the planner look up each result by its key, even in a partition that is still growing.
 # A delta is always written, even 0/0: the steward notices a batch by its deltas. `sched`, which claims change, is left to the
-# steward as well: it gets what was used from `sched_delta`.
+# steward as well: it gets what was used from `sched_delta`. A steward from before there was this table would not fold it, so
+# FINISH changes `sched` itself until the database is closed to such code.
 FINISH = f"""
 with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
@@ -110,9 +141,14 @@ with deleted as (delete from chunk where {FENCE}
                             where p.batch_id = %(batch_id)s and p.seq = items.seq))::int as est_tokens
                 from items where missing
                 group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m),
- used as (insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tokens)
-       select d.pool_id, d.tenant_id, d.est_tokens, c.prompt_tokens + c.completion_tokens, d.est_tokens::bigint * c.done / d.n
-       from deleted d, counts c)
+ used as (select d.pool_id, d.tenant_id, d.est_tokens, c.prompt_tokens + c.completion_tokens as used_tokens,
+              d.est_tokens::bigint * c.done / d.n as served_tokens from deleted d, counts c),
+ left_to_steward as (insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tokens)
+       select * from used where (select revision from schema_floor) >= '{FOLDED_SINCE}'),
+ corrected as (update sched s set inflight_tokens = s.inflight_tokens - u.est_tokens,
+              served_tokens = s.served_tokens + u.served_tokens, vtime = s.vtime + (u.used_tokens - u.est_tokens) / w.weight
+       from used u, tenant w where (select revision from schema_floor) < '{FOLDED_SINCE}'
+         and w.tenant_id = u.tenant_id and s.pool_id = u.pool_id and s.tenant_id = u.tenant_id)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
                          retried_ok, yields, engine_ms, first_tokens, durations, lane, held_cost, held_tokens, worst,
                          worst_tokens, errors)

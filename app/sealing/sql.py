@@ -1,4 +1,4 @@
-"""The SQL of account keys and batch keys."""
+"""The SQL of account keys, batch keys and the keys of turns."""
 
 ADD_KEK = "insert into account_kek (tenant_id, kek) values (%(tenant_id)s, %(kek)s) on conflict do nothing"
 KEK = "select kek from account_kek where tenant_id = %(tenant_id)s"
@@ -17,6 +17,14 @@ where batch_id = %(batch_id)s and (failure is distinct from %(failure)s or faile
 FAILURE = """
 select failure, failed_at from batch_key
 where batch_id = %(batch_id)s and failed_at > now() - interval '60 seconds'"""
+
+ADD_TURN_KEY = """
+insert into turn_key (key_id, tenant_id, kek, wrapped) values (%(key_id)s, %(tenant_id)s, %(kek)s, %(wrapped)s)"""
+TURN_KEYS = "select key_id, kek, wrapped from turn_key where key_id = any(%(key_ids)s)"
+FORGET_TURN_KEY = "delete from turn_key where key_id = %(key_id)s"
+OLD_TURN_KEYS = "select key_id, wrapped from turn_key where kek = %(retired)s order by key_id limit %(limit)s"
+REWRAP_TURN_KEY = """
+update turn_key set kek = %(kek)s, wrapped = %(wrapped)s where key_id = %(owner)s and kek = %(retired)s"""
 
 # An unfinished rotation is continued: it has a retired key.
 ROTATE = """

@@ -7,6 +7,7 @@ Who calls them, by event:
     batch.succeeded, .failed, .cancelled, .expired, response.*
                                                   app.batches.final_events; a refused file: app.batches.openai.file_batches
     item.succeeded, .failed                       workers.gpu.result_writer
+    item.waiting                                  app.pipelines.parked
     budget.soft, .spent, .renewed, .diverted      app.batches.budget_events
     quota.reached                                 app.admission.quota_events
     policy.applied                                app.admission.policy_versions
@@ -45,6 +46,14 @@ async def emit_items(conn: Connection, *, batch_id: int, run: int, seqs: Sequenc
     """Write the events of the items whose results were stored in this transaction."""
     values = {"batch_id": batch_id, "run": run, "seqs": list(seqs)}
     await day_tables.execute(conn, sql.EMIT_ITEMS, batch_id, values)
+
+
+async def emit_waiting(
+    conn: Connection, *, batch_id: int, run: int, seqs: Sequence[int], pipeline: str, stage: str
+) -> None:
+    """Write the events of the items of a stage that begin to wait for an answer from outside in this transaction."""
+    values = {"batch_id": batch_id, "run": run, "seqs": list(seqs), "pipeline": pipeline, "stage": stage}
+    await day_tables.execute(conn, sql.EMIT_WAITING, batch_id, values)
 
 
 async def emit_test(conn: Connection, tenant_id: int, endpoint_id: UUID, kind: str, data: EventData) -> int | None:

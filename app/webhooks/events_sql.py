@@ -1,12 +1,13 @@
 """SQL that writes events, and one delivery for each endpoint that an event is for."""
 
-from app.events import ITEM_KINDS, EventKind
+from app.events import ITEM_KINDS, WAITING_KINDS, EventKind
 from app.states import DELIVERY, DeliveryState, EndpointState
 
 NEVER_SENT = "'infinity'::timestamptz"  # `next_attempt_at` of a delivery that its owner pulls
 UNREACHABLE = f"('{EndpointState.DISABLED}', '{EndpointState.CLOSING}')"  # endpoints that get no events
 
 _ITEM_KINDS = f"'{{{','.join(ITEM_KINDS)}}}'"
+_WAITING_KINDS = f"'{{{','.join(WAITING_KINDS)}}}'"
 
 # A new delivery locks its endpoint against removal, and skips an endpoint whose removal is under way: an event never waits
 # for a removal, and the foreign key holds.
@@ -46,7 +47,7 @@ def stable_id(request_id: str, run: str, kind: str, n: str) -> str:
 
 
 _STABLE_ID = stable_id("%(request_id)s::text", "%(run)s::smallint", "%(kind)s::text", "%(n)s::int")
-_STABLE_ITEM_ID = stable_id("b.request_id", "%(run)s::smallint", "x.kind", "r.seq")
+_STABLE_ITEM_ID = stable_id("b.request_id", "%(run)s::smallint", "x.kind", "x.seq")
 
 
 EMIT = f"""
@@ -86,27 +87,27 @@ SUBSCRIBED_TO_ITEMS = f"""
 select exists (select from endpoint where tenant_id = %s and state not in {UNREACHABLE} and kinds && {_ITEM_KINDS})
 """
 
-# One event for each item, if an endpoint subscribes to it. `n` is the item's position. The data is that of `ItemData`.
-EMIT_ITEMS = f"""
+
+def _of_items(kinds: str, more: str, rows: str) -> str:
+    """One event for each item of `rows`, if an endpoint subscribes to its kind, which is one of `kinds`. `n` is the item's
+    position. `more`: names and values of its data beside those of every event of an item. `rows` has `seq`, `kind`, `reference`.
+    """
+    return f"""
 with batch as (select b.*, t.account_id from batch b join tenant t using (tenant_id) where batch_id = %(batch_id)s),
  subscribed as materialized (
     select e.endpoint_id, e.kinds, e.state, e.queue_id from endpoint e, batch b
-    where e.tenant_id = b.tenant_id and e.state not in {UNREACHABLE} and e.kinds && {_ITEM_KINDS}
+    where e.tenant_id = b.tenant_id and e.state not in {UNREACHABLE} and e.kinds && {kinds}
       and (e.model is null or e.model = b.model) and e.tags <@ b.tags
       and e.metadata <@ coalesce(b.meta, '{{}}')
     {_LOCK_ENDPOINT}
 ),
  inserted as (
     insert into event (message_id, tenant_id, kind, model, batch_id, run, n, data)
-    select {_STABLE_ITEM_ID}, b.tenant_id, x.kind, b.model, b.batch_id, %(run)s, r.seq,
-           convert_to(jsonb_build_object('request_id', b.request_id, 'account_id', b.account_id, 'item', r.seq,
-                                         'reference', p.reference, 'traceparent', b.traceparent)::text, 'UTF8')
-    from batch b, item_result r
-    join item_payload p on p.batch_id = r.batch_id and p.seq = r.seq
-    cross join lateral (
-      select case r.ok when 1 then '{EventKind.ITEM_SUCCEEDED}' else '{EventKind.ITEM_FAILED}' end as kind) x
-    where r.batch_id = %(batch_id)s and r.run = %(run)s and r.seq = any(%(seqs)s)
-      and exists (select from subscribed where x.kind = any(subscribed.kinds))
+    select {_STABLE_ITEM_ID}, b.tenant_id, x.kind, b.model, b.batch_id, %(run)s, x.seq,
+           convert_to(jsonb_build_object('request_id', b.request_id, 'account_id', b.account_id, 'item', x.seq,
+                                         'reference', x.reference, 'traceparent', b.traceparent{more})::text, 'UTF8')
+    from batch b, ({rows}) x
+    where exists (select from subscribed where x.kind = any(subscribed.kinds))
     on conflict (batch_id, run, kind, n) do nothing
     returning event_id, kind
 )
@@ -114,3 +115,21 @@ insert into delivery (event_id, endpoint_id, batch_id, state, next_attempt_at)
 select inserted.event_id, e.endpoint_id, %(batch_id)s, {_FIRST_STATE}
 from inserted join subscribed e on inserted.kind = any(e.kinds)
 """
+
+
+EMIT_ITEMS = _of_items(
+    _ITEM_KINDS,
+    "",
+    f"""
+    select r.seq, p.reference, case r.ok when 1 then '{EventKind.ITEM_SUCCEEDED}' else '{EventKind.ITEM_FAILED}' end as kind
+    from item_result r join item_payload p on p.batch_id = r.batch_id and p.seq = r.seq
+    where r.batch_id = %(batch_id)s and r.run = %(run)s and r.seq = any(%(seqs)s)""",
+)
+
+EMIT_WAITING = _of_items(
+    _WAITING_KINDS,
+    ", 'pipeline', %(pipeline)s::text, 'stage', %(stage)s::text",
+    f"""
+    select p.seq, p.reference, '{EventKind.ITEM_WAITING}' as kind
+    from item_payload p where p.batch_id = %(batch_id)s and p.seq = any(%(seqs)s)""",
+)

@@ -22,16 +22,14 @@ from cloudevents.core.v1.event import CloudEvent
 from app.errors import ExecutionFailed
 from app.events import (
     PROGRESS_KINDS,
-    AuditData,
     BatchData,
     BatchFailure,
-    BudgetData,
-    EndpointData,
     EventData,
     EventKind,
     ItemData,
-    PolicyData,
-    QuotaData,
+    PipelineData,
+    WaitingData,
+    own_fields,
 )
 
 PREFIX = "cf.workersAi.model."
@@ -102,24 +100,29 @@ def standard(event: Event, subscription_id: UUID) -> bytes:
 def _data(event: Event) -> dict[str, Any]:
     """The event's data in the formats `standard` and `cloudevents`, without what it does not have."""
     values: dict[str, Any] = {"id": event.data.request_id, "account_id": event.data.account_id, "model": event.model}
+    values |= own_fields(event.data)
     match event.data:
         case BatchData(counts=counts, failure=failure, policy_rules=rules, diverted_to=models):
             values |= {"policy_rules": rules, "diverted_to": models}
             values |= {"request_counts": asdict(counts) if counts else None}
             values |= {"message": failure.message if failure else None}
-        case EndpointData(message=message):
-            values |= {"message": message}
-        case BudgetData(budget=budget, percent=percent, message=message):
-            values |= {"budget": budget, "percent": percent, "message": message}
-        case QuotaData(quota=quota, message=message):
-            values |= {"quota": quota, "message": message}
-        case PolicyData(version=version, message=message):
-            values |= {"version": version, "message": message}
-        case AuditData(row=row, checkpoint=checkpoint, signature=signature):
-            values |= {"row": row, "checkpoint": checkpoint, "signature": signature}
+        case PipelineData():
+            values |= _pipeline(event.data) | {"id": event.data.pipeline}
+        case WaitingData(item=item, reference=reference, pipeline=pipeline, stage=stage):
+            values |= {"pipeline": pipeline, "stage": stage, "item": item, "reference": reference}
         case ItemData(item=item, reference=reference):
             values |= {"item": item, "reference": reference}
     return {name: value for name, value in values.items() if value not in (None, "")}
+
+
+def _pipeline(data: PipelineData) -> dict[str, Any]:
+    """What an event tells of a pipeline besides its id; what it does not have is None."""
+    counts = asdict(data.counts) if data.counts else None
+    names = {"name": data.name, "paused_for": data.paused_for, "stage": data.stage, "batch": data.batch}
+    return names | {"request_counts": counts}
+
+
+_CAMEL = {"paused_for": "pausedFor", "request_counts": "requestCounts"}
 
 
 def cloudevents(event: Event, subscription_id: UUID) -> bytes:
@@ -170,12 +173,21 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def _named(data: EventData) -> dict[str, Any]:
+    """What the payload of any event of a pipeline or a batch has."""
+    if isinstance(data, PipelineData):
+        found = _pipeline(data) | {"pipeline": data.pipeline}
+        return {_CAMEL.get(name, name): value for name, value in found.items() if value is not None}
+    if isinstance(data, BatchData):
+        more = {"policyRules": data.policy_rules, "divertedTo": data.diverted_to}
+        return {name: value for name, value in more.items() if value}
+    return {}
+
+
 def _payload(event: Event) -> dict[str, Any]:
     """The payload as documented for `queued`, `succeeded` and `failed`; our own kinds add their fields in the same style."""
-    payload: dict[str, Any] = {"requestId": event.data.request_id}
-    if isinstance(event.data, BatchData):
-        more = {"policyRules": event.data.policy_rules, "divertedTo": event.data.diverted_to}
-        payload |= {name: value for name, value in more.items() if value}
+    payload: dict[str, Any] = {"requestId": event.data.request_id} | own_fields(event.data)
+    payload |= _named(event.data)
     match event.data:
         case BatchData(failure=failure) if event.kind == EventKind.BATCH_FAILED:
             failure = failure or _EXECUTION_FAILED
@@ -184,16 +196,11 @@ def _payload(event: Event) -> dict[str, Any]:
             payload["httpCode"] = failure.http_code
         case BatchData(counts=counts) if counts is not None and event.kind in PROGRESS_KINDS:
             payload["requestCounts"] = asdict(counts)
-        case ItemData(item=item, reference=reference):
-            payload |= {"id": item, "externalReference": reference}
-        case EndpointData(message=message):
-            payload["message"] = message
-        case BudgetData(budget=budget, percent=percent, message=message):
-            payload |= {"budget": budget, "percent": percent, "message": message}
-        case QuotaData(quota=quota, message=message):
-            payload |= {"quota": quota, "message": message}
-        case PolicyData(version=version, message=message):
-            payload |= {"version": version, "message": message}
-        case AuditData(row=row, checkpoint=checkpoint, signature=signature):
-            payload |= {"row": row, "checkpoint": checkpoint, "signature": signature}
+        case ItemData():
+            payload |= _of_item(event.data)
     return payload
+
+
+def _of_item(data: ItemData) -> dict[str, Any]:
+    of = {"pipeline": data.pipeline, "stage": data.stage} if isinstance(data, WaitingData) else {}
+    return {"id": data.item, "externalReference": data.reference} | of

@@ -12,7 +12,7 @@ from app.engines import service as engines
 from app.engines.engine_report import EngineReport
 from app.queue import heartbeat
 from app.queue import service as queue
-from app.queue.heartbeat import Beat
+from app.queue.heartbeat import Heartbeat
 from benchmarks.harness import Testbed, cpu_seconds, open_testbed, part, say
 from benchmarks.queue_drain import race, settled
 from benchmarks.queue_workload import fill, pool_at
@@ -89,7 +89,7 @@ def _heartbeats(testbed: Testbed, count: int) -> float:
         return 1e3 * (_Server(conn).cpu - before.cpu) / count
 
 
-async def _beat(conn: Connection, pool_id: int, number: int) -> Beat:
+async def _beat(conn: Connection, pool_id: int, number: int) -> Heartbeat:
     """The heartbeat of a new worker, which controls an engine."""
     worker = await queue.register_worker(conn, pool_id=pool_id, host="h", pid=1, lease_seconds=LEASE_SECONDS)
     url = f"http://engine-{number}.invalid"
@@ -103,7 +103,7 @@ async def _beat(conn: Connection, pool_id: int, number: int) -> Beat:
         slots=8,
         arrival_url=None,
     )
-    return Beat(worker, engine, EngineReport(True, "open", 8))
+    return Heartbeat(worker, engine, EngineReport(True, "open", 8))
 
 
 class _Server:

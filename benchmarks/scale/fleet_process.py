@@ -105,7 +105,7 @@ class TimedWorker:
             recall=lambda seconds: None,
         )
         self._server = HttpServer(settings, secret_key(settings), metrics=bytes)
-        self._events = ArrivalEvents(Arrivals(60), lambda: None, self._puller.tell)
+        self._events = ArrivalEvents(Arrivals(60), lambda: None, self._puller.on_wake)
 
     async def run(self) -> None:
         """Serve until cancelled."""

@@ -1,7 +1,7 @@
 """The fair order by an index of turns, and what ended leases have used beside it.
 
-A worker of the version before writes what was used into `sched` itself, and its steward folds nothing: until a steward of this
-version leads, tokens of chunks that new workers have ended stay in flight.
+A worker of the version before writes what was used into `sched` itself, and its steward folds nothing: until the floor of the
+schema is at this revision, workers of this version write into `sched` as well.
 
 Revision ID: 0042
 Revises: 0041

@@ -56,11 +56,18 @@ async def fill(client: httpx.AsyncClient, database: Database) -> Belongings:
     await run_all(database, fail={1}, message=f"the prompt {WORDS} is not good", answer=WORDS)
     assert WORDS in (await client.get(f"{BATCHES}/{batch['request_id']}/results")).text
     response = await posted("/v1/responses", {"model": MODEL, "input": WORDS, "background": True})
+    talk = await posted(
+        "/v1/conversations", {"items": [{"role": "user", "content": WORDS}], "metadata": {"about": NAMES}}
+    )
+    items = (await client.get(f"/v1/conversations/{talk['id']}/items")).json()["data"]
     file = await uploaded(client, line(1).replace(b"line 1", WORDS.encode()))
     whole = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     created = await posted("/v1/batches", whole | {"metadata": {"about": NAMES}})
     await uploaded(client, line(1).replace(b'"messages"', b'"temperature":"%s","messages"' % WORDS.encode()))
     assert WORDS in (await client.get("/v1/files")).text, "an invalid line is quoted"
+    asks = {"messages": [{"role": "user", "content": f"{WORDS} {{{{item.text}}}}"}]}
+    flow = {"name": NAMES, "input": {"items": [{"custom_id": NAMES, "text": WORDS}]}}
+    pipeline = await posted("/v1/pipelines", flow | {"stages": [{"id": "first", "model": MODEL, "body": asks}]})
     sent = {"filename": NAMES, "purpose": "batch", "bytes": 100, "mime_type": "application/jsonl"}
     upload = await posted("/v1/uploads", sent)
     own = {"name": NAMES, "url": "http://127.0.0.1:9/" + NAMES, "event_types": ["batch.completed"]}
@@ -72,9 +79,11 @@ async def fill(client: httpx.AsyncClient, database: Database) -> Belongings:
         **{"account_id": "acme", "account": "acme", "model": MODEL, "verb": "cancel", "seq": "0"},
         **{"request_id": batch["request_id"], "response_id": response["id"], "file_id": file},
         **{"batch_id": created["id"], "upload_id": upload["id"], "endpoint_id": endpoint["id"]},
+        **{"conversation_id": talk["id"], "item_id": items[0]["id"]},
+        **{"pipeline_id": pipeline["id"], "custom_id": NAMES, "stage": "first", "item": "0"},
         **{"subscription_id": subscription["id"], "delivery_id": str(deliveries[0]["id"]), "name": BUDGET},
     }
-    known = {"account_id", "account", "model", "verb", "seq", "delivery_id"}
+    known = {"account_id", "account", "model", "verb", "seq", "delivery_id", "stage", "item"}
     ids = {value for name, value in values.items() if name not in known}
     return Belongings(values, frozenset(ids | {WORDS, NAMES}))
 

@@ -111,5 +111,7 @@ NOTHING = {
     **{"account_id": "acme", "account": "acme", "model": MODEL, "name": MODEL, "verb": "pause", "seq": "0"},
     **dict.fromkeys(("request_id", "subscription_id", "endpoint_id"), _GONE),
     **{"file_id": "file-x", "batch_id": "batch_x", "response_id": "resp_x", "upload_id": "upload_x"},
+    **{"pipeline_id": "pipe_x", "custom_id": "x", "stage": "x", "item": "0"},
+    **{"conversation_id": "conv_x", "item_id": "msg_x"},
     **{"delivery_id": "1", "key_id": "000000000000"},
 }

@@ -1,6 +1,7 @@
 """Claims about clients without a key: a real uvicorn, tested through sockets, with each of its parsers."""
 
 import asyncio
+import gc
 import json
 import logging
 import resource
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -306,6 +308,28 @@ def test_a_client_that_leaves_before_its_answers_causes_no_error(
     assert is_healthy(port)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
     assert "request.failed" not in capsys.readouterr().out
+
+
+def test_a_lost_connection_is_freed_at_once_with_its_last_request(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[weakref.ref[LimitedProtocol]] = []
+    connection_lost = LimitedProtocol.connection_lost
+
+    def note(protocol: LimitedProtocol, exc: Exception | None) -> None:
+        connection_lost(protocol, exc)
+        lost.append(weakref.ref(protocol))
+
+    monkeypatch.setattr(LimitedProtocol, "connection_lost", note)
+    port = serve()
+    gc.disable()  # what only a collection frees stays for long in a quiet process
+    try:
+        for count in range(2, 5):  # the fixture has asked once
+            assert is_healthy(port)
+            wait_for(lambda: len(lost) >= count, what="the loss")  # noqa: B023
+        wait_for(lambda: not any(each() for each in lost), 10, "every protocol to be freed")
+    finally:
+        gc.enable()
 
 
 def test_two_thousand_half_open_connections_under_a_thousand_files_stop_no_other_client(settings: Settings) -> None:

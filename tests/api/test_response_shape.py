@@ -103,7 +103,7 @@ REFUSED = [
     ({**ASK, "instructions": 5}, "instructions: must be a string"),
     ({**ASK, "max_tokens": 9}, "max_tokens: with input, the limit of the answer is max_output_tokens"),
     ({**ASK, "max_output_tokens": 9000}, "max_output_tokens: must be an integer between 1 and 8192"),
-    ({**ASK, "previous_response_id": "resp_1"}, "previous_response_id: no responses are kept here"),
+    ({**ASK, "previous_response_id": "resp_1"}, "previous_response_id: only POST /v1/responses continues"),
 ]
 
 

@@ -19,10 +19,15 @@ API: Table = {
     "post ai/batches/{request_id}/retry": (Act.BATCH_RETRY,),
     "delete ai/batches/{request_id}": (Act.BATCH_SHRED,),
     "post v1/batches/{batch_id}/{verb}": _VERBS,
+    "post v1/pipelines/{pipeline_id}/retry": (Act.PIPELINE_RETRY,),
+    "post v1/pipelines/{pipeline_id}/{verb}": (Act.PIPELINE_PAUSE, Act.PIPELINE_RESUME, Act.PIPELINE_CANCEL),
     "post v1/batches/{batch_id}/retry": (Act.BATCH_RETRY,),
     "delete v1/batches/{batch_id}": (Act.BATCH_SHRED,),
     "post v1/responses/{response_id}/cancel": (Act.BATCH_CANCEL,),
     "delete v1/responses/{response_id}": (Act.RESPONSE_DELETE,),
+    "post v1/conversations/{conversation_id}": (Act.CONVERSATION_CHANGE,),
+    "delete v1/conversations/{conversation_id}": (Act.CONVERSATION_DELETE,),
+    "delete v1/conversations/{conversation_id}/items/{item_id}": (Act.CONVERSATION_CHANGE,),
     "delete v1/files/{file_id}": (Act.FILE_DELETE,),
     "put ai/budgets/{name}": (Act.BUDGET_SET,),
     "delete ai/budgets/{name}": (Act.BUDGET_REMOVE,),
@@ -52,13 +57,16 @@ API: Table = {
     "post /admin/v1/policy/rollback": (Act.POLICY_ROLLBACK,),
 }
 API_WITHOUT: Reasons = {
-    **dict.fromkeys(("post ai/run/{model}", "post ai/run", "post v1/batches"), _SUBMIT),
+    **dict.fromkeys(("post ai/run/{model}", "post ai/run", "post v1/batches", "post v1/pipelines"), _SUBMIT),
     **dict.fromkeys(
         ("post v1/chat/completions", "post v1/completions", "post v1/embeddings", "post v1/responses"), _SUBMIT
     ),
+    **dict.fromkeys(("post v1/conversations", "post v1/conversations/{conversation_id}/items"), _SUBMIT),
     **dict.fromkeys(("post v1/files", "post v1/uploads", "post v1/uploads/{upload_id}/parts"), _FILE),
     **dict.fromkeys(("post v1/uploads/{upload_id}/complete", "post v1/uploads/{upload_id}/cancel"), _FILE),
     "post ai/policy/test": _LOOK,
+    "post v1/pipelines/{pipeline_id}/items/{stage}/{item}/answer": "a program answers its items, by the thousand",
+    "post v1/pipelines/check": _LOOK,
     "post events/ack": "a program takes its events from its queue, by the thousand",
 }
 
@@ -75,6 +83,13 @@ CONSOLE: Table = {
     "/console/batches/{batch_id}/{verb}": (*_VERBS, Act.BATCH_RETRY),
     "/console/batches/{batch_id}/download": (Act.BATCH_DOWNLOAD,),
     "/console/batches/{batch_id}/items/{seq:int}/reveal": (Act.ITEM_REVEAL,),
+    "/console/pipelines/{pipeline_id}/{verb}": (
+        Act.PIPELINE_PAUSE,
+        Act.PIPELINE_RESUME,
+        Act.PIPELINE_CANCEL,
+        Act.PIPELINE_RETRY,
+    ),
+    "/console/conversations/{conversation_id}/turns/{n:int}/reveal": (Act.CONVERSATION_REVEAL,),
     "/console/engines/{name}/{verb}": (Act.ENGINE_DRAIN, Act.ENGINE_DRAIN_NOW, Act.ENGINE_UNDRAIN),
     f"{_HOOK}/deliveries/{{delivery_id}}/redeliver": (Act.WEBHOOK_REDELIVER,),
     f"{_HOOK}/replay": (Act.WEBHOOK_REPLAY,),
@@ -162,11 +177,13 @@ _LOOKS = (
         "status",
         "top",
     ),
+    *("pipeline check", "pipeline item", "pipeline list", "pipeline results", "pipeline show", "pipeline watch"),
     *("subscription deliveries", "subscription delivery", "subscription list", "subscription show", "why"),
 )
 _CALLS = (
     *("batch cancel", "batch pause", "batch resume", "batch retry", "batch rm", "submit", "subscription create"),
     *("subscription queue", "subscription rotate", "subscription pause", "subscription disable", "subscription enable"),
+    *("pipeline submit", "pipeline pause", "pipeline resume", "pipeline cancel", "pipeline retry"),
     *("subscription delete", "subscription redeliver", "subscription replay", "subscription test"),
 )
 COMMANDS_WITHOUT: Reasons = {

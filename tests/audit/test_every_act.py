@@ -12,10 +12,12 @@ from starlette.routing import Route
 
 from app.access.roles import Role
 from app.api.openai import webhook_endpoints
+from app.api.openapi_operations import EXAMPLES
 from app.audit.acts import Act
 from app.batches import lifecycle
 from app.console.pages import ROUTES
 from app.db.pool import Database
+from app.pipelines import verbs
 from app.settings import Settings
 from tests.api.support import MODEL, NEW_SUBSCRIPTION, line, submit, uploaded
 from tests.api.test_operation_roles import every_operation, make_operator
@@ -73,6 +75,7 @@ class Step:
     status: int = 200
 
 
+TALK = "/v1/conversations/{talk}"
 BATCH, OPENAI, HOOK, WE = (
     f"{AI}/batches/{{batch}}",
     "/v1/batches/batch_{other}",
@@ -81,6 +84,7 @@ BATCH, OPENAI, HOOK, WE = (
 )
 _SUBSCRIPTION = "event_subscriptions/subscriptions"
 _OF_HOOK = f"{_SUBSCRIPTION}/{{subscription_id}}"
+PIPELINE, _PIPELINE_VERB = "/v1/pipelines/{pipeline}", "post v1/pipelines/{pipeline_id}/{verb}"
 _VERB, _OPENAI_VERB = "post ai/batches/{request_id}/{verb}", "post v1/batches/{batch_id}/{verb}"
 BATCH_STEPS = (
     Step(_VERB, f"{BATCH}/pause", Act.BATCH_PAUSE),
@@ -95,8 +99,17 @@ BATCH_STEPS = (
     Step("post v1/batches/{batch_id}/retry", f"{OPENAI}/retry", Act.BATCH_RETRY),
     Step(_OPENAI_VERB, f"{OPENAI}/cancel", Act.BATCH_CANCEL),
     Step("delete v1/batches/{batch_id}", OPENAI, Act.BATCH_SHRED),
+    Step(_PIPELINE_VERB, f"{PIPELINE}/pause", Act.PIPELINE_PAUSE),
+    Step(_PIPELINE_VERB, f"{PIPELINE}/resume", Act.PIPELINE_RESUME),
+    Step(_PIPELINE_VERB, f"{PIPELINE}/cancel", Act.PIPELINE_CANCEL),
+    Step("post v1/pipelines/{pipeline_id}/retry", f"{PIPELINE}/retry", Act.PIPELINE_RETRY),
     Step("post v1/responses/{response_id}/cancel", "/v1/responses/{response}/cancel", Act.BATCH_CANCEL),
     Step("delete v1/responses/{response_id}", "/v1/responses/{response}", Act.RESPONSE_DELETE),
+    Step("post v1/conversations/{conversation_id}", TALK, Act.CONVERSATION_CHANGE, {"metadata": {"team": "a"}}),
+    Step(
+        "delete v1/conversations/{conversation_id}/items/{item_id}", f"{TALK}/items/{{item}}", Act.CONVERSATION_CHANGE
+    ),
+    Step("delete v1/conversations/{conversation_id}", TALK, Act.CONVERSATION_DELETE),
     Step("delete v1/files/{file_id}", "/v1/files/{file}", Act.FILE_DELETE),
     Step("put ai/budgets/{name}", f"{AI}/budgets/month", Act.BUDGET_SET, {"max_tokens": 5}),
     Step("delete ai/budgets/{name}", f"{AI}/budgets/month", Act.BUDGET_REMOVE),
@@ -169,10 +182,16 @@ async def ids(client: httpx.AsyncClient) -> dict[str, str]:
     response = (await client.post("/v1/responses", json=asked)).json()["id"]
     other = (await submit(client)).replace("-", "")
     assert (await client.get(f"/v1/batches/batch_{other}")).status_code == 200  # its first look gives it a row
+    begun = {"items": [{"role": "user", "content": "hi"}]}
+    talk = (await client.post("/v1/conversations", json=begun)).json()["id"]
+    item = (await client.get(f"/v1/conversations/{talk}/items")).json()["data"][0]["id"]
     return {
+        "talk": talk,
+        "item": item,
         "batch": await submit(client),
         "other": other,
         "response": response,
+        "pipeline": (await client.post("/v1/pipelines", json=EXAMPLES["post v1/pipelines"])).json()["id"],
         "file": await uploaded(client, line(1)),
     }
 
@@ -197,6 +216,8 @@ class Walk:
     async def take(self, step: Step) -> None:
         async with self.database.transaction() as conn:
             await lifecycle.settle(conn)
+        async with self.database.transaction() as conn:
+            await verbs.end(conn, await verbs.unfinished(conn))
         self.refusing.execute("update endpoint set state = 'active' where state = 'pending'")
         contents, newest = self.refusing.contents(), self.refusing.newest()
         for what in ("rows", "changes"):

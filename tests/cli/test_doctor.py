@@ -164,6 +164,14 @@ def test_database_not_migrated(settings: Settings, database_url: str) -> None:
     assert (check.status, check.fix) == (CheckStatus.FAIL, "slackwater migrate")
 
 
+def test_database_open_to_older_versions(settings: Settings, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("update schema_floor set revision = '0040'")
+    check = database.database(changed(settings, database_url=database_url))
+    assert (check.status, "from 0040 on" in check.detail) == (CheckStatus.WARN, True)
+    assert "slackwater migrate --contract" in check.fix
+
+
 def test_database_unreachable(settings: Settings, tmp_path: Path) -> None:
     assert (
         database.database(changed(settings, database_url=f"postgresql:///x?host={tmp_path}")).status is CheckStatus.FAIL

@@ -38,7 +38,7 @@ def test_it_is_refused_while_a_part_is_connected(local: Run, settings: Settings)
     assert "slackwater api" in said.output
 
 
-def test_the_embedded_server_runs_only_for_the_command() -> None:
+def test_the_embedded_server_runs_only_for_the_command_unless_it_ran_before() -> None:
     with clusters.folder() as folder:
         settings = Settings(data_dir=folder)
         assert slackwater(settings, "migrate").returncode == 0
@@ -46,3 +46,7 @@ def test_the_embedded_server_runs_only_for_the_command() -> None:
         assert done.returncode == 0, done.stderr
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(embedded.database_url(settings))
+        embedded.start(settings)
+        assert slackwater(settings, "migrate", "--contract").returncode == 0
+        psycopg.connect(embedded.database_url(settings)).close()  # whoever had started it still has it
+        embedded.stop(settings)

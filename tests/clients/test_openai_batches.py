@@ -207,3 +207,22 @@ def test_other_routes_are_served_too(client: OpenAI, endpoint: str, body: dict[s
     assert batch.request_counts
     assert batch.request_counts.completed == 3, lines_of(client, batch.error_file_id)
     assert len(lines_of(client, batch.output_file_id)) == 3
+
+
+def test_stages_behind_a_batch_end_in_one_file_with_a_line_for_each_of_its_lines(client: OpenAI) -> None:
+    asks = {"messages": [{"role": "user", "content": "again {{text}}"}]}
+    stages = [{"id": "again", "model": MODEL, "body": asks, "when": 'text != "echo: line 1"'}]
+    batch = created(client, uploaded(client, *(line(n) for n in range(3))), extra_body={"then": stages})
+    assert batch.to_dict()["pipeline"]
+    batch = ended(client, batch)
+    assert batch.request_counts
+    assert (batch.status, batch.request_counts.completed) == ("completed", 3)
+    found = {
+        each["custom_id"]: each["response"]["body"]["choices"][0]["message"]["content"]
+        for each in lines_of(client, batch.output_file_id)
+    }
+    assert found == {
+        "request-0": "echo: again echo: line 0",
+        "request-1": "echo: line 1",
+        "request-2": "echo: again echo: line 2",
+    }

@@ -50,7 +50,7 @@ def test_a_background_response_is_queued_fetched_and_deleted(client: OpenAI) -> 
 
 
 def test_what_is_wrong_is_told_at_once_or_in_the_response(client: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="previous_response_id: no responses are kept here"):
+    with pytest.raises(openai.NotFoundError, match="Previous response with id 'resp_1' not found"):
         created(client, "hello", previous_response_id="resp_1")
     with pytest.raises(openai.BadRequestError, match="store: a background response is stored"):
         created(client, "hello", store=False)
@@ -77,9 +77,7 @@ def test_what_a_response_was_asked_is_listed(client: OpenAI) -> None:
     assert [item.content[0].text for item in forth] == ["two", "hello"]  # type: ignore[union-attr]
     [only] = client.responses.input_items.list(created(client, "hello").id)
     assert (only.type, only.role, only.content[0].text) == ("message", "user", "hello")  # type: ignore[union-attr]
-    with pytest.raises(
-        openai.NotFoundError, match="Only a response that was created with background: true is stored here"
-    ):
+    with pytest.raises(openai.NotFoundError, match="it was not stored, or was deleted"):
         client.responses.input_items.list("resp_" + 32 * "0")
     with pytest.raises(openai.BadRequestError, match="after: no item of this response has the id 'msg_1'"):
         client.responses.input_items.list(made.id, after="msg_1")
@@ -111,11 +109,45 @@ def test_a_response_says_again_what_it_was_asked(client: OpenAI) -> None:
         assert {name: done.get(name) for name in asked} == expected
 
 
-def test_no_conversation_is_kept(client: OpenAI) -> None:
-    for more in ({}, {"service_tier": "flex"}, {"background": True}):
-        with pytest.raises(openai.BadRequestError, match="send the whole conversation as input") as refused:
-            client.responses.create(model=MODEL, input="hello", previous_response_id="resp_1", **more)  # type: ignore[call-overload]
+def test_a_client_continues_responses_of_every_kind(client: OpenAI) -> None:
+    first = client.responses.create(model=MODEL, input="one")
+    with client.responses.stream(model=MODEL, input="two", previous_response_id=first.id) as stream:
+        second = stream.get_final_response()
+    done = ended(client, created(client, "three", previous_response_id=second.id))
+    assert (done.previous_response_id, done.output_text) == (second.id, "echo: three")
+    assert client.responses.retrieve(second.id).output_text == "echo: two"
+    fourth = client.responses.create(model=MODEL, input="four", previous_response_id=done.id, store=False)
+    for gone in (fourth.id, "resp_1"):
+        with pytest.raises(openai.NotFoundError, match="Previous response with id") as refused:
+            client.responses.create(model=MODEL, input="five", previous_response_id=gone)
         assert refused.value.param == "previous_response_id"
+    with pytest.raises(openai.BadRequestError, match="flex keeps no turns"):
+        client.responses.create(model=MODEL, input="five", previous_response_id=first.id, service_tier="flex")
+
+
+def test_a_client_holds_a_conversation(client: OpenAI) -> None:
+    if not hasattr(client, "conversations"):
+        pytest.skip("this client has no conversations")
+    talk = client.conversations.create(
+        metadata={"team": "search"}, items=[{"type": "message", "role": "user", "content": "I am Ada."}]
+    )
+    client.responses.create(model=MODEL, input="one", conversation=talk.id)
+    made = created(client, "two", conversation=talk.id)
+    third = client.responses.create(model=MODEL, input="three", conversation={"id": talk.id})
+    assert ended(client, made).output_text == "echo: two"
+    assert third.conversation
+    assert third.conversation.id == talk.id
+    listed: list[Any] = list(client.conversations.items.list(talk.id, order="asc", limit=3))
+    texts = ["I am Ada.", "one", "echo: one", "two", "echo: two", "three", "echo: three"]
+    assert [item.content[0].text for item in listed] == texts
+    added = client.conversations.items.create(talk.id, items=[{"role": "user", "content": "a note"}])
+    [note] = added.data
+    assert client.conversations.items.retrieve(note.id, conversation_id=talk.id) == note  # type: ignore[arg-type]
+    client.conversations.items.delete(note.id, conversation_id=talk.id)  # type: ignore[arg-type]
+    assert client.conversations.update(talk.id, metadata={"team": "sales"}).metadata == {"team": "sales"}
+    assert client.conversations.delete(talk.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.conversations.retrieve(talk.id)
 
 
 def test_an_answer_that_was_cut_short_is_incomplete(client: OpenAI) -> None:

@@ -147,6 +147,22 @@ def test_a_batch_of_openai(
     assert '"content":"echo: Hello"' in capsys.readouterr().out
 
 
+def test_the_snippets_of_conversations(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One after the other, as a reader would paste them."""
+    page = (ROOT / "docs/conversations.md").read_text()
+    page = page.replace("sk_sw_…", api_key).replace("http://127.0.0.1:8700", base_url)
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "docs/conversations.md", "exec"), names)
+    assert capsys.readouterr().out.splitlines() == [
+        "echo: What is my name?",
+        *("user My name is Ada.", "assistant echo: My name is Ada."),
+        *("user What is my name?", "assistant echo: What is my name?"),
+        "echo: Another one.",
+        *("completed", "completed"),
+    ]
+
+
 def test_the_snippets_of_openais_surface(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One after the other, as a reader would paste them."""
     page = (ROOT / "docs/openai.md").read_text().replace("sk_sw_…", api_key).replace("http://127.0.0.1:8700", base_url)

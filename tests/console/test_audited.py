@@ -20,10 +20,12 @@ from testing.operations_data import HOOK
 from tests.api.support import MODEL, line
 from tests.audit import surfaces
 from tests.audit.refusals import Refusing
+from tests.console import pipelines, talks
 from tests.console.conftest import SignIn
 
 RULES = '[[rule]]\nid = "{}"\nwhen = {{ workflow = "draft" }}\ndeny = "no"\n'
 HOOKS, BATCH = f"/console/webhooks/{HOOK}", "/console/batches/{batch}"
+PIPELINE = "/console/pipelines/{pipeline}"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,17 @@ ADMIN = (
     Step(f"{HOOKS}/disable", (Act.WEBHOOK_DISABLE,)),
     Step(f"{HOOKS}/enable", (Act.WEBHOOK_ENABLE,)),
     Step("/console/keys/k93c11fa/revoke", (Act.KEY_REVOKE,)),
+    Step(f"{PIPELINE}/pause", (Act.PIPELINE_PAUSE,)),
+    Step(f"{PIPELINE}/resume", (Act.PIPELINE_RESUME,)),
+    Step(f"{PIPELINE}/cancel", (Act.PIPELINE_CANCEL,)),
+    Step(f"{PIPELINE}/retry", (Act.PIPELINE_RETRY,)),
+    Step(
+        "/console/conversations/{talk}/turns/1/reveal",
+        (Act.CONVERSATION_REVEAL,),
+        {"reason": "because"},
+        200,
+        looks=True,
+    ),
 )
 OPERATOR = (
     Step("/console/engines/east-1/drain", (Act.ENGINE_DRAIN,)),
@@ -110,14 +123,18 @@ async def sent(client: httpx.AsyncClient, step: Step, ids: dict[str, str]) -> ht
 
 
 async def test_what_somebody_changes_in_the_console_and_its_row_are_one(
-    sign_in: SignIn, stranger: httpx.AsyncClient, refusing: Refusing, database: Database
+    site: Starlette, sign_in: SignIn, stranger: httpx.AsyncClient, refusing: Refusing, database: Database
 ) -> None:
     admin, operator = await sign_in(Role.ADMIN, "acme"), await sign_in(Role.OPERATOR, None, "chief")
     stored = await admin.post("/console/batches/new/file?name=in.jsonl", content=line(1))
     page = (await admin.get(f"{HOOKS}?state=delivered")).text
     [delivery, *_] = re.findall(rf"/console/webhooks/{HOOK}/deliveries/(\d+)", page)
-    ids = {"file": stored.headers["x-next"].partition("file=")[2], "delivery": delivery}
+    talk = await talks.begin(database, turns=1)
+    ids = {"pipeline": await pipelines.create(site, database, pipelines.tickets()), "talk": talk}
+    ids |= {"file": stored.headers["x-next"].partition("file=")[2], "delivery": delivery}
     for step in ADMIN:
+        if step.url.endswith("/retry") and "pipeline" in step.url:
+            await pipelines.end(database, ids["pipeline"])
         refusing.execute("update endpoint set state = 'active' where state = 'pending'")
         answer = await take(admin, step, refusing, ids)
         if step.url == "/console/batches/new":

@@ -29,21 +29,24 @@ class Budgets:
         }
 
     async def relieve(self, waiting: Sequence[Batch]) -> None:
-        """Where batches are not final although all faults have ended, and their money has: raise it, once in RELIEF_SECONDS."""
+        """Where batches are not final although all faults have ended, and their money may have: raise it by RELIEF_STEPS, once in
+        RELIEF_SECONDS. That much is enough for any chunk.
+        """
         if time.monotonic() < self._relief_at:
             return
         self._relief_at = time.monotonic() + RELIEF_SECONDS
         accounts = {batch.tenant for batch in waiting}
         for tight in self._tight:
             if tight.account in accounts:
-                await self._raise_ended(tight, RELIEF_STEPS)
+                await self._raise_ended(tight, RELIEF_STEPS, RELIEF_STEPS * tight.step)
 
     async def _raise_any(self, rng: random.Random) -> None:
-        await self._raise_ended(rng.choice(self._tight), 1)
+        tight = rng.choice(self._tight)
+        await self._raise_ended(tight, 1, tight.item)
 
-    async def _raise_ended(self, tight: Tight, steps: int) -> None:
-        """Raise a budget if its money has ended."""
-        if tight.too_small(await self._client.unspent(tight.account, TIGHT)):
+    async def _raise_ended(self, tight: Tight, steps: int, needed: int) -> None:
+        """Raise a budget if less than `needed` is left."""
+        if tight.left(await self._client.unspent(tight.account, TIGHT)) < needed:
             self._history.notes[f"times that the money of {tight.account} had ended"] += 1
             await self._raise(tight, steps)
 

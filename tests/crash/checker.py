@@ -12,6 +12,8 @@ from tests.crash.history import MUST_BE_ZERO, History
 from tests.crash.load import Load
 from tests.crash.logs import judge_logs
 from tests.crash.nemesis import Nemesis
+from tests.crash.pipeline_verdict import judge as judge_pipelines
+from tests.crash.pipelines import Pipelines
 from tests.crash.system import LEASE_SECONDS, System
 from tests.crash.verdict import judge
 
@@ -32,17 +34,22 @@ async def check(
         began = time.monotonic()
         client = Client(system, history)
         load = Load(client, history, seed)
+        pipelines = Pipelines(system, client, history, seed)
+        load.table |= pipelines.table
         try:
             await client.start()
             history.log_line("load begins")
             await _attack(load, Nemesis(system, history, client, seed, only), seconds)
             history.log_line("healed")
             history.notes["seconds under attack"] = round(time.monotonic() - began)
+            await pipelines.rest()
             await rest(system, history, load)
             await judge(system, history)
+            await judge_pipelines(system, history, pipelines)
         except Exception:  # of the checker itself, or of clients that never got a response
             history.wrong("broken_runs", traceback.format_exc())
         finally:
+            await pipelines.close()
             await client.close()
             judge_logs(history, system.ground.logs)
         history.notes["seconds in all"] = round(time.monotonic() - began)

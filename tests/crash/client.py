@@ -54,7 +54,7 @@ class Client:
                 "events": list(events),
             }
             names.append(f"{name}-{len(names) + 1}")
-            return self._answer(client.post(SUBSCRIPTIONS, json=body))
+            return self.answer(client.post(SUBSCRIPTIONS, json=body))
 
         answer, _ = await self.until_answered(ask)
         result = answer.json()["result"]
@@ -65,7 +65,7 @@ class Client:
         """Delete an endpoint. An earlier try whose response was lost may have deleted it."""
         client = self._clients[tenant]
         path = f"{SUBSCRIPTIONS}/{endpoint_id}"
-        answer, lost = await self.until_answered(lambda: self._answer(client.delete(path)))
+        answer, lost = await self.until_answered(lambda: self.answer(client.delete(path)))
         if answer.status_code != 200 and not (lost and answer.status_code == 404):
             self._history.wrong("misanswered", f"deletion of an endpoint: {answer.status_code} {answer.text[:200]}")
 
@@ -88,26 +88,26 @@ class Client:
             content = json.dumps({"requests": items})
         query = {"queueRequest": "true"} | ({"completion_window": f"{batch.window}s"} if batch.window else {})
         client = self._clients[batch.tenant]
-        return await self._answer(client.post(RUN, params=query, content=content, headers=headers))
+        return await self.answer(client.post(RUN, params=query, content=content, headers=headers))
 
     async def poll(self, tenant: str, batch: Batch) -> httpx.Response | None:
         """One attempt to poll a batch by its request id."""
-        return await self._answer(self._clients[tenant].post(RUN, json={"request_id": batch.request_id}))
+        return await self.answer(self._clients[tenant].post(RUN, json={"request_id": batch.request_id}))
 
     async def verb(self, batch: Batch, verb: str) -> httpx.Response | None:
         """One attempt to pause, resume, cancel or retry."""
-        return await self._answer(self._clients[batch.tenant].post(f"/ai/batches/{batch.request_id}/{verb}"))
+        return await self.answer(self._clients[batch.tenant].post(f"/ai/batches/{batch.request_id}/{verb}"))
 
     async def budget(self, account: str, name: str, terms: dict[str, Any] | None) -> int:
         """Set a budget, or remove it. Returns the status."""
         client, path = self._clients[account], f"/ai/budgets/{name}"
         ask = (lambda: client.delete(path)) if terms is None else (lambda: client.put(path, json=terms))
-        answer, _ = await self.until_answered(lambda: self._answer(ask()))
+        answer, _ = await self.until_answered(lambda: self.answer(ask()))
         return answer.status_code
 
     async def unspent(self, account: str, name: str) -> float:
         """What a budget has not spent, in tokens or in its currency."""
-        answer, _ = await self.until_answered(lambda: self._answer(self._clients[account].get("/ai/budgets")))
+        answer, _ = await self.until_answered(lambda: self.answer(self._clients[account].get("/ai/budgets")))
         return next(budget["max"] - budget["spent"] for budget in answer.json()["result"] if budget["name"] == name)
 
     async def until_answered(
@@ -123,7 +123,7 @@ class Client:
             await asyncio.sleep(0.2)
         raise AssertionError(f"no answer in {PATIENCE} tries")
 
-    async def _answer(self, call: Awaitable[httpx.Response]) -> httpx.Response | None:
+    async def answer(self, call: Awaitable[httpx.Response]) -> httpx.Response | None:
         """A response; None if there was none, or an error after which to try again."""
         try:
             answer = await call

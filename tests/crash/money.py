@@ -29,8 +29,8 @@ price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD"
 
 @dataclass(slots=True)
 class Tight:
-    """A budget whose money ends and is raised. Amounts are tokens, or 10^-9 USD. `item`: the most that the next chunk may need,
-    which is more after a retry, when only the estimate of an item is known.
+    """A budget whose money ends and is raised. Amounts are tokens, or 10^-9 USD. `item`: what the next chunk may need. After a
+    retry it may be more, because then only the estimates of its items are known.
     """
 
     account: str
@@ -40,9 +40,9 @@ class Tight:
     item: int
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def too_small(self, unspent: float) -> bool:
-        """Whether what is left, as the API shows it, may be too little for an item."""
-        return unspent * (1 if self.account == STRICT else 1e9) < self.item
+    def left(self, unspent: float) -> float:
+        """What is left, as the API shows it, in this budget's unit."""
+        return unspent * (1 if self.account == STRICT else 1e9)
 
     def given(self) -> dict[str, Any]:
         """The terms as the API takes them."""

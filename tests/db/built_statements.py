@@ -12,7 +12,10 @@ from app.engines import sql as engines
 from app.files import sql as files
 from app.headroom import sql as headroom
 from app.metering import report_sql
-from app.queue import batch_state_sql, chunk_sweeps_sql, listing_sql
+from app.pipelines import listing_sql as pipeline_lists
+from app.pipelines import sql as pipelines
+from app.queue import batch_state_sql, chunk_sweeps_sql, listing_sql, stages_sql
+from app.sessions import listing_sql as conversation_lists
 from app.tenants import key_list_sql
 from app.webhooks import endpoint_sql
 
@@ -38,9 +41,13 @@ BUILDERS: Mapping[Build, Sequence[Any]] = {
     listing_sql.page: _BATCHES,
     listing_sql.page_of_accounts: _BATCHES,
     batch_state_sql.transition: ["pause", "resume", "cancel"],
+    stages_sql.follow: ["pause", "resume", "cancel", "expire"],
+    pipelines.transition: ["pause", "resume", "cancel"],
     endpoint_sql.transition: ["verify", "pause", "disable", "enable"],
     key_list_sql.page: list(key_list_sql.VIEWS),
     queries_sql.page: _filters(queries_sql.CONDITIONS),
+    pipeline_lists.page: _filters(pipeline_lists.CONDITIONS),
+    conversation_lists.page: _filters(conversation_lists.CONDITIONS),
     headroom.recent: list(headroom.KINDS),
     audit.latest: _filters(("account", "target")),
     queries_webhooks_sql.page: list(queries_webhooks_sql.VIEWS),

@@ -94,6 +94,11 @@ def test_a_second_start_uses_the_running_server_and_a_start_after_a_stop_finds_i
         conn.execute("select n from kept")
 
 
+def test_it_looks_for_dead_rows_every_ten_seconds(server_settings: Settings) -> None:
+    with psycopg.connect(embedded.database_url(server_settings)) as conn:
+        assert conn.execute("show autovacuum_naptime").fetchone() == ("10s",)
+
+
 @root_only
 def test_under_root_the_cluster_of_a_private_folder_is_outside_it_and_a_file_there_names_the_folder(
     private: Settings,

@@ -116,6 +116,16 @@ def test_contract_raises_the_floor_to_the_revision_of_the_code_and_never_lowers_
     assert read(settings).floor == "9998"
 
 
+def test_a_new_database_is_closed_to_older_code_at_once_and_a_migrated_one_is_not(settings: Settings) -> None:
+    assert read(settings) == Schema(OWN, OWN)
+    with psycopg.connect(settings.database_url) as conn:
+        conn.execute("drop schema public cascade")
+        conn.execute("create schema public")
+    migrate.upgrade(settings.database_url, "0040")
+    migrate.upgrade(settings.database_url)
+    assert read(settings) == Schema(OWN, "0040")
+
+
 def read(settings: Settings) -> Schema:
     with psycopg.connect(settings.database_url, autocommit=True) as conn:
         return schema.read(conn)

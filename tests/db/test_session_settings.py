@@ -7,11 +7,11 @@ import pytest
 
 from app.db import migrate, session_settings
 from app.db.pool import Database
-from app.db.session_settings import KEEPS, OF_ROLE, Reading
+from app.db.session_settings import DURABILITY_SETTINGS, OF_ROLE, Reading
 from app.errors import ServerUnfit
 from app.settings import Settings
 
-FIT = {**OF_ROLE, **{name: good[0] for name, good in KEEPS.items()}}
+FIT = {**OF_ROLE, **{name: good[0] for name, good in DURABILITY_SETTINGS.items()}}
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,22 @@ APP = Path(__file__).parents[2] / "app"
 
 READS = {
     # Its rows are ranges of items, so the weight and the limits of their account, the engines of their pool, and the deliveries
-    # that keep an old day are read in the same statement. Whether a batch is sealed is read with its items.
-    "queue": {"tenant", "engine", "pool", "event", "delivery", "endpoint", "batch_key"},
+    # that keep an old day are read in the same statement. Whether a batch is sealed is read with its items. Who brings what a
+    # lease has used into the fair order depends on the oldest code that may run. A stage gets no more items once its packs are
+    # known, and does not end while an item of it waits for an answer from outside.
+    "queue": {
+        "tenant",
+        "engine",
+        "pool",
+        "event",
+        "delivery",
+        "endpoint",
+        "batch_key",
+        "schema_floor",
+        "pipeline",
+        "stage",
+        "parked",
+    },
     # The lease of the worker beside an engine decides whether the engine is alive, and its chunks whether it is idle.
     "engines": {"worker", "chunk"},
     # The output files of a batch are a view of its results.
@@ -53,8 +67,13 @@ READS = {
         ),
         *("attempt", "decision", "engine_sample"),
     },
+    # A stage is a batch, whose items are those of the stage; its account and its line say what the policy makes of them, and
+    # what they cost. What was not handed on yet is counted.
+    "pipelines": {"batch", "batch_key", "chunk", "handoff", "item_payload", "item_result", "line", "tenant"},
     # A change names its account.
     "changes": {"tenant"},
+    # A turn of a conversation ends with its batch, is kept as long as its account says, and takes its key with it.
+    "sessions": {"batch", "tenant", "turn_key"},
     # Use cases: everything that an account has, and what the installation does.
     "batches": {
         "tenant",
@@ -68,12 +87,17 @@ READS = {
         "pool",
         "engine",
         "usage",
-        *("batch_phase", "pool_status", "worker"),
+        *("batch_phase", "pool_status", "worker", "pipeline", "session"),
     },
 }
 WRITES = {
-    # Retention deletes a batch and its events in one transaction.
-    "queue": {"event", "delivery"},
+    # A key that seals no turn any more is destroyed.
+    "sessions": {"turn_key"},
+    # Retention deletes a batch, its events and its parked items in one transaction. Stages begin, and end with their account, in
+    # the statements that change their batches.
+    "queue": {"event", "delivery", "parked", "pipeline", "stage"},
+    # Children are written in the transaction that takes the markers of their parents, an input in the one that copies it.
+    "pipelines": {"batch", "batch_delta", "item_result"},
 }
 
 

@@ -4,31 +4,40 @@ import asyncio
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app import processes
 from app.db import embedded, migrate
 from app.db.pool import Database
+from app.engines import service as engines
 from app.environment import child_environment, foreign_environment
-from app.queue import partitions, service
+from app.errors import KeysUnavailable
+from app.queue import bodies, partitions, service
 from app.queue.ingest import NewBatch
 from app.queue.types import Item, Lease
+from app.sealing import batch_keys, keyring
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
+from app.tenants import service as tenants
 from testing import clusters
 from tests.failover.servers import Server
 from tests.queue import support
+from tests.storage.support import s3_settings
 from tests.walking import Block, Shell, blocks
 
 ROOT = Path(__file__).parents[2]
 SECRET = "a secret key of more than 32 bytes, for this test"
+PROMPT = b'{"prompt": "a sealed one"}'
 CHUNK = 3  # items of a chunk
 PROGRAMS = ("pg_basebackup", "pg_ctl", "psql")
 
@@ -40,7 +49,7 @@ class Site:
     settings: Settings
     server: Server
     backups: Path
-    restored: Path  # the cluster that is restored
+    restored: Path  # the folder of the cluster that is restored
     shell: Shell
     blocks: list[Block]
 
@@ -51,9 +60,30 @@ class Site:
             self.shell.paste(Block(block.line, "bash", "", f"export {name}={shlex.quote(value)}\n"))
         return self.shell.paste(block)
 
+    async def begin(self) -> None:
+        """Let the server archive, and give it a schema."""
+        await asyncio.to_thread(self.paste, "archive_mode")
+        self.server.kill()
+        self.server.start()
+        await asyncio.to_thread(migrate.upgrade, self.server.url)
+
+    async def restore(self, moment: str) -> str:
+        """Restore the database to this moment, from the backup. Returns what `slackwater restored` printed."""
+        await asyncio.to_thread(self.paste, "recovery_target_time", MOMENT=moment, PGDATA=str(self.restored))
+        return await asyncio.to_thread(self.paste, "slackwater restored")
+
 
 @pytest.fixture
-async def site() -> AsyncIterator[Site]:
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """The settings of an object store: a folder, or S3 where a test's parameter says so."""
+    if getattr(request, "param", "folder") == "folder":
+        return {"storage_url": (tmp_path / "objects").as_uri()}
+    made = s3_settings(request, monkeypatch, tmp_path)
+    return {"storage_url": made.storage_url, "storage_endpoint": made.storage_endpoint}
+
+
+@pytest.fixture
+async def site(storage: dict[str, Any]) -> AsyncIterator[Site]:
     with clusters.folder() as folder:
         server = Server(folder / "data", "127.0.0.1", processes.free_port())
         server.initialise()
@@ -65,8 +95,8 @@ async def site() -> AsyncIterator[Site]:
             data_dir=folder / "home",
             database_url=server.url,
             secret_key="",
-            storage_url=(folder / "objects").as_uri(),
             object_grace_days=7,
+            **storage,
         )
         settings.data_dir.mkdir()
         (settings.data_dir / "secret_key").write_text(SECRET)
@@ -117,12 +147,17 @@ def _stop(data: Path) -> None:
 
 @dataclass
 class Queue:
-    """What the test does with the database, whichever server answers."""
+    """What a test does with the database, whichever server answers."""
 
     database: Database
-    store: Store
+    settings: Settings
     tenant: int
     pool: int
+
+    @property
+    def store(self) -> Store:
+        """The object store."""
+        return Store.of(self.settings)
 
     async def one(self, query: str, *values: object) -> object:
         """The first value of the first row."""
@@ -133,15 +168,30 @@ class Queue:
     async def submit(self) -> NewBatch:
         """A batch of two chunks, whose bodies are objects."""
         batch = await support.submit(self.database, self.tenant, self.pool, 2 * CHUNK, max_items=CHUNK)
-        async with self.database.durable() as conn:
-            for seq in range(batch.total):
-                key = object_names.payload(batch.batch_id, seq)
-                await self.store.put(key, b"{}")
-                values = (key.encode(), batch.batch_id, seq)
-                await conn.execute(
-                    "update item_payload set stored = true, body = %s where (batch_id, seq) = (%s, %s)", values
-                )
+        for seq in range(batch.total):
+            await self._replace(batch, seq, b"{}", stored=True)
         return batch
+
+    async def submit_sealed(self) -> NewBatch:
+        """A batch of two items whose bodies are sealed: one is in its row, one is an object."""
+        batch = await support.submit(self.database, self.tenant, self.pool, 2)
+        seal, key = await bodies.new_seal(self.database, Keyring.of(self.settings), self.tenant, batch.batch_id)
+        async with self.database.transaction() as conn:
+            await batch_keys.add(conn, batch.batch_id, key)
+        for seq in range(batch.total):
+            await self._replace(batch, seq, seal.payload(seq, PROMPT), stored=seq == 1)
+        return batch
+
+    async def _replace(self, batch: NewBatch, seq: int, body: bytes, *, stored: bool) -> None:
+        if stored:
+            key = object_names.payload(batch.batch_id, seq)
+            await self.store.put(key, body)
+            body = key.encode()
+        async with self.database.durable() as conn:
+            await conn.execute(
+                "update item_payload set stored = %s, body = %s where (batch_id, seq) = (%s, %s)",
+                (stored, body, batch.batch_id, seq),
+            )
 
     async def claim(self) -> tuple[Lease, list[Item]]:
         """A chunk that a new worker holds, and its items."""
@@ -150,6 +200,15 @@ class Queue:
             [lease] = await service.claim(conn, self.pool, worker)
             assert lease
             return lease, await service.load(conn, lease)
+
+    async def read(self, batch: NewBatch, items: list[Item]) -> list[bytes]:
+        """The bodies of these items of a sealed batch, as a worker reads them. Raises KeysUnavailable."""
+        opened, seal = await bodies.opened(Keyring.of(self.settings), batch.batch_id, items)
+        assert seal
+        return [
+            seal.open_payload(item.seq, await self.store.get(item.body.decode())) if item.stored else item.body
+            for item in opened
+        ]
 
     async def flush(self, lease: Lease, items: Sequence[Item]) -> bool:
         """Store results of these items. False: the lease is lost."""
@@ -160,12 +219,19 @@ class Queue:
         """How many results a batch has."""
         return await self.one("select count(*) from item_result where batch_id = %s", batch.batch_id)
 
+    async def moment(self) -> str:
+        """The server's time."""
+        return str(await self.one("select clock_timestamp()"))
+
 
 @asynccontextmanager
-async def opened(site: Site) -> AsyncIterator[Database]:
-    """The database, under a name that no part of Slackwater has."""
+async def opened(site: Site) -> AsyncIterator[Queue]:
+    """The database, under a name that no part of Slackwater has, with an account and a pool."""
     async with Database(site.server.url, size=2, application="a test") as database:
-        yield database
+        async with database.transaction() as conn:
+            await partitions.create(conn, 2)
+            tenant, pool = await tenants.ensure_tenant(conn, "acme"), await engines.ensure_pool(conn, "toy")
+        yield Queue(database, site.settings, tenant, pool)
 
 
 async def until_archived(site: Site, queue: Queue) -> None:
@@ -177,23 +243,17 @@ async def until_archived(site: Site, queue: Queue) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.parametrize("storage", ["folder", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)
 async def test_a_database_that_is_restored_to_a_moment_by_the_commands_of_the_page_goes_on_from_there(
     site: Site,
 ) -> None:
-    await asyncio.to_thread(site.paste, "archive_mode")
-    site.server.kill()
-    site.server.start()
-    await asyncio.to_thread(migrate.upgrade, site.server.url)
-    async with opened(site) as database:
-        async with database.transaction() as conn:
-            await partitions.create(conn, 2)
-            tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    await site.begin()
+    async with opened(site) as queue:
         await asyncio.to_thread(site.paste, "pg_basebackup")
-        queue = Queue(database, Store.of(site.settings), tenant, pool)
         kept = await queue.submit()
         stray, items = await queue.claim()
         assert await queue.flush(stray, items[:1])
-        moment = str(await queue.one("select clock_timestamp()"))
+        moment = await queue.moment()
         assert await queue.flush(stray, items[1:])
         late, late_items = await queue.claim()  # a worker and a lease that the restored database does not know
         lost = await queue.submit()
@@ -201,19 +261,43 @@ async def test_a_database_that_is_restored_to_a_moment_by_the_commands_of_the_pa
     site.server.kill()
     assert (site.backups / "secret_key").read_text() == SECRET
     await queue.store.delete([object_names.payload(kept.batch_id, 0)])
-    await asyncio.to_thread(site.paste, "recovery_target_time", MOMENT=moment, PGDATA=str(site.restored))
-    said = await asyncio.to_thread(site.paste, "slackwater restored")
+    said = await site.restore(moment)
     assert "1 worker removed, 1 chunk back in the queue" in said
     assert re.search(rf"^batch\t{kept.request_id}\t1$", said, re.MULTILINE), said
-    async with opened(site) as database:
-        queue = Queue(database, queue.store, tenant, pool)
+    async with opened(site) as queue:
         assert await queue.one("select count(*) from batch where request_id = %s", lost.request_id) == 0
         assert await queue.results(kept) == 1
         assert not await queue.flush(stray, items)
         assert not await queue.flush(late, late_items)
         again = await queue.submit()
         assert again.batch_id not in (lost.batch_id, kept.batch_id)
-        await support.drain(database, pool, await support.make_worker(database, pool))
-        ended = [str(each.request_id) for each in await support.settle(database)]
+        await support.drain(queue.database, queue.pool, await support.make_worker(queue.database, queue.pool))
+        ended = [str(each.request_id) for each in await support.settle(queue.database)]
         assert sorted(ended) == sorted(map(str, (kept.request_id, again.request_id)))
         assert [await queue.results(batch) for batch in (kept, again)] == [2 * CHUNK] * 2
+
+
+async def test_sealed_bodies_of_a_restored_database_are_read_with_the_keys_of_the_backup_and_not_without(
+    site: Site,
+) -> None:
+    await site.begin()
+    async with opened(site) as queue:
+        await queue.submit_sealed()  # the account has a key before the keys are copied
+        await asyncio.to_thread(site.paste, "pg_basebackup")
+        await queue.claim()
+        kept = await queue.submit_sealed()
+        moment = await queue.moment()
+        await queue.submit()
+        await until_archived(site, queue)
+    site.server.kill()
+    keys = site.settings.data_dir / "keys"
+    shutil.rmtree(keys)
+    keyring.forget_cached()
+    assert "The object store has every object." in await site.restore(moment)
+    async with opened(site) as queue:
+        claimed = [await queue.claim(), await queue.claim()]
+        [items] = [items for lease, items in claimed if lease.batch_id == kept.batch_id]
+        with pytest.raises(KeysUnavailable):
+            await queue.read(kept, items)
+        shutil.copytree(site.backups / "keys", keys)
+        assert await queue.read(kept, items) == [PROMPT, PROMPT]

@@ -184,7 +184,8 @@ def test_an_error_names_the_stage_by_its_id() -> None:
     [
         ([], "pipeline", "must be an object"),
         ({"stages": [FIRST]}, "input", "is missing"),
-        (pipeline(FIRST, input={"file_id": "a", "batch": "b"}), "input", "either file_id or batch"),
+        (pipeline(FIRST, input={"items": [{}]}), "input.items", "a list of objects"),
+        (pipeline(FIRST, input={"file_id": "a", "batch": "b"}), "input", "one of file_id, items, batch"),
         (pipeline(FIRST, completion_window="1w"), "completion_window", "length of time"),
         (pipeline(FIRST, budget={"eur": 1}), "budget.eur", "choose from usd"),
         (pipeline(FIRST, budget={"usd": 0}), "budget.usd", "above 0"),

@@ -224,7 +224,7 @@ def test_an_item_for_outside_is_parked_and_its_answer_can_be_read() -> None:
     assert (
         reason(rendering.children(tree, tree.stages[1], lineage(tree, "x" * MOST_OUTSIDE_BYTES))[0]) is Reason.TOO_LONG
     )
-    assert rendering.timed_out(tree.stages[1]).reason is Reason.TIMED_OUT
+    assert rendering.timed_out().reason is Reason.TIMED_OUT
 
 
 def test_stages_behind_a_batch_read_its_answers() -> None:

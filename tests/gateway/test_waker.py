@@ -66,9 +66,9 @@ async def test_only_a_worker_that_waits_for_work_of_the_model_is_woken(workers: 
     await workers.add("fed", hungry=False)
     await workers.add("down", hungry=True, ready=False)
     await workers.add("hungry", hungry=True)
-    wakes.tell({MODEL: 100, "another": 100})
+    wakes.notify({MODEL: 100, "another": 100})
     await workers.until_woken(1)
-    wakes.tell({MODEL: 100})
+    wakes.notify({MODEL: 100})
     await workers.until_woken(2)
     assert workers.woken == {"hungry": 2}
 
@@ -77,11 +77,11 @@ async def test_no_more_are_woken_than_there_are_chunks_and_never_more_than_a_few
     workers: Workers, gateway: Gateway
 ) -> None:
     await workers.add(*(f"engine-{n}" for n in range(12)), hungry=True)
-    wakes.tell({MODEL: 2})
+    wakes.notify({MODEL: 2})
     await workers.until_woken(2)
-    wakes.tell({MODEL: 1000})
+    wakes.notify({MODEL: 1000})
     await workers.until_woken(2 + MOST_WOKEN)
-    wakes.tell({MODEL: 1})
+    wakes.notify({MODEL: 1})
     await workers.until_woken(2 + MOST_WOKEN + 1)
     assert workers.woken.total() == 2 + MOST_WOKEN + 1
 
@@ -89,10 +89,10 @@ async def test_no_more_are_woken_than_there_are_chunks_and_never_more_than_a_few
 async def test_a_gateway_that_has_stopped_wakes_nobody_and_work_without_engines_is_no_error(
     workers: Workers, gateway: Gateway
 ) -> None:
-    wakes.tell({MODEL: 1})
+    wakes.notify({MODEL: 1})
     await workers.add("hungry", hungry=True)
     await gateway.__aexit__()
-    wakes.tell({MODEL: 1})
+    wakes.notify({MODEL: 1})
     await asyncio.sleep(0)
     assert not workers.woken
     await gateway.__aenter__()

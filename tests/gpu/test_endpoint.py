@@ -1,11 +1,14 @@
 """The worker's endpoint: who may speak, what is understood, and that the control loop wakes."""
 
 import asyncio
+import gc
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import orjson
@@ -15,7 +18,7 @@ from app import clock
 from app.crypto import MasterKey, bearer_token
 from app.engines.engine_key import door_token
 from app.gateway.announcer import Announcer
-from app.headroom.arrivals import ANNOUNCING, Arrivals
+from app.headroom.arrivals import ANNOUNCING, RECENT, Arrivals
 from app.settings import Settings
 from workers.gpu.arrival_events import ArrivalEvents
 from workers.gpu.http_server import HttpServer
@@ -116,6 +119,24 @@ async def test_fields_and_events_of_a_newer_sender_are_ignored_and_what_follows_
     ]
     assert await served.post(*events) == 204
     assert (served.ledger.load(0).open, served.woken) == (2, 2)
+
+
+def test_requests_that_have_ended_leave_no_memory_behind() -> None:
+    events = ArrivalEvents(Arrivals(600), lambda: None)
+
+    def pass_by(count: int) -> None:
+        for _ in range(count):
+            of = {"id": uuid4().hex}
+            events.take(orjson.dumps(ARRIVED | of))
+            events.take(orjson.dumps({"event": "first_token", "ttft_ms": 30.0} | of))
+            events.take(orjson.dumps({"event": "finished", "itl_p50_ms": 8.0, "itl_p95_ms": 9.0} | of))
+
+    pass_by(RECENT)  # whose latencies are kept
+    gc.collect()
+    before = sys.getallocatedblocks()
+    pass_by(2000)
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 500
 
 
 async def test_huge_and_broken_events_are_refused(served: Served) -> None:

@@ -10,9 +10,9 @@ from app.gateway.announcer import Announcer
 from app.headroom.arrivals import ANNOUNCING
 from app.queue import heartbeat, pool_status
 from app.queue import service as queue
-from app.queue.heartbeat import Answer
+from app.queue.heartbeat import HeartbeatAnswer
 from tests.gpu.world import World, until
-from workers.gpu.patience import FEW_WORKERS
+from workers.gpu.claim_backoff import FEW_WORKERS
 
 
 class Asked:
@@ -26,7 +26,7 @@ class Asked:
             self.claims += 1
             return await claim(conn, pool_id, worker_id, **how)
 
-        async def beaten(*given: Any) -> dict[int, Answer]:
+        async def beaten(*given: Any) -> dict[int, HeartbeatAnswer]:
             answers = await send(*given)
             self.heartbeats += 1
             return answers
@@ -93,6 +93,30 @@ async def test_in_a_small_fleet_work_that_nobody_announces_is_found_at_once(worl
         await world.submit(["hello"])
         await until(lambda: world.engine.count.total() == 1, seconds=3)
         assert asked.heartbeats <= beats + 1
+
+
+async def test_a_worker_whose_steward_has_stopped_claims_all_that_waits_and_no_more_at_once_than_it_needs(
+    world: World, asked: Asked
+) -> None:
+    """What the steward saw last would let it starve: there was no work, and the fleet was small."""
+    await crowd(world)
+    async with world.database.durable() as conn:
+        await pool_status.write(conn)
+        await conn.execute("update pool_status set at = now() - interval '61 seconds', scarce = true, workers = 1")
+    world.engine.latency = 0.2
+    async with world.worker(heartbeat_seconds=0.1, batch_max_in_flight=2):
+        await idle(world, asked)
+        claims, until_beats = asked.claims, asked.heartbeats + 5
+        await until(lambda: asked.heartbeats > until_beats)
+        assert asked.claims == claims
+        batch = await world.submit([f"question {n}." for n in range(16)], chunk=2)
+        await until(lambda: world.engine.running == 2)
+        beats = asked.heartbeats + 2
+        await until(lambda: asked.heartbeats > beats)
+        [(leased,)] = await world.fetch("select count(*) from chunk where state = 'leased'")
+        assert leased <= 3
+        await world.finished(batch)
+    assert world.engine.count.total() == 16
 
 
 async def test_where_work_is_scarce_a_worker_gives_back_what_it_would_not_start_soon(world: World) -> None:

@@ -9,13 +9,16 @@ from app.db import embedded
 from app.db.pool import Database
 from app.settings import Settings
 from testing import clusters
-from testing.pgbouncer import MISSING, PgBouncer, pooling, program
+from testing.pgbouncer import MISSING, PgBouncer, pooling, program, version
+from tests.ran_on import met
 
 
 @pytest.fixture
 def installed() -> None:
-    """Without a PgBouncer the test is skipped; under CI=true it fails."""
-    if program() is None:
+    """Of each test that starts a PgBouncer. Without one the test is skipped; under CI=true it fails."""
+    if path := program():
+        met(f"PgBouncer {'.'.join(map(str, version(path)))}")
+    else:
         if os.environ.get("CI") == "true":
             pytest.fail(MISSING, pytrace=False)
         pytest.skip(MISSING)

@@ -19,7 +19,7 @@ from tests.queue import support
 TENANTS, CHUNKS, ITEMS = 25, 15_625, 64
 PER_BATCH = 25  # chunks
 SMALL = 157  # chunks of ten thousand items
-GUARDED = re.compile(r"^(chunk|batch|item_payload.*|item_result.*)$")
+GUARDED = re.compile(r"^(chunk|batch|handoff|gather|item_payload.*|item_result.*)$")
 FILL = """
 with c as (select g, g / %(per_batch)s as b, g %% %(per_batch)s as k from generate_series(%(first)s::int, %(last)s::int - 1) g),
  bodies as (insert into item_payload (batch_id, seq, est_tokens, wants_json, body)
@@ -37,11 +37,12 @@ from generate_series(%(first)s::int, %(last)s::int - 1) b"""
 
 @dataclass(frozen=True)
 class Plan:
-    """An executed statement: the pages it read, the rows it handled, and the tables it scanned completely."""
+    """An executed statement: the pages it read, the rows it handled, the tables it scanned completely, and its indexes."""
 
     pages: int
     rows: int
     scanned: list[str]
+    indexes: set[str]
 
 
 def read(plan: dict[str, Any]) -> Plan:
@@ -60,7 +61,7 @@ def read(plan: dict[str, Any]) -> Plan:
     scans = [n for n in nodes if n["Node Type"] == "Seq Scan" and GUARDED.match(n["Relation Name"])]
     scanned = [n["Relation Name"] for n in scans if n["Shared Hit Blocks"] + n["Shared Read Blocks"]]  # some are empty
     rows = max(int(node["Actual Rows"]) * int(node["Actual Loops"]) for node in nodes)
-    return Plan(pages, rows, scanned)
+    return Plan(pages, rows, scanned, {node["Index Name"] for node in nodes if "Index Name" in node})
 
 
 Parameters = Mapping[str, object] | Sequence[object]
@@ -126,7 +127,17 @@ class Backlog:
                select pool_id, tenant_id, count(*) filter (where state = 'ready'),
                       coalesce(sum(est_tokens) filter (where state = 'leased'), 0) from chunk group by 1, 2"""
         )
-        for table in ("chunk", "sched", "worker", "batch", "item_payload", "item_result", "batch_delta", "sched_delta"):
+        for table in (
+            "chunk",
+            "sched",
+            "worker",
+            "batch",
+            "item_payload",
+            "item_result",
+            "batch_delta",
+            "sched_delta",
+            "handoff",
+        ):
             self.conn.execute(f"vacuum (analyze) {table}")
 
 

@@ -14,7 +14,7 @@ from app.engines import service as engines
 from app.engines.engine_report import EngineReport
 from app.queue import copy_format, heartbeat, ingest, service, settling, settling_sql
 from app.queue.chunking import cut
-from app.queue.heartbeat import Beat
+from app.queue.heartbeat import Heartbeat
 from app.queue.types import HeldLease, Item, Lease, Result
 from app.settings import Settings
 from app.states import EngineIntake
@@ -116,13 +116,15 @@ async def report_engine(
     conn: Connection, engine: int, worker: int, *, lease_seconds: float = 30, **values: Any
 ) -> EngineIntake | None:
     """Report an engine with a heartbeat of its worker. None: the worker does not control it."""
-    answer = (await heartbeat.send(conn, [Beat(worker, engine, EngineReport(**values))], lease_seconds)).get(worker)
+    answer = (await heartbeat.send(conn, [Heartbeat(worker, engine, EngineReport(**values))], lease_seconds)).get(
+        worker
+    )
     return answer.intake if answer else None
 
 
 async def beat(conn: Connection, worker: int, lease_seconds: float = 30) -> list[HeldLease] | None:
     """The leases that a heartbeat lists. None: the worker's own lease has lapsed."""
-    answer = (await heartbeat.send(conn, [Beat(worker)], lease_seconds)).get(worker)
+    answer = (await heartbeat.send(conn, [Heartbeat(worker)], lease_seconds)).get(worker)
     return answer.held if answer else None
 
 
@@ -202,7 +204,17 @@ def copied(server_settings: Settings, template: str, name: str) -> Iterator[str]
 
 async def clear(conn: Connection) -> None:
     """Empty the tables of the queue, which is faster than a new database."""
-    for table in ("delivery", "event", "chunk", "batch_delta", "sched_delta", "item_result", "item_payload", "batch"):
+    for table in (
+        "delivery",
+        "event",
+        "chunk",
+        "batch_delta",
+        "sched_delta",
+        "item_result",
+        "item_payload",
+        "batch",
+        "handoff",
+    ):
         await conn.execute(f"delete from {table}")
     for table in (
         "worker",

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from app.db.pool import Connection, Database
-from app.queue import reaping, service
+from app.queue import reaping, reaping_sql, service
 from tests.queue import support
 from tests.queue.support import drain, make_pool, make_tenant, make_worker, settle, submit, until_waiting
 
@@ -50,3 +52,11 @@ async def test_a_claim_that_commits_after_its_worker_was_reaped_is_taken_back(da
 async def test_a_claim_that_commits_after_its_worker_has_retired_is_taken_back(database: Database) -> None:
     pool = await one_chunk(database)
     assert await chunks_after_a_late_claim(database, pool, service.retire_worker) == [("ready",)]
+
+
+async def test_a_round_without_a_loss_only_looks(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = await one_chunk(database)
+    async with database.relaxed() as conn:
+        assert await support.claim(conn, pool, await make_worker(database, pool))
+        monkeypatch.setattr(reaping_sql, "REAP", "not a statement")
+        assert await reaping.reap(conn) == (0, 0)

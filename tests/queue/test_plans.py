@@ -15,6 +15,7 @@ from app.db.day_tables import on_day
 from app.db.pool import Connection
 from app.engines import engine_report
 from app.engines.engine_report import EngineReport
+from app.pipelines import feeding_sql
 from app.queue import (
     batch_state_sql,
     charges,
@@ -23,10 +24,12 @@ from app.queue import (
     failure_sql,
     fair_order_sql,
     forecast_sql,
+    handoff_sql,
     heartbeat_sql,
     listing_sql,
     read_sql,
     reaping_sql,
+    response_log_sql,
     service,
     settling_sql,
     worker_sql,
@@ -59,6 +62,18 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
 insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tokens)
   select 1, 1 + g % 25, 6400, 5000, 6400 from generate_series(1, 1000) g;
 """
+
+# Five thousand open stages, each with a child, of which three have handed everything on, and as many markers of the others.
+STAGES = """
+insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, deadline, kind, pipeline_id, parent_id, feeds, fed,
+                   state, finalized_at)
+  select %(first)s + g, gen_random_uuid(), 1, 'toy', '/v1/chat/completions', 0, now() + interval '1 day', 'stage',
+         %(first)s + g - g %% 2, case when g %% 2 = 1 then %(first)s + g - 1 end, g %% 2 = 0, g %% 2 = 1,
+         case when g in (0, 2, 4) then 'completed' else 'open' end, case when g in (0, 2, 4) then now() end
+  from generate_series(0, 9999) g"""
+MARKERS = """
+insert into handoff (batch_id, run, seqs, bytes)
+  select %(first)s + 2 * g, 1, array[1, 2, 3], 300 from generate_series(3, 4999) g"""
 
 
 def test_a_claim_from_a_million_items_costs_what_one_from_ten_thousand_does(backlog: Backlog) -> None:
@@ -108,11 +123,11 @@ class Recorder:
         return (1,)
 
 
-def flushing(lease: Lease) -> tuple[str, list[object]]:
+def flushing(lease: Lease, *, feeds: bool = False) -> tuple[str, list[object]]:
     """The statement and the parameters of a flush of the whole chunk."""
     recorder = Recorder()
     results = [Result(seq, True, 1, 3, 1, 5, b"{}") for seq in range(lease.lo, lease.hi + 1)]
-    assert asyncio.run(service.flush(cast(Connection, recorder), lease, results))
+    assert asyncio.run(service.flush(cast(Connection, recorder), lease, results, feeds=feeds))
     return recorder.asked
 
 
@@ -163,6 +178,20 @@ def test_an_old_snapshot_left_open_makes_a_claim_at_most_three_times_as_dear(
     assert after <= 1.5 * before
 
 
+def test_a_worker_finds_its_chunk_by_the_key_though_no_other_chunk_is_leased(backlog: Backlog) -> None:
+    """The index of leased chunks by worker then seems cheaper, but every chunk that the worker has had is still in it."""
+    events = {"count": 1, "body": b""}
+    with backlog.conn.transaction(force_rollback=True):
+        lease = Lease(*backlog.one(fair_order_sql.CLAIM[1], backlog.claim))
+        fence = {name: getattr(lease, name) for name in ("chunk_id", "token", "worker_id", "batch_id")}
+        plans = (
+            explain(backlog.conn, *flushing(lease), prepared=True),
+            explain(backlog.conn, on_day(worker_sql.FINISH, lease.batch_id), finishing(lease), prepared=True),
+            explain(backlog.conn, response_log_sql.APPEND_EVENTS, fence | events, prepared=True),
+        )
+    assert [{name for name in plan.indexes if name.startswith("chunk_")} for plan in plans] == [{"chunk_pkey"}] * 3
+
+
 # ---------------------------------------------------------------- plans
 
 
@@ -173,8 +202,14 @@ def unrest(backlog: Backlog) -> Backlog:
     ended = {"first": 100_000, "last": 120_000, "state": "completed", "final": True}
     backlog.conn.execute(BATCHES, numbers | ended)
     backlog.conn.execute(UNREST)
+    for statement in (STAGES, MARKERS):
+        backlog.conn.execute(statement, {"first": first_stage(backlog)})
     backlog.settle_statistics()
     return backlog
+
+
+def first_stage(backlog: Backlog) -> int:
+    return backlog.day + (1 << 29)
 
 
 def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
@@ -210,6 +245,20 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
             one | {"run": 1, "lo": 0, "hi": 19_999, "seqs": [*range(0, 640, 10)]},
         ),
         "flush": flushing(lease),
+        "flush, feeding": flushing(lease, feeds=True),
+        "look for markers": (handoff_sql.LOOK, {"limit": 64}),
+        "take markers": (handoff_sql.TAKE, {"ids": [1, 2, 3]}),
+        "close": (handoff_sql.CLOSE, {}),
+        "ripe": (handoff_sql.RIPE, {}),
+        "open inputs": (handoff_sql.OPEN, {"batch_ids": [lease.batch_id], "seqs": [1]}),
+        "items that are handed on": (
+            on_day(feeding_sql.READ, lease.batch_id),
+            one | {"run": 1, "requests": True, "seqs": [lease.lo, lease.hi]},
+        ),
+        "items of a pack": (
+            on_day(feeding_sql.READ_RANGE, lease.batch_id),
+            one | {"run": 1, "requests": False, "low": lease.lo, "high": lease.hi, "limit": 2000},
+        ),
         "finish": (on_day(worker_sql.FINISH, lease.batch_id), finishing(lease)),
         "finish, split": (on_day(worker_sql.FINISH, lease.batch_id), finishing(lease) | {"split": True}),
         "heartbeat": heartbeat_of([lease.worker_id, lease.worker_id + 1]),
@@ -226,6 +275,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "failures": (on_day(failure_sql.GROUPED, lease.batch_id), one | {"run": 1, "limit": 10}),
         "refused all": (on_day(failure_sql.REFUSED_ALL, lease.batch_id), one | {"run": 1, "code": "5006"}),
         **_listings(backlog),
+        "heartbeats": (reaping_sql.HEARTBEATS, {}),
         "reap": (reaping_sql.REAP, {"lapsed": [lease.worker_id], "charged": []}),
         "promote": (chunk_sweeps_sql.PROMOTE, {}),
         "expire": (expiry.EXPIRE, {}),

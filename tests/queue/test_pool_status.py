@@ -8,7 +8,7 @@ from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.engines.engine_report import EngineReport
 from app.queue import heartbeat, pool_status
-from app.queue.heartbeat import Answer, Beat
+from app.queue.heartbeat import Heartbeat, HeartbeatAnswer
 from app.states import EngineIntake
 from tests.queue import support
 
@@ -34,9 +34,9 @@ class Fleet:
         self.engines[worker] = engine
         return worker
 
-    async def beat(self, *workers: int, hungry: bool = True, in_flight: int = 0) -> dict[int, Answer]:
+    async def beat(self, *workers: int, hungry: bool = True, in_flight: int = 0) -> dict[int, HeartbeatAnswer]:
         report = EngineReport(True, "open", 8, batch_in_flight=in_flight, hungry=hungry)
-        return await heartbeat.send(self.conn, [Beat(each, self.engines[each], report) for each in workers], 30)
+        return await heartbeat.send(self.conn, [Heartbeat(each, self.engines[each], report) for each in workers], 30)
 
     async def status(self, *columns: str) -> tuple[object, ...]:
         """The columns of our pool, as a steward that looks now sees them."""
@@ -84,7 +84,7 @@ async def test_a_heartbeat_that_another_worker_answers_for_its_engine_says_so(fl
 async def test_values_that_json_cannot_express_are_reported(fleet: Fleet) -> None:
     worker = await fleet.worker()
     report = EngineReport(True, "open", 8, "age", float("inf"), float("nan"))
-    assert (await heartbeat.send(fleet.conn, [Beat(worker, fleet.engines[worker], report)], 30))[worker].intake
+    assert (await heartbeat.send(fleet.conn, [Heartbeat(worker, fleet.engines[worker], report)], 30))[worker].intake
     row = await (await fleet.conn.execute("select value, threshold::text from engine")).fetchone()
     assert row == (float("inf"), "NaN")
 
@@ -117,6 +117,8 @@ async def test_what_the_steward_saw_more_than_a_minute_ago_is_not_believed(fleet
     await fleet.beat(worker)
     await fleet.status("scarce")
     await fleet.conn.execute("update pool_status set at = now() - interval '61 seconds', slack = 0.5, workers = 99")
+    lapsed = await fleet.worker()  # which only a steward would remove
+    await fleet.conn.execute("update worker set lease_until = now() where worker_id = %s", (lapsed,))
     answer = (await fleet.beat(worker))[worker]
     assert (answer.scarce, answer.slack, answer.workers) == (False, None, 1)
 

@@ -4,7 +4,9 @@
 
 The engine is timed: it answers after a fixed time. After a warm-up of 15 minutes (of a quarter of a shorter run), the growth of
 each series is a line through its readings, in percent an hour with a 95 % interval. The exit code is 1 if one surely grows by
-more than --most, or if a request failed.
+more than --most, or if a request failed. What is small must surely grow by more than a floor as well: by a megabyte of the
+queue's tables or of their indexes, a thousand dead rows, an open file of a part, a connection, a second of the oldest lease an
+hour. So a table of a few pages does not count as growing because it was last vacuumed early in the run.
 """
 
 import argparse
@@ -28,6 +30,14 @@ WARM_UP_SECONDS = 900.0
 READ_SECONDS = 5.0
 LATENCY_SECONDS = 0.2
 _COUNTED = ("kept_mb", "items_done", "chunks")  # they grow with the work, or follow its rhythm
+FLOORS = {  # growth an hour that is none, by kind of series
+    "hot_tables_mb": 1.0,
+    "hot_indexes_mb": 1.0,
+    "hot_dead_rows": 1000.0,
+    "open_files": 1.0,
+    "database_connections": 1.0,
+    "oldest_lease_s": 1.0,
+}
 Series = dict[str, list[Point]]
 
 
@@ -93,7 +103,9 @@ async def soak(stack: Stack, seconds: float, rate: float) -> tuple[Series, dict[
 
 
 def summary(series: Series, counts: dict[str, int], seconds: float, most: float) -> dict[str, Any]:
-    """The growth of each series after the warm-up; `grows` names those that surely grow by more than `most` percent an hour."""
+    """The growth of each series after the warm-up; `grows` names those that surely grow by more than `most` percent an hour,
+    and by more than the floor of their kind.
+    """
     warm_up = min(WARM_UP_SECONDS, seconds / 4)
     trends = {}
     for name, points in sorted(series.items()):
@@ -102,7 +114,7 @@ def summary(series: Series, counts: dict[str, int], seconds: float, most: float)
             trends[name] = trend(kept)
     kept_bytes = {name: [value for at, value in series[name] if at >= warm_up] for name in ("kept_mb", "items_done")}
     grown, items = (values[-1] - values[0] for values in kept_bytes.values())
-    grows = [name for name, found in trends.items() if found.grows(most)]
+    grows = [name for name, found in trends.items() if found.grows(most, _floor(name))]
     failed = counts.get("refused", 0) + counts.get("single_failed", 0) + counts.get("polls_failed", 0)
     missing = counts.get("batches", 0) * ITEMS - counts.get("answers", 0)
     return {
@@ -112,6 +124,7 @@ def summary(series: Series, counts: dict[str, int], seconds: float, most: float)
             name: {key: round(getattr(found, key), 2) for key in ("mean", "growth", "low", "high")}
             for name, found in trends.items()
         },
+        "floors_an_hour": FLOORS,
         "kept_bytes_per_item": round(grown * 2**20 / items) if items else None,
         "grows": grows,
         "requests": counts,
@@ -121,11 +134,16 @@ def summary(series: Series, counts: dict[str, int], seconds: float, most: float)
     }
 
 
+def _floor(series: str) -> float:
+    return FLOORS.get(series.partition(".")[0], 0.0)
+
+
 def text(found: dict[str, Any]) -> str:
     """The same for people."""
-    lines = [f"{'series':28}{'mean':>12}{'% an hour':>12}   95 % interval"]
+    lines = [f"{'series':28}{'mean':>12}{'floor an hour':>16}{'% an hour':>12}   95 % interval"]
     for name, each in found["growth_percent_an_hour"].items():
-        lines.append(f"{name:28}{each['mean']:12,.1f}{each['growth']:12.2f}   {each['low']:.2f} … {each['high']:.2f}")
+        floor, interval = _floor(name) or "", f"{each['low']:.2f} … {each['high']:.2f}"
+        lines.append(f"{name:28}{each['mean']:12,.1f}{floor:>16}{each['growth']:12.2f}   {interval}")
     lines.append(f"{found['requests']}, {found['kept_bytes_per_item']} bytes kept per item")
     return "\n".join([*lines, "grows: " + (", ".join(found["grows"]) or "nothing")])
 

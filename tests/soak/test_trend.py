@@ -33,6 +33,14 @@ def test_noise_alone_is_no_growth_and_a_leak_under_noise_is_one() -> None:
     assert trend(line(200, 10.0, noise=5)).grows(1)
 
 
+def test_growth_below_the_floor_of_a_small_series_is_none_and_above_it_is_one() -> None:
+    work = {"kept_mb": line(10, 0.0), "items_done": line(10, 0.0)}
+    small = {"hot_tables_mb": line(0.3, 50.0), "open_files.api": line(20, 4.0), "rss_mb.api": line(10, 0.5)}
+    large = {"hot_tables_mb": line(0.3, 400.0), "open_files.api": line(20, 6.0), "rss_mb.api": line(10, 2.0)}
+    assert summary(small | work, {}, HOUR, 1)["grows"] == []
+    assert summary(large | work, {}, HOUR, 1)["grows"] == sorted(large)
+
+
 def test_fewer_than_three_readings_have_no_trend() -> None:
     with pytest.raises(ValueError, match="at least three"):
         trend([(0, 1), (1, 1)])

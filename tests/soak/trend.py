@@ -24,9 +24,9 @@ class Trend:
     low: float
     high: float
 
-    def grows(self, percent: float) -> bool:
-        """Whether it surely grows faster than this."""
-        return self.low > percent
+    def grows(self, percent: float, floor: float = 0.0) -> bool:
+        """Whether it surely grows faster than this, and by more than `floor`, in the unit of the series, an hour."""
+        return self.low > percent and self.low / 100 * self.mean > floor
 
 
 def trend(points: Sequence[Point]) -> Trend:

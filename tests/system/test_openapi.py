@@ -136,7 +136,7 @@ def test_every_bound_is_where_the_document_says(case: Any, stack: Stack) -> None
 
 
 VERBS = re.compile(
-    "Acknowledge|Add|Begin|Cancel|Check|Complete|Create|Delete|Disable|Estimate|Explain|Fetch|Get|List|Pause"
+    "Acknowledge|Add|Answer|Begin|Cancel|Check|Complete|Create|Delete|Disable|Estimate|Explain|Fetch|Get|List|Pause"
     "|Read|Replay|Retry|Rotate|Run|Search|Send|Test|Update|Upload"
 )
 

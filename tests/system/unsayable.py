@@ -4,7 +4,7 @@ import re
 from typing import Any, NamedTuple
 
 from schemathesis.core.failures import AcceptedNegativeData
-from schemathesis.openapi.checks import EnsureResourceAvailability, RejectedPositiveData
+from schemathesis.openapi.checks import EnsureResourceAvailability, RejectedPositiveData, UnsupportedMethodResponse
 
 
 class Rule(NamedTuple):
@@ -53,6 +53,12 @@ RULES = [
     Rule(
         r"/v1/batches", r"output_expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"
     ),
+    Rule(
+        r"/v1/pipelines(/check)?",
+        r"(pipeline|input|stages|budget|limit|name|completion_window)\b",
+        "a language is no schema's",
+    ),
+    Rule(r"/v1/batches", r"then\b", "no schema has a language"),
     Rule(r"/v1/uploads", r"expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"),
     Rule(r"/subscriptions", r"destination\.queue_id: must be 1 to [0-9]+ printable", "Unicode's list of them is long"),
     Rule(_BUDGET, r"(max_cost: must be more than 0|tz: time zone .*: unknown)", "no list or form has it"),
@@ -70,6 +76,7 @@ RULES = [
     Rule(r"/ai/policy/test", r"policy: line [0-9]+: ", "the language of a policy is no schema's"),
     Rule(r"/ai/policy/test", r"last: must be a length of time", "it is a number of days at most"),
     Rule(r"/test", r"The receiver could not be reached: ", "no receiver runs"),
+    Rule(r"/items", r"after: no item of this conversation has the id", "it depends on the conversation"),
     Rule(r"/input_items", r"after: no item of this response has the id", "it depends on the response"),
     Rule(r"/complete", r"(part_ids|md5)", "it depends on the upload's parts"),
     Rule(r"/parts", r"data: this part has [0-9]+ bytes, but the whole upload", "it depends on the upload"),
@@ -100,6 +107,8 @@ def is_known(failure: Any, case: Any, response: Any) -> bool:
         if "No such part object" in response.text:
             return True  # the upload is there, the part that the case names is not
         return "Only a response that was created with background" in response.text  # the others are not stored
+    if isinstance(failure, UnsupportedMethodResponse):
+        return "path.verb: Input should be" in response.text  # a POST there is a verb, of which there are few
     if not isinstance(failure, RejectedPositiveData) or response.status_code not in (400, 422, 424):
         return False
     said = response.json()["errors"][0]["message"]

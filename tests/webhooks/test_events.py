@@ -10,8 +10,10 @@ from app.events import (
     ENDPOINT_KINDS,
     ITEM_KINDS,
     KINDS,
+    PIPELINE_KINDS,
     POLICY_KINDS,
     QUOTA_KINDS,
+    WAITING_KINDS,
     AuditData,
     BatchData,
     BatchFailure,
@@ -21,8 +23,10 @@ from app.events import (
     EventData,
     EventKind,
     ItemData,
+    PipelineData,
     PolicyData,
     QuotaData,
+    WaitingData,
 )
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -33,6 +37,12 @@ def data(kind: EventKind) -> EventData:
     """Data with every field that an event of this kind can have."""
     if kind in ITEM_KINDS:
         return ItemData(**COMMON, traceparent=TRACE, item=0, reference="france")
+    if kind in WAITING_KINDS:
+        return WaitingData(**COMMON, item=0, reference="france", pipeline="pipe_1", stage="run")
+    if kind in PIPELINE_KINDS:
+        return PipelineData(
+            **COMMON, pipeline="pipe_1", name="n", stage="run", batch="batch_1", counts=Counts(3, 1, 1, 1)
+        )
     if kind in ENDPOINT_KINDS:
         return EndpointData(**COMMON, message="gone")
     if kind in BUDGET_KINDS:

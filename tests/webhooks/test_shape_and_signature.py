@@ -110,6 +110,7 @@ def test_the_standard_format_has_type_timestamp_and_data() -> None:
 @pytest.mark.parametrize("shape", formats.FORMATS)
 def test_every_format_has_a_body_for_every_kind_that_it_knows(shape: str) -> None:
     stored = {"item": 0, "reference": "france", "counts": COUNTS, "budget": "b", "percent": 75} | FAILURE
+    stored |= {"pipeline": "pipe_1", "stage": "extract"}
     stored |= {"quota": "open_items", "version": 3, "row": 7, "checkpoint": "{}", "signature": "00"}
     for kind in formats.known_kinds(shape, KINDS):
         assert orjson.loads(formats.FORMATS[shape](event(kind, **stored), SUBSCRIPTION))

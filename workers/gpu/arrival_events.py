@@ -60,7 +60,10 @@ class Wake(_Event):
 
 
 Event = RequestArrived | FirstToken | RequestFinished | Wake
-_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+# pydantic keeps some 16,000 strings that it has parsed for the next time; an id comes for one request only.
+_EVENT: TypeAdapter[Event] = TypeAdapter(
+    Annotated[Event, Field(discriminator="event")], config=ConfigDict(cache_strings="keys")
+)
 
 
 class ArrivalEvents:

@@ -14,14 +14,14 @@ from app.queue import bodies
 from app.queue import service as queue
 from app.queue.bodies import BatchSeal
 from app.queue.fair_order_sql import SIZES
-from app.queue.heartbeat import Answer
+from app.queue.heartbeat import HeartbeatAnswer
 from app.queue.types import Fence, HeldLease, Item, Lease
 from app.sealing import batch_keys
 from app.sealing.keyring import Keyring
 from app.settings import Settings
 from workers.gpu.admission import Admission
+from workers.gpu.claim_backoff import ClaimBackoff
 from workers.gpu.open_chunk import OpenChunks
-from workers.gpu.patience import Patience
 from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS
 
 KEY_PAUSE_SECONDS = 5.0  # before a chunk whose key could not be unwrapped is claimed again
@@ -44,7 +44,7 @@ class Claimer:
         take: Callable[[Lease, list[Item], BatchSeal | None], None],
     ) -> None:
         self._settings = settings
-        self._patience = Patience(settings.poll_seconds)
+        self._backoff = ClaimBackoff(settings.poll_seconds)
         self._database = database
         self._keyring = Keyring.of(settings)
         self._chunks = chunks
@@ -56,7 +56,7 @@ class Claimer:
         self._last_items = 0  # of the last chunk
         self._claiming = asyncio.Lock()
         self._wake = asyncio.Event()
-        self._told = asyncio.Event()
+        self._woken = asyncio.Event()
         self._idle = self._generous = False
 
     def join(self, pool_id: int, worker_id: int) -> None:
@@ -64,7 +64,7 @@ class Claimer:
         self._identity = (pool_id, worker_id)
         self._strays = set()
         self._wake.set()
-        self._told.set()
+        self._woken.set()
 
     def leave(self) -> None:
         """Claim nothing until the next `join`."""
@@ -73,7 +73,7 @@ class Claimer:
     async def stop(self) -> None:
         """Return once no claim is under way. The chunks are draining, so no other follows."""
         self._wake.set()
-        self._told.set()
+        self._woken.set()
         async with self._claiming:
             pass
 
@@ -87,20 +87,20 @@ class Claimer:
         """Whether we need work, and found none."""
         return self._idle and self._hungry
 
-    def tell(self) -> None:
+    def on_wake(self) -> None:
         """Work has come: claim now, if we need some."""
-        self._told.set()
+        self._woken.set()
 
-    def heard(self, answer: Answer) -> None:
+    def on_heartbeat(self, answer: HeartbeatAnswer) -> None:
         """Take over what a heartbeat says: the size of the fleet, and whether work waits. Where work is scarce, a worker that
         has some claims no more, so that others get the rest.
         """
-        self._patience.workers = answer.workers
+        self._backoff.workers = answer.workers
         self._generous = answer.scarce and bool(self._chunks)
         self.wake()
-        if self._idle and self._patience.heard(work_waits=answer.work_waits):
-            delay = random.uniform(0, self._patience.spread(self._settings.heartbeat_seconds))  # noqa: S311
-            asyncio.get_running_loop().call_later(delay, self._told.set)
+        if self._idle and self._backoff.on_heartbeat(work_waits=answer.work_waits):
+            delay = random.uniform(0, self._backoff.spread(self._settings.heartbeat_seconds))  # noqa: S311
+            asyncio.get_running_loop().call_later(delay, self._woken.set)
 
     def strays(self, held: Sequence[HeldLease]) -> set[Fence]:
         """Leases to end: two heartbeats in a row list them, and no open chunk has them.
@@ -124,7 +124,7 @@ class Claimer:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            self._told.clear()  # before the claim, so that what comes during it is not missed
+            self._woken.clear()  # before the claim, so that what comes during it is not missed
             try:
                 # The fuller the engine, the later it claims: the emptiest engine of a pool comes first.
                 await asyncio.sleep(self._settings.poll_seconds * (1 - self._admission.free_share))
@@ -135,17 +135,17 @@ class Claimer:
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
                 continue
             if claimed:
-                self._patience.fed()
+                self._backoff.found_work()
             else:
-                self._patience.starved()
+                self._backoff.found_nothing()
                 await self._wait()
 
     async def _wait(self) -> None:
-        """Wait until we are told that work has come, or until the next look."""
+        """Wait until it is said that work has come, or until the next look."""
         self._idle = True
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._patience.look()):
-                await self._told.wait()
+            async with asyncio.timeout(self._backoff.pause()):
+                await self._woken.wait()
         self._idle = False
 
     @property

@@ -6,7 +6,7 @@ import random
 from app import clock
 from app.db.pool import Database
 from app.queue import heartbeat
-from app.queue.heartbeat import Answer, Beat
+from app.queue.heartbeat import Heartbeat, HeartbeatAnswer
 
 GATHER_SECONDS = 0.005  # heartbeats that are due at the same moment come within this time
 
@@ -19,34 +19,34 @@ class Heartbeats:
         self._every = every_seconds
         self._lease_seconds = lease_seconds
         self._phase = random.uniform(0, every_seconds)  # noqa: S311 - it spreads the load of a fleet
-        self._waiting: dict[int, Beat] = {}
-        self._sending: asyncio.Task[dict[int, Answer]] | None = None
+        self._waiting: dict[int, Heartbeat] = {}
+        self._sending: asyncio.Task[dict[int, HeartbeatAnswer]] | None = None
 
     def next(self) -> float:
         """The monotonic second of the next common heartbeat."""
         now = clock.monotonic()
         return now + self._every - (now - self._phase) % self._every
 
-    async def send(self, beat: Beat) -> Answer | None:
+    async def send(self, sent: Heartbeat) -> HeartbeatAnswer | None:
         """Send a heartbeat, together with those of other workers. None: the lease has lapsed.
 
         Raises database errors, and TimeoutError when the lease has lapsed before there is an answer.
         """
-        self._waiting[beat.worker_id] = beat
+        self._waiting[sent.worker_id] = sent
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all())
             self._sending.add_done_callback(_note_error)
         answers = await asyncio.shield(self._sending)
-        return answers.get(beat.worker_id)
+        return answers.get(sent.worker_id)
 
-    async def _send_all(self) -> dict[int, Answer]:
+    async def _send_all(self) -> dict[int, HeartbeatAnswer]:
         await asyncio.sleep(GATHER_SECONDS)
-        beats, self._waiting, self._sending = list(self._waiting.values()), {}, None
+        heartbeats, self._waiting, self._sending = list(self._waiting.values()), {}, None
         async with asyncio.timeout(self._lease_seconds), self._database.durable() as conn:
-            return await heartbeat.send(conn, beats, self._lease_seconds)
+            return await heartbeat.send(conn, heartbeats, self._lease_seconds)
 
 
-def _note_error(task: "asyncio.Task[dict[int, Answer]]") -> None:
+def _note_error(task: "asyncio.Task[dict[int, HeartbeatAnswer]]") -> None:
     """Those who wait get the error. If nobody waits any more, asyncio need not complain."""
     if not task.cancelled():
         task.exception()

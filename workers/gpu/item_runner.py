@@ -1,6 +1,7 @@
 """Sends one item to the engine until its outcome is final."""
 
 import asyncio
+import random
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -8,7 +9,6 @@ from typing import Any
 
 import orjson
 import structlog
-from tenacity import AsyncRetrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from app import trace_context
 from app.engines import context_window
@@ -28,7 +28,7 @@ from workers.gpu.requests_in_engine import (
     estimate,
 )
 
-BACKOFF_SECONDS = (0.25, 8.0)  # first and longest mean pause between two tries
+BACKOFF_SECONDS = (0.25, 8.0)  # most of the first pause between two tries, which doubles, and of any
 LAPSED_SECONDS = 0.05  # between two checks of a lapsed lease
 NEWS_SECONDS = 0.05  # a dying engine refuses new connections before it closes all old ones
 
@@ -103,14 +103,13 @@ class ItemRunner:
         except Exception:
             log.exception("request.broken")
             return Reject(FAILED, "internal error"), 1
-        tries = self._tries()
         try:
-            outcome: Outcome = await tries(self._send, task, request, progress, on_first_token)
+            outcome, sent = await self._tried(task, request, progress, on_first_token)
         finally:
             self.lost.discard(task)
         if isinstance(outcome, Reject) and context_window.is_too_long(outcome.message):
             outcome = await self._with_numbers(request, outcome)
-        return outcome, int(tries.statistics["attempt_number"])
+        return outcome, sent
 
     async def _body(self, progress: ItemProgress) -> bytes:
         item = progress.item
@@ -133,14 +132,22 @@ class ItemRunner:
             request, progress.count = streamed(request), TokenCount()
         return request
 
-    def _tries(self) -> AsyncRetrying:
-        """Repeat while the outcome is a Retry; after the last attempt the Retry is the outcome."""
-        return AsyncRetrying(
-            stop=stop_after_attempt(self._attempts),
-            wait=wait_random_exponential(multiplier=BACKOFF_SECONDS[0], max=BACKOFF_SECONDS[1]),
-            retry=retry_if_result(lambda outcome: isinstance(outcome, Retry)),
-            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
-        )
+    async def _tried(
+        self,
+        task: "asyncio.Task[None]",
+        request: EngineRequest,
+        progress: ItemProgress,
+        on_first_token: Callable[[], None],
+    ) -> tuple[Outcome, int]:
+        """The outcome of a request, which is repeated while that is a Retry and attempts are left; and how often it was sent."""
+        first, longest = BACKOFF_SECONDS
+        sent = 1
+        while True:
+            outcome = await self._send(task, request, progress, on_first_token)
+            if not isinstance(outcome, Retry) or sent >= self._attempts:
+                return outcome, sent
+            await asyncio.sleep(random.uniform(0, min(longest, first * 2.0 ** (sent - 1))))  # noqa: S311
+            sent += 1
 
     async def _send(
         self,

@@ -24,7 +24,7 @@ from app.engines.service import Holder
 from app.errors import SchemaMismatch, ServerUnfit
 from app.queue import charges
 from app.queue import service as queue
-from app.queue.heartbeat import Answer, Beat
+from app.queue.heartbeat import Heartbeat, HeartbeatAnswer
 from app.settings import Settings
 from app.states import EngineIntake
 from app.user_errors import Failure
@@ -84,14 +84,14 @@ class Membership:
         self,
         status: Callable[[], EngineReport],
         on_join: Callable[[int, int, int, int], None],
-        on_beat: Callable[[Answer], None],
+        on_heartbeat: Callable[[HeartbeatAnswer], None],
         on_lose: Callable[[], None],
         arrival_url: str | None = None,
     ) -> None:
         """Join, renew, and join again whenever the lease is lost, until cancelled.
 
-        `on_join` is called with the ids of pool, worker and engine, and the promised context window. `on_beat` is called with the
-        answer to each heartbeat. `arrival_url`: where gateways announce synchronous requests. Raises Failure if a
+        `on_join` is called with the ids of pool, worker and engine, and the promised context window. `on_heartbeat` is called
+        with the answer to each heartbeat. `arrival_url`: where gateways announce synchronous requests. Raises Failure if a
         live worker uses the engine's name for another engine.
         """
         self._arrival_url = arrival_url
@@ -100,7 +100,7 @@ class Membership:
             on_join(control.pool_id, control.worker_id, control.engine_id, control.window)
             self.displaced.clear()
             self.controls.set()  # only now, because `on_join` has compared the engine with the promised window
-            await self._keep(control, status, on_beat)
+            await self._keep(control, status, on_heartbeat)
             log.warning("worker.lease_lost", worker=control.worker_id)
             self.intake = None
             on_lose()
@@ -132,7 +132,7 @@ class Membership:
         other: Holder | None = None
         while True:
             try:
-                if worker is None or await self._beat(Beat(worker[1])) is None:
+                if worker is None or await self._send(Heartbeat(worker[1])) is None:
                     worker = await self._register()
                 if (control := await self._take(*worker)) is not None:
                     self._control = control
@@ -193,9 +193,9 @@ class Membership:
                 window = await engines.promise(conn, pool_id, self.name, window, model.task)
         return EngineControl(pool_id, worker_id, engine_id, window)
 
-    async def _beat(self, beat: Beat) -> Answer | None:
+    async def _send(self, sent: Heartbeat) -> HeartbeatAnswer | None:
         began = clock.monotonic()
-        answer = await self._heartbeats.send(beat)
+        answer = await self._heartbeats.send(sent)
         if answer is not None:
             self._hold_until(began)
             await self._take_back_charges()
@@ -215,7 +215,10 @@ class Membership:
         self._valid_until = began + self._settings.lease_seconds * (1 - MARGIN)
 
     async def _keep(
-        self, control: EngineControl, status: Callable[[], EngineReport], on_beat: Callable[[Answer], None]
+        self,
+        control: EngineControl,
+        status: Callable[[], EngineReport],
+        on_heartbeat: Callable[[HeartbeatAnswer], None],
     ) -> None:
         """Heartbeat until the lease, or the control of the engine, is lost."""
         reported: EngineReport | None = None
@@ -224,11 +227,11 @@ class Membership:
             try:
                 async with asyncio.timeout(max(0.0, self._valid_until - clock.monotonic())):
                     reported = status()
-                    answer = await self._beat(Beat(control.worker_id, control.engine_id, reported))
+                    answer = await self._send(Heartbeat(control.worker_id, control.engine_id, reported))
                 if answer is None or answer.intake is None:
                     return
                 self._note_intake(answer.intake)
-                on_beat(answer)
+                on_heartbeat(answer)
             except TimeoutError:
                 return
             except TRANSIENT as error:

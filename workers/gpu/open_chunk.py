@@ -26,9 +26,10 @@ class OpenChunk:
     An item in none of the three has a durable result, or goes back to the queue when the lease is finished. `suspects` and
     `retried` hold the reason for some of these. `progress`: what an item keeps between its calls. The requests of items in
     `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `has_events`: each
-    result is also an event. `faults`: how often in a row the first of `results` could not be stored. `engine_seconds`: what its
-    items had of the engine. `first_tokens`, `durations`: those of stored results, as in `ChunkTimes`. `loaded_at`: the
-    monotonic second at which its items were read. `span`: None while no spans are recorded.
+    result is also an event. `feeds`: the results are handed on to another batch. `faults`: how often in a row the first of
+    `results` could not be stored. `engine_seconds`: what its items had of the engine. `first_tokens`, `durations`: those of
+    stored results, as in `ChunkTimes`. `loaded_at`: the monotonic second at which its items were read. `span`: None while no
+    spans are recorded.
     `seal`: of a sealed batch; its items are opened, its results are not sealed yet.
     """
 
@@ -45,6 +46,7 @@ class OpenChunk:
     split: bool = False
     closing: bool = False
     has_events: bool = False
+    feeds: bool = False
     faults: int = 0
     engine_seconds: float = 0.0
     first_tokens: bytearray = field(default_factory=bytearray)
@@ -65,6 +67,7 @@ class OpenChunk:
         """A chunk of which nothing has started. After too many deaths it is split, or its item is given up."""
         chunk = cls(lease, deque(items), span=span, seal=seal)
         chunk.has_events = any(item.notify for item in chunk.pending)
+        chunk.feeds = any(item.feeds for item in chunk.pending)
         match poison.verdict(lease, len(chunk.pending), limit):
             case ChunkVerdict.ALONE:
                 chunk.alone = True

@@ -18,7 +18,7 @@ from app import clock, trace_context
 from app.db.pool import Database
 from app.engines.outcome import EngineDown, Outcome, Retry
 from app.queue.bodies import BatchSeal
-from app.queue.heartbeat import Answer
+from app.queue.heartbeat import HeartbeatAnswer
 from app.queue.types import Item, Kind, Lease
 from app.settings import Settings
 from app.states import BatchState
@@ -86,7 +86,7 @@ class Puller:
         self._claimer.leave()
         self._writer.drop_all()
 
-    def on_heartbeat(self, answer: Answer) -> None:
+    def on_heartbeat(self, answer: HeartbeatAnswer) -> None:
         """Act on the leases that the queue counts as ours: abort cancelled batches, pause paused ones, end stray leases. If
         another engine has no work and none is ready, give back the items that we would not start soon.
         """
@@ -98,16 +98,16 @@ class Puller:
                 self._close(chunk, abort=lease.batch in _WINDING_UP)
         if answer.scarce:
             self._share()
-        self._claimer.heard(answer)
+        self._claimer.on_heartbeat(answer)
 
     @property
     def idle(self) -> bool:
         """Whether we need work, and found none."""
         return self._claimer.idle
 
-    def tell(self) -> None:
+    def on_wake(self) -> None:
         """Work has come: claim now, if we need some."""
-        self._claimer.tell()
+        self._claimer.on_wake()
 
     # ------------------------------------------------------------ the controller's decision
 

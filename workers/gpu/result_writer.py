@@ -160,9 +160,9 @@ class ResultWriter:
         rows = chunk.sealed(results)
         if not chunk.has_events:
             async with self._database.durable() as conn:
-                return await queue.flush(conn, chunk.lease, rows, engine_id=self.engine_id)
+                return await queue.flush(conn, chunk.lease, rows, engine_id=self.engine_id, feeds=chunk.feeds)
         async with self._database.transaction() as conn:
-            held = await queue.flush(conn, chunk.lease, rows, engine_id=self.engine_id)
+            held = await queue.flush(conn, chunk.lease, rows, engine_id=self.engine_id, feeds=chunk.feeds)
             if held:
                 seqs = [result.seq for result in results]
                 await emitter.emit_items(conn, batch_id=chunk.lease.batch_id, run=chunk.lease.run, seqs=seqs)

@@ -29,7 +29,7 @@ from app.engines.engine_key import engine_headers
 from app.engines.engine_report import DRAINING, EngineReport
 from app.engines.requests import Target
 from app.headroom.decision_log import DecisionLog
-from app.queue.heartbeat import Answer
+from app.queue.heartbeat import HeartbeatAnswer
 from app.settings import Settings
 from app.states import EngineIntake
 from workers.gpu import metrics
@@ -123,7 +123,7 @@ class Worker:
         self._samples = EngineSamples(
             database, self._control, self._puller, self._runner.ledger, lambda: self._obstacle
         )
-        self._events = ArrivalEvents(self._control.arrivals, self._control.on_arrival, self._puller.tell)
+        self._events = ArrivalEvents(self._control.arrivals, self._control.on_arrival, self._puller.on_wake)
         self._door = ArrivalSocket(Path(settings.page_dir) if settings.page_dir else None, self._events)
 
     def _new_runner(self, settings: Settings, secret: bytes) -> ItemRunner:
@@ -164,7 +164,7 @@ class Worker:
 
     def _parts(self, arrival_url: str) -> list[Coroutine[None, None, None]]:
         return [
-            self._membership.run(self._status, self._join, self._beat, self._lose, arrival_url),
+            self._membership.run(self._status, self._join, self._on_heartbeat, self._lose, arrival_url),
             self._tend(),
             self._health.run(),
             self._control.run(),
@@ -184,7 +184,7 @@ class Worker:
         self._samples.engine_id = None
         self._puller.lose()
 
-    def _beat(self, answer: Answer) -> None:
+    def _on_heartbeat(self, answer: HeartbeatAnswer) -> None:
         """After a heartbeat: what the queue knows, and whether an operator drains the engine."""
         self._control.on_slack(answer.slack)
         self._puller.on_heartbeat(answer)

@@ -1,16 +1,37 @@
 """The `/metrics` of a steward: whether it leads, its rounds, and what they did. A steward that waits for the lead shows zeros."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
 
 from app import part_metrics
 from app.queue.settling import Settled
+from app.sessions import metrics as sessions
 from app.states import BATCH
 from app.tracing.recorder import SpanCounts
 
 PREFIX = "slackwater_steward_"
+OUTCOMES = ("ran", "passed", "dropped", "refused")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class HandoffCounts:
+    """Items that became of results, by outcome. `handed_on`: counted since the start."""
+
+    def __init__(self, handed_on: Mapping[str, int]) -> None:
+        self._handed_on = handed_on
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        """The one metric."""
+        found = CounterMetricFamily(
+            f"{PREFIX}handoff_items",
+            "what became of results that were handed on to the next stages",
+            labels=["outcome"],
+        )
+        for outcome in OUTCOMES:
+            found.add_metric([outcome], self._handed_on.get(outcome, 0))
+        yield found
 
 
 class Metrics:
@@ -42,7 +63,8 @@ class Metrics:
         for state in BATCH.final():
             for deadline in ("yes", "no"):
                 self.ended.labels(str(state), deadline)
-        self.registry.register(SpanCounts())
+        for collector in (SpanCounts(), sessions.TURNS, sessions.CHECKPOINTS):
+            self.registry.register(collector)
 
     def count_ended(self, batches: Iterable[Settled]) -> None:
         """Count batches that ended. Call after the commit."""

@@ -26,6 +26,8 @@ from app.files import service as files
 from app.files import shared_storage, upload_parts
 from app.headroom import samples as engine_samples
 from app.metering import latency, ledger, reports, sessions
+from app.pipelines import parked
+from app.pipelines.lifecycle import tell_stages
 from app.policy import samples
 from app.queue import (
     chunk_sweeps,
@@ -44,6 +46,7 @@ from app.queue import (
 from app.queue.lost_workers import WorkerWatch
 from app.queue.running_batches import BatchProgress
 from app.sealing.keyring import Keyring
+from app.sessions import retention as conversation_retention
 from app.settings import Settings
 from app.storage import late_removal
 from app.storage.store import Store
@@ -51,10 +54,12 @@ from app.webhooks import endpoint_removal, endpoint_state
 from app.webhooks.due_sweep import HintPublisher, sweep
 from workers.steward.batch_log import BatchLog, LogLine
 from workers.steward.beside import beside
-from workers.steward.metrics import Metrics
+from workers.steward.feeder import PipelineKeeper
+from workers.steward.metrics import HandoffCounts, Metrics
 from workers.steward.money import Money
-from workers.steward.pool_log import PoolLog
+from workers.steward.pool_status_writer import PoolStatusWriter
 from workers.steward.sealing import AuditLog
+from workers.steward.turns import Turns
 
 PROGRESS_SECONDS = 1.0
 CORRECT_HELD_SECONDS = 5.0
@@ -68,6 +73,7 @@ OLD_DAYS = 20  # of usage that are added up at once
 LEARN_SECONDS = 60.0
 REMOVE_SECONDS = 1.0
 ACCOUNT_SECONDS = 1.0
+PARKED_SECONDS = 1.0
 LOOKS_IN_GAP = 5  # so that a few late ones are no outage
 log = structlog.get_logger("steward")
 
@@ -98,13 +104,17 @@ class Rounds:
             (LEARN_SECONDS, self._learn_lengths),
             (HISTORY_SECONDS, self._keep_history),
             (ACCOUNT_SECONDS, self._close_accounts),
+            (PARKED_SECONDS, self._end_parked),
         ]
         self._money = Money(database, settings)
+        self._pipelines = PipelineKeeper(database, settings)
         self._phases = PhaseLog(database)
-        self._pools = PoolLog(database)
+        self._pools = PoolStatusWriter(database)
         self.metrics = Metrics()
+        self.metrics.registry.register(HandoffCounts(self._pipelines.feeder.handed_on))
         self._audit = AuditLog(database, settings, self.metrics)
         self._batches = BatchLog()
+        self._turns = Turns(database, settings)
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -122,7 +132,8 @@ class Rounds:
         """Look at the database beside the rounds, so that a long one is not taken for an outage (see `lost_workers`), and keep
         what such a round must not hold up, or what takes longer than a round may.
         """
-        async with beside(self._keep_looking, self._keep_phases, self._pools.keep, self._audit.keep):
+        own = self._keep_looking, self._keep_phases
+        async with beside(*own, self._pools.keep, self._audit.keep, self._pipelines.keep, self._turns.keep):
             yield
 
     async def _keep_looking(self) -> None:
@@ -153,6 +164,7 @@ class Rounds:
             self.metrics.chunks_reaped.inc(chunks)
         funded = await self._attempted(self._money.run)
         moved = await self._attempted(self._settle) if has_work else False
+        moved |= await self._attempted(self._keep_pipelines)
         hinted = await sweep(self._database, self._hints, self._settings)
         return bool(chunks or promoted or expired or funded or moved or hinted)
 
@@ -174,13 +186,27 @@ class Rounds:
             swept = await chunk_sweeps.sweep(conn)
         moved: list[BatchProgress] = []
         async with self._database.transaction() as conn:
-            settled = await batches.settle(conn, moved.append)
+            settled = await batches.settle(conn, moved.append, tell_stages)
         _log(self._batches.moved(moved))
         _log(self._batches.ended(settled))
         batch_spans.ended(settled)
         await queued_sessions.note(self._database, settled, self._settings)
         self.metrics.count_ended(settled)
+        self._pipelines.note(settled, progress=bool(moved))
+        self._turns.ended(settled)
         return bool(swept or settled)
+
+    async def _keep_pipelines(self) -> bool:
+        """Give up, begin and end what is due of pipelines. Returns whether anything changed."""
+        return await self._pipelines.run()
+
+    async def _end_parked(self) -> None:
+        """End the waits for answers from outside that are over."""
+        async with self._database.transaction() as conn:
+            dropped = await parked.drop(conn)
+            timed_out = await parked.time_out(conn)
+        if dropped or timed_out:
+            log.info("parked.ended", dropped=dropped, timed_out=timed_out)
 
     async def _keep_partitions(self) -> None:
         async with self._database.transaction() as conn:
@@ -266,6 +292,7 @@ class Rounds:
             swept = await files.sweep(self._database, store, grace)
             await late_removal.sweep(self._database, store)
             shredded = await shredding.sweep(self._database, store)
+            await conversation_retention.run(self._database, self._settings.retention_days)
             async with self._database.relaxed() as conn:
                 await samples.forget_old(conn)
                 frozen = await partitions.freeze(conn)

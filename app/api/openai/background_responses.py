@@ -1,26 +1,28 @@
-"""Background responses: created by `POST /responses` with `background: true`, then fetched, streamed, cancelled or deleted."""
+"""Stored responses: fetched, listed, deleted; those in the background also streamed and cancelled.
 
-from collections.abc import AsyncIterator
+A response that was stored with its answer is a turn. Until then, and for its events, its batch is read.
+"""
+
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from app.api import request_parsing, submit_params
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
-from app.api.openai.metadata import read_metadata
+from app.api.openai.turns import readable
 from app.batches.openai import background_responses
 from app.batches.restoring import restorer
-from app.batches.validation.openai import response as examine
-from app.engines.catalogue import Model
-from app.engines.requests import RESPONSES
 from app.errors import BadInput
+from app.queue import response_log
 from app.queue.types import Kind
+from app.sessions import changes, queued, service, transcript
+from app.sessions.service import StoredTurn
 from app.tenants.service import Tenant
 
 
@@ -36,24 +38,6 @@ router = APIRouter(prefix="/responses/{response_id}")
 _KEEP_ALIVE = b": nothing new yet\n\n"
 
 
-async def create(model: Model, item: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
-    """Queue a response. The answer is its present state, or its events as they arrive. Raises BadInput."""
-    if item.get("store") is False:
-        raise BadInput("store: a background response is stored until it is deleted; leave it out", param="store")
-    item = {field: value for field, value in item.items() if field != "background"}
-    read_metadata(item.get("metadata"))
-    key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
-    route = request_parsing.SingleRoute(RESPONSES, examine, Kind.RESPONSE)
-    order, admitted = request_parsing.single_order(request, tenant, parts, route, model, item, idempotency_key=key)
-    again = submit_params.sent_before(request.headers)
-    request_id = await background_responses.create(
-        parts.database, parts.settings, order, admitted, asked=item, repeated=again
-    )
-    if item.get("stream"):
-        return _stream(parts, tenant, request_id, -1)
-    return await _shown(parts, tenant, request_id)
-
-
 @router.get("")
 async def retrieve(
     response_id: str,
@@ -62,10 +46,10 @@ async def retrieve(
     stream: bool = False,
     starting_after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
 ) -> Response:
-    """The state of a response; with `stream` its events after the number `starting_after`, until its end."""
+    """The state of a response; with `stream` the events of a background one after the number `starting_after`, until its end."""
     request_id = _parse(response_id)
-    shown = await _shown(parts, tenant, request_id)
-    return _stream(parts, tenant, request_id, starting_after) if stream else shown
+    now = await _shown(parts, tenant, request_id)
+    return events(parts, tenant, request_id, starting_after) if stream else now
 
 
 @router.get("/input_items")
@@ -73,10 +57,15 @@ async def input_items(
     response_id: str, tenant: KeyHolder, parts: PartsDep, query: Annotated[InputItemQuery, Query()]
 ) -> Response:
     """The input items of a response, newest first, in pages."""
-    single = await background_responses.get(
-        parts.database, parts.settings, tenant, _parse(response_id), restorer(parts.secret_key, tenant)
-    )
-    found = background_responses.input_items(single)
+    turn = await _turn(parts, tenant, _parse(response_id))
+    if turn is None:
+        single = await background_responses.get(
+            parts.database, parts.settings, tenant, _parse(response_id), restorer(parts.secret_key, tenant)
+        )
+        given, mark = transcript.as_items(single.request["input"]), single.status.request_id.hex
+    else:
+        given, mark = readable(turn, list(turn.given), tenant), turn.turn_id.hex
+    found = [transcript.shown_item(item, f"{mark}_{place}") for place, item in enumerate(given)][::-1]
     if query.order == "asc":
         found = found[::-1]
     if query.after is not None:
@@ -89,8 +78,11 @@ async def input_items(
 
 @router.post("/cancel")
 async def cancel(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Stop a response. A response that has ended does not change."""
+    """Stop a response in the background. A response that has ended does not change."""
     request_id = _parse(response_id)
+    turn = await _turn(parts, tenant, request_id)
+    if turn is not None and turn.batch_id is None:
+        raise BadInput("Only a response that was created with background: true can be cancelled.")
     single = await background_responses.cancel(
         parts.database,
         parts.settings,
@@ -99,17 +91,41 @@ async def cancel(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
         restorer(parts.secret_key, tenant),
         partial(parts.admission.withheld, tenant.account_id),
     )
-    return answer(background_responses.view(single, parts.catalogue))
+    return answer(background_responses.view(single, parts.catalogue) | (queued.continued(turn) if turn else {}))
 
 
 @router.delete("")
 async def delete(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Delete the request and the answer of a response."""
-    await background_responses.delete(parts.database, parts.settings, tenant, _parse(response_id))
+    """Delete the request and the answer of a response, also from its conversation."""
+    request_id = _parse(response_id)
+    turn = await _turn(parts, tenant, request_id)
+    if turn is not None and (turn.batch_id is None or not await _has_batch(parts, tenant, request_id)):
+        await changes.delete_turn(parts.keeper(tenant), tenant.account_id, turn)
+    else:
+        forget = None if turn is None else await changes.forgetting(parts.keeper(tenant), turn)
+        await background_responses.delete(parts.database, parts.settings, tenant, request_id, forget)
     return answer({"id": response_id, "object": "response", "deleted": True})
 
 
+async def _has_batch(parts: Parts, tenant: Tenant, request_id: UUID) -> bool:
+    """Whether the batch of a background response still has its contents: retention may have been first."""
+    async with parts.database.relaxed() as conn:
+        return await response_log.find(conn, tenant.tenant_id, request_id, Kind.RESPONSE) is not None
+
+
+async def _turn(parts: Parts, tenant: Tenant, request_id: UUID) -> StoredTurn | None:
+    return await service.find(parts.keeper(tenant), request_id)
+
+
 async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:
+    turn = await _turn(parts, tenant, request_id)
+    if turn is not None and turn.response is not None:
+        return answer(readable(turn, turn.response, tenant))
+    return await queued_view(parts, tenant, request_id, queued.continued(turn) if turn else {})
+
+
+async def queued_view(parts: Parts, tenant: Tenant, request_id: UUID, more: Mapping[str, object]) -> Response:
+    """The present state of a background response by its batch, with these fields. Raises NotFound."""
     single = await background_responses.get(
         parts.database,
         parts.settings,
@@ -118,10 +134,12 @@ async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:
         restorer(parts.secret_key, tenant),
         partial(parts.admission.withheld, tenant.account_id),
     )
-    return answer(background_responses.view(single, parts.catalogue))
+    return answer({**background_responses.view(single, parts.catalogue), **more})
 
 
-def _stream(parts: Parts, tenant: Tenant, request_id: UUID, after: int) -> Response:
+def events(parts: Parts, tenant: Tenant, request_id: UUID, after: int) -> Response:
+    """The events of a background response after this number, as they arrive."""
+
     async def frames() -> AsyncIterator[bytes]:
         models, on_withheld = parts.catalogue, partial(parts.admission.withheld, tenant.account_id)
         async for event in background_responses.follow(

@@ -19,9 +19,11 @@ from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.batches.validation.openai_lines import ROUTES
 from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
-from app.errors import BadInput, Conflict, NotFound
+from app.errors import BadInput, Conflict, NotFound, StageOfPipeline
 from app.files import ids
 from app.files import service as files
+from app.pipelines import ids as pipeline_ids
+from app.pipelines import then
 from app.queue.listing import Filters
 from app.queue.reads import BatchStatus
 from app.queue.types import Kind
@@ -58,7 +60,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
     unknown_fields.check(request, given, unknown_fields.BATCH)
-    requests = given.pop("requests", None)
+    requests, stages = given.pop("requests", None), given.pop("then", None)
     new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant)
     labels, begin, window = new.labels, parts.admission.begin, new.deadline_seconds
     admission = begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, window, stored=labels.stored)
@@ -67,16 +69,18 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
     if requests is not None:
         if not isinstance(requests, list) or not requests or given.get("input_file_id"):
             raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
-        batch = await _from_requests(requests, new, tenant, parts)
+        batch = await _from_requests(requests, new, stages, tenant, parts)
     else:
         usual = parts.lengths.of(tenant.tenant_id)
-        batch = await file_batches.create(database, settings, models, tenant, new, usual)
+        batch = await then.create(database, settings, models, tenant, new, stages, usual)
     if batch.model:
         policy_header.add(request, admission, batch.model)
     return _shown(batch, parts)
 
 
-async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant, parts: Parts) -> FileBatch:
+async def _from_requests(
+    requests: list[Any], new: NewFileBatch, stages: Any, tenant: Tenant, parts: Parts
+) -> FileBatch:
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
     database, settings, models = parts.database, parts.settings, parts.catalogue
     usual = parts.lengths.of(tenant.tenant_id)
@@ -85,7 +89,7 @@ async def _from_requests(requests: list[Any], new: NewFileBatch, tenant: Tenant,
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)
-        made = await file_batches.create(database, settings, models, tenant, new, usual)
+        made = await then.create(database, settings, models, tenant, new, stages, usual)
     finally:
         if made is None or made.input_file_id != name:  # the idempotency key belongs to an earlier batch
             await files.discard(database, Store.of(settings), tenant.tenant_id, file)
@@ -112,7 +116,7 @@ async def retry(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     request_id = _parse(batch_id)
     database, settings = parts.database, parts.settings
     async with _conflict_in_openai_words("retry", tenant, parts, request_id):
-        return _shown(await file_batches.retry(database, settings, parts.catalogue, tenant, request_id), parts)
+        return _shown(await then.retry(database, settings, parts.catalogue, tenant, request_id), parts)
 
 
 @router.post("/batches/{batch_id}/{verb}")
@@ -122,13 +126,15 @@ async def change_state(
     """Cancel: drop queued items, abort running ones, keep results. Pause: start no further item."""
     request_id = _parse(batch_id)
     async with _conflict_in_openai_words(verb, tenant, parts, request_id):
-        return _shown(await file_batches.apply_verb(parts.database, tenant, request_id, verb), parts)
+        return _shown(await then.apply_verb(parts.database, tenant, request_id, verb), parts)
 
 
 @asynccontextmanager
 async def _conflict_in_openai_words(verb: str, tenant: Tenant, parts: Parts, request_id: UUID) -> AsyncIterator[None]:
     try:
         yield
+    except StageOfPipeline:
+        raise
     except Conflict as refusal:
         batch = await file_batches.get(parts.database, tenant, request_id)
         why = "" if verb == "cancel" else f" {ended(refusal.message)}"
@@ -257,8 +263,9 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
         "metadata": batch.metadata,
         "policy": status.policy if status else None,
         "diverted_to": status.diverted_to if status else None,
+        "pipeline": pipeline_ids.format_id(status.pipeline) if status and status.pipeline else None,
         "trace_id": trace_context.trace_id(status.traceparent) if status else None,
-        "progress": round((status.ok + status.failed) / status.total, 4) if status else None,
+        "progress": round((status.ok + status.failed) / max(1, status.total), 4) if status else None,
         "eta": None if batch.eta_seconds is None else int(clock.now().timestamp() + batch.eta_seconds),
     }
 

@@ -13,13 +13,13 @@ from fastapi import APIRouter, Request, Response
 from app.api import body, request_parsing, sync_requests, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.fast_route import FastRoute
-from app.api.openai import background_responses, flex
+from app.api.openai import flex, queued_turns, turns
 from app.api.openai.flex_call import FlexRequest
 from app.api.sync_requests import EngineRoute
 from app.batches.validation import openai
 from app.batches.validation.text_generation import ItemFacts, ItemRules, examine
 from app.engines.pricing import priced
-from app.engines.request_echo import FLEX, echo
+from app.engines.request_echo import FLEX
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from app.errors import BadInput, MissingInput, ModelUnknown
 from app.gateway import sse_frames
@@ -61,7 +61,10 @@ async def embed(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respons
 
 @router.post("/responses")
 async def respond(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """One response, whole or streamed, which is not stored. With `background: true` it is queued and stored."""
+    """One response, whole or streamed, stored unless `store` is false. With `background: true` it is queued.
+
+    `conversation` and `previous_response_id` name what it continues.
+    """
     return await _answer(_RESPONSES, request, tenant, parts)
 
 
@@ -80,19 +83,18 @@ async def _answer(route: EngineRoute, request: Request, tenant: Tenant, parts: P
     if not isinstance(item.get("background") or False, bool):
         raise BadInput("background: must be true or false", param="background")
     if route is _RESPONSES and item.get("background"):
-        return await background_responses.create(model, item, request, tenant, parts)
+        return await queued_turns.create(model, item, request, tenant, parts)
     if item.get("service_tier") == FLEX and route in (_CHAT, _RESPONSES):
+        turns.refuse_flex(item)
         return await flex.wait(FlexRequest(route, model, item), request, tenant, parts)
+    if route is _RESPONSES:
+        return await turns.respond(route, model, item, request, tenant, parts)
     prepared = await sync_requests.prepare(model, item, request, tenant, parts, route)
     if item.get("stream"):
-        return await sync_requests.streamed(prepared, request, parts, lambda call: _render(route, call.item))
+        return await sync_requests.streamed(prepared, request, parts, lambda call: _render(call.item))
     answer, call = await sync_requests.whole(prepared, request, parts)
-    repeated = echo(call.item) if route is _RESPONSES else None
-    return Response(priced(answer, call.model.price, repeated), media_type=body.JSON)
+    return Response(priced(answer, call.model.price), media_type=body.JSON)
 
 
-def _render(route: EngineRoute, item: Mapping[str, Any]) -> sync_requests.Render:
-    if route is _RESPONSES:
-        repeated = echo(item)
-        return lambda event: sse_frames.responses(sse_frames.echoed(event, repeated))
+def _render(item: Mapping[str, Any]) -> sync_requests.Render:
     return partial(sse_frames.openai, usage=sync_requests.includes_usage(item))

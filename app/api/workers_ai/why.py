@@ -11,6 +11,7 @@ from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.batches import BatchId
 from app.batches import recent_decisions, why_text
 from app.headroom.decision_log import LoggedChange
+from app.pipelines import outlook
 
 router = APIRouter(prefix="/ai/batches/{request_id}/why")
 
@@ -34,6 +35,7 @@ async def explain(
     if why is None:
         overview = results.refusal(await batch_views.refused(request_id, tenant, parts))
         return success(_facts(overview) | {"waiting": None, "chain": [], "decisions": []})
+    why = await outlook.explained(parts.database, tenant, why)
     overview = results.overview(why, parts.catalogue)
     latest = await recent_decisions.latest(parts.database, why.gates, last)
     answer = {

@@ -4,7 +4,7 @@ Shapes: openai-python 3.52, `types/responses/response.py`. The engine's answer i
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ from app.audit.record import Record
 from app.batches import lifecycle, single_request
 from app.batches.restoring import Restorer
 from app.batches.single_request import SingleRequest
-from app.batches.submit import Order
+from app.batches.submit import Order, Register
 from app.batches.validation.text_generation import ItemFacts
 from app.batches.withholding import OnWithheld, unnoted, withholder
 from app.db.pool import Connection, Database
@@ -73,8 +73,11 @@ async def create(
     *,
     asked: dict[str, Any],
     repeated: bool = False,
+    also: Register | None = None,
 ) -> UUID:
-    """Queue a response. `asked`: as its client sent it. A response that streams has its first events from the start."""
+    """Queue a response. `asked`: as its client sent it. A response that streams has its first events from the start. `also`: see
+    `submit.commit`.
+    """
     item = admitted.item
 
     async def register(conn: Connection, batch: NewBatch, seal: BatchSeal | None) -> None:
@@ -82,6 +85,8 @@ async def create(
             begun = _view(batch.request_id, clock.now(), item, "queued")
             first = [{"type": f"response.{kind}", "response": begun} for kind in ("created", "queued")]
             await response_log.begin_events(conn, batch.batch_id, [orjson.dumps(event) for event in first], seal)
+        if also is not None:
+            await also(conn, batch, seal)
 
     return await single_request.enqueue(
         database,
@@ -130,13 +135,21 @@ async def cancel(
     return found
 
 
-async def delete(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> None:
-    """Delete its request and its answer. Raises NotFound, Conflict while it runs."""
+async def delete(
+    database: Database,
+    settings: Settings,
+    tenant: Tenant,
+    request_id: UUID,
+    also: Callable[[Connection], Awaitable[None]] | None = None,
+) -> None:
+    """Delete its request and its answer. `also`: in the same transaction. Raises NotFound, Conflict while it runs."""
     found = await get(database, settings, tenant, request_id)
     if found.status.finalized_at is None:
         raise Conflict(f"Cannot delete a response with status '{status_of(found)}'; cancel it first.")
     async with database.transaction() as conn:
         keys = await response_log.forget(conn, found.status.batch_id)
+        if also is not None:
+            await also(conn)
         await log.record(conn, Record(Act.RESPONSE_DELETE, PREFIX + request_id.hex, tenant.account_id))
     if keys:
         await Store.of(settings).delete(keys)
@@ -144,26 +157,7 @@ async def delete(database: Database, settings: Settings, tenant: Tenant, request
 
 def missing(text: str) -> NotFound:
     """The error for an unknown id."""
-    stored = "Only a response that was created with background: true is stored here."
-    return NotFound(f"Response with id '{text[:60]}' not found. {stored}", code=404)
-
-
-def input_items(single: SingleRequest) -> list[dict[str, Any]]:
-    """The input items, last first, in the form of OpenAI's listing: each has an id, and text is a list of content parts."""
-    given = single.request["input"]
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    mark = single.status.request_id.hex
-    return [_input_item(item, f"{mark}_{place}") for place, item in enumerate(items)][::-1]
-
-
-def _input_item(item: dict[str, Any], mark: str) -> dict[str, Any]:
-    item = {name: value for name, value in item.items() if value is not None}
-    kind = item.get("type", "message")
-    shown = {"id": f"{'msg' if kind == 'message' else 'item'}_{mark}", "type": kind, "status": "completed", **item}
-    if isinstance(shown.get("content"), str):
-        part = "output_text" if item.get("role") == "assistant" else "input_text"
-        shown["content"] = [{"type": part, "text": shown["content"]}]
-    return shown
+    return NotFound(f"Response with id '{text[:60]}' not found: it was not stored, or was deleted.", code=404)
 
 
 # ── views ──────────────────────────────────────────────────────────────────────────────────────────────────

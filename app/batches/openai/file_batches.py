@@ -56,7 +56,7 @@ class NewFileBatch:
     """The request to create a batch. `window`: the caller's text; `deadline_seconds`: its meaning, None: no deadline.
 
     `partial`: its files can be read while it runs. `mixed`: its lines may name several models and endpoints. `lenient`: invalid
-    lines become lines of the error file, and the others run.
+    lines become lines of the error file, and the others run. `then`: the stages that follow it; None: none do.
     """
 
     input_file_id: str
@@ -69,6 +69,7 @@ class NewFileBatch:
     mixed: bool = False
     lenient: bool = False
     admission: Admission = NO_ADMISSION
+    then: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,17 @@ class FileBatch:
 
 
 async def create(
-    database: Database, settings: Settings, models: Catalogue, tenant: Tenant, new: NewFileBatch, usual: UsualLength
+    database: Database,
+    settings: Settings,
+    models: Catalogue,
+    tenant: Tenant,
+    new: NewFileBatch,
+    usual: UsualLength,
+    follow: submit.Register | None = None,
 ) -> FileBatch:
     """Create a batch. Its file is read from the store again and written into the queue in one transaction.
 
-    `usual`: the usual length of answers without a limit.
+    `usual`: the usual length of answers without a limit. `follow`: writes what is to follow a new batch, in that transaction.
     """
     async with database.relaxed() as conn:
         file = await files.find(conn, tenant.tenant_id, ids.parse_id(new.input_file_id))
@@ -125,7 +132,9 @@ async def create(
                 return await _refuse(database, tenant, new, lines.problems)
 
             async def register(conn: Connection, batch: ingest.NewBatch, seal: BatchSeal | None) -> None:
-                await _register(conn, tenant, new, batch.request_id, batch.batch_id, None)
+                await register_batch(conn, tenant, new, batch.request_id, batch.batch_id, None)
+                if follow is not None:
+                    await follow(conn, batch, seal)
 
             order = _order(new, tenant, lines.model, file.filename)
             request_id = await submit.commit(database, settings, order, intake, offload, register)
@@ -175,13 +184,14 @@ async def _made_before(database: Database, tenant: Tenant, new: NewFileBatch) ->
 def _terms(new: NewFileBatch) -> bytes:
     """The part of a request, besides its lines, that must be equal under the same idempotency key."""
     flags = [new.endpoint, new.window, new.output_seconds, new.partial, new.mixed, new.lenient]
-    return orjson.dumps([flags, sorted((new.labels.metadata or {}).items())])
+    terms = orjson.dumps([flags, sorted((new.labels.metadata or {}).items())])
+    return terms if new.then is None else terms + new.then
 
 
 async def _refuse(database: Database, tenant: Tenant, new: NewFileBatch, problems: Sequence[LineProblem]) -> FileBatch:
     request_id = cells.new_id()
     async with database.transaction() as conn:
-        await _register(conn, tenant, new, request_id, None, [problem.view() for problem in problems])
+        await register_batch(conn, tenant, new, request_id, None, [problem.view() for problem in problems])
         await emitter.emit(
             conn,
             tenant_id=tenant.tenant_id,
@@ -198,7 +208,7 @@ async def _refuse(database: Database, tenant: Tenant, new: NewFileBatch, problem
     return await get(database, tenant, request_id)
 
 
-async def _register(
+async def register_batch(
     conn: Connection,
     tenant: Tenant,
     new: NewFileBatch,
@@ -206,6 +216,7 @@ async def _register(
     batch_id: int | None,
     problems: list[dict[str, Any]] | None,
 ) -> None:
+    """Insert what a batch is in OpenAI's form. `problems`: it was refused because of these, so it has no `batch_id`."""
     values = {
         "request_id": request_id,
         "tenant_id": tenant.tenant_id,

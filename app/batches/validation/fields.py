@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.admission.tool_output import FLAG
 from app.batches.validation import grammar
 
 MOST_TOKENS = 2**31 - 1  # the most tokens of one item that the queue can count
@@ -120,6 +121,7 @@ FIELDS: Mapping[str, Field] = {
     "tools": Field(_tools, {"type": "array", "items": {"not": _HOSTED_TOOL}}),
     "external_reference": _STRING,
     "session_id": _STRING,
+    FLAG: _BOOLEAN,
     "options": Field(_options, _OPTIONS),
 }
 

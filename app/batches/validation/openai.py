@@ -21,13 +21,14 @@ from app.batches.validation.text_generation import (
 )
 from app.engines.content_parts import KEYS
 from app.engines.embeddings import NATIVE_FORMS
+from app.errors import BadInput
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MOST_INPUTS = 2048  # OpenAI's limit for one embeddings call
 _FIELDS_WITH_PARTS = ("content", "output", "summary")
 _PART_TYPES = tuple(KEYS)
 # The types of input items that consist of text. An item without a type is a message.
-_TEXT_ITEM_TYPES = (
+TEXT_ITEM_TYPES = (
     "message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
     "web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "mcp_list_tools", "mcp_approval_request",
     "mcp_approval_response",
@@ -66,23 +67,20 @@ def embedding(item: Any, rules: ItemRules) -> ItemFacts:
 
 
 def response(item: Any, rules: ItemRules) -> ItemFacts:
-    """`/v1/responses`: a text or a list of input items; no state is kept between calls."""
+    """`/v1/responses`: a text or a list of input items, without what it continues."""
     check_fields(item, rules)
     for name in ("previous_response_id", "conversation"):
         if item.get(name) is not None:
-            raise ItemError(name, "no responses are kept here; send the whole conversation as input")
+            raise ItemError(
+                name, "only POST /v1/responses continues a conversation; send the whole conversation as input"
+            )
     if item.get("background"):
         raise ItemError("background", "a queued request is already in the background; leave it out")
     given = item.get("input")
     if not isinstance(given, (str, list)) or not given:
         raise ItemError("input", f"must be a non-empty string or a list of input items, got {show(given)}")
     for place, each in enumerate(given if isinstance(given, list) else ()):
-        if not isinstance(each, dict):
-            raise ItemError(
-                f"input[{place}]", f"must be an object with role and content, or another item, got {show(each)}"
-            )
-        _check_type(each, f"input[{place}]")
-        _check_parts(each, f"input[{place}]", rules)
+        _check_item(each, f"input[{place}]", rules)
     _check_reasoning(item.get("reasoning"))
     if not isinstance(item.get("instructions") or "", str):
         raise ItemError("instructions", f"must be a string, got {show(item['instructions'])}")
@@ -91,6 +89,23 @@ def response(item: Any, rules: ItemRules) -> ItemFacts:
         raise ItemError("text.format", problem)
     size = _Size.of(_text_bytes(given) + _text_bytes(item.get("instructions")))
     return answer_facts(item, rules, size.least, size.about, 1, ("max_output_tokens",))
+
+
+def check_items(items: list[Any]) -> None:
+    """Check items that are added to a conversation. Raises BadInput."""
+    for place, each in enumerate(items):
+        try:
+            _check_item(each, f"items[{place}]", None)
+        except ItemError as error:
+            raise BadInput(f"Bad input: {error}", param=error.field or None) from None
+
+
+def _check_item(item: Any, where: str, rules: ItemRules | None) -> None:
+    if not isinstance(item, dict):
+        raise ItemError(where, f"must be an object with role and content, or another item, got {show(item)}")
+    _check_type(item, where)
+    if rules is not None:
+        _check_parts(item, where, rules)
 
 
 def _check_reasoning(given: Any) -> None:
@@ -140,8 +155,8 @@ def _ids(value: list[Any]) -> bool:
 def _check_type(item: dict[str, Any], where: str) -> None:
     """Check the type of an input item, and that it has no URL outside its parts that an engine could fetch. Raises ItemError."""
     kind = item.get("type")
-    if kind is not None and kind not in _TEXT_ITEM_TYPES:
-        raise ItemError(f"{where}.type", f"must be one of {', '.join(_TEXT_ITEM_TYPES)}, got {show(kind)}")
+    if kind is not None and kind not in TEXT_ITEM_TYPES:
+        raise ItemError(f"{where}.type", f"must be one of {', '.join(TEXT_ITEM_TYPES)}, got {show(kind)}")
     left: list[tuple[str, Any]] = [
         (where, {name: each for name, each in item.items() if name not in _FIELDS_WITH_PARTS})
     ]

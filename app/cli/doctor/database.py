@@ -53,6 +53,9 @@ def _server(conn: Connection) -> Check:
         return fail("database", f"{place}; schema {found.revision or 'missing'}, not {own}", "slackwater migrate")
     if problem := found.problem(own):
         return fail("database", f"{place}. {problem}", "install a newer version of Slackwater here")
+    if found.revision == own and (found.floor or "") < own:
+        fix = "once no older version runs: slackwater migrate --contract"
+        return warn("database", f"{place}, schema {found.revision}, still open to versions from {found.floor} on", fix)
     return ok("database", f"{place}, schema {found.revision}")
 
 

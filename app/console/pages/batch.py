@@ -13,6 +13,7 @@ from app.console.queries import BatchRow
 from app.console.views import batch
 from app.db.pool import Connection
 from app.errors import NotFound
+from app.pipelines import listing
 from app.queue import failures, phases
 from app.queue.phases import Phase
 from app.sealing.keyring import Keyring
@@ -60,12 +61,13 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
             lambda: queries_items.item_page(conn, Keyring.of(parts.settings), row, kind, min(after, _MOST_SEQ)),
             _SLOW_SECONDS if kind in queries_items.WALKED else 0.0,
         )
+        pipeline = await listing.of_number(conn, row.pipeline_id) if row.pipeline_id is not None else None
         facts = await parts.looks.at(
             ("batch facts", row.batch_id, row.run, row.state, viewer.role.of_account),
             lambda: _slow(conn, Keyring.of(parts.settings), row),
             _SLOW_SECONDS,
         )
-    return batch.Seen(row, why, running, items, *facts, parts.catalogue)
+    return batch.Seen(row, why, running, items, *facts, parts.catalogue, pipeline)
 
 
 async def _slow(

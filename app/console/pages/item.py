@@ -41,14 +41,20 @@ async def reveal(request: Request) -> Response:
     row, tries = await _find(request)
     if not viewer.role.reveals:
         raise refuse(viewer, "see prompts and answers")
-    reason = str((await request.form()).get("reason", "")).strip()
-    if len(reason) not in _REASON:
-        raise BadInput(f"reason: must be {_REASON[0]} to {_REASON[-1]} characters")
+    reason = await reason_of(request)
     context = item.view(row, tries, viewer, clock.now())
     context["revealed"] = await _bodies(parts, row, tries[0].seq)
     target = f"{row.request_id}/{tries[0].seq}"
     await write(parts, Record(Act.ITEM_REVEAL, target, row.account, reason=reason))  # read by now, and not shown yet
     return await whole(request, "item", context, active="/console/batches")
+
+
+async def reason_of(request: Request) -> str:
+    """Why somebody wants to see what was said. Raises BadInput."""
+    reason = str((await request.form()).get("reason", "")).strip()
+    if len(reason) not in _REASON:
+        raise BadInput(f"reason: must be {_REASON[0]} to {_REASON[-1]} characters")
+    return reason
 
 
 async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:

@@ -14,13 +14,14 @@ from app.console.views.batch_progress import Progress
 from app.console.views.batch_state import BATCH_FINAL
 from app.console.views.figures import Figure, Part, figure
 from app.engines.catalogue import Catalogue
+from app.pipelines.listing import Named
 from app.queue.failures import FailureClass
 from app.queue.phases import Phase
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the page has read."""
+    """What the page has read. `pipeline`: of which it is a stage."""
 
     row: BatchRow
     why: Why | None
@@ -32,15 +33,18 @@ class Seen:
     progress: Progress
     phases: Sequence[Phase]
     models: Catalogue
+    pipeline: Named | None = None
 
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the templates of the page need."""
     row, why = seen.row, seen.why
-    strong, rest = batch_state.lede(row, why, now)
+    strong, rest = _INPUT if row.is_input else batch_state.lede(row, why, now)
     start, end = batch_progress.span(row, why, now)
     return {
         "row": row,
+        "above": above(seen.pipeline),
+        "is_input": row.is_input,
         "title": row.name,
         "strong": strong,
         "rest": rest,
@@ -68,9 +72,21 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
     }
 
 
+_INPUT = "The input of a pipeline.", "Its lines do not run: the stages behind it read them."
+
+
+def above(pipeline: Named | None) -> dict[str, str]:
+    """The list or the pipeline that a batch belongs to: its name and its address."""
+    if pipeline is None:
+        return {"name": "Batches", "href": "/console/batches"}
+    return {"name": text.inert(pipeline.shown, 200)[0], "href": f"/console/pipelines/{pipeline.public_id}"}
+
+
 def figures(seen: Seen, now: datetime) -> list[Figure]:
-    """At most five: done, end, pace, cost, cache."""
+    """At most five: done, end, pace, cost, cache. An input has one."""
     row, why = seen.row, seen.why
+    if row.is_input:
+        return [figure("Lines", f"{row.total:,}", "", "more come" if row.finalized_at is None else "complete")]
     ok, failed = batch_state.counts(row, why)
     bad = "bad" if batch_state.many_failed(ok, failed) else ""
     words = [Part(f"{ok:,} answered")]
@@ -79,7 +95,7 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     if seen.running.items:
         words.append(Part(f", {seen.running.items:,} with engines"))
     end = batch_state.ending(row, why, now)
-    found = [figure("Done", text.percent((ok + failed) / row.total), "%", *words)]
+    found = [figure("Done", text.percent((ok + failed) / max(1, row.total)), "%", *words)]
     if row.finalized_at is not None:
         took = (row.finalized_at - row.opened_at).total_seconds()
         found.append(figure("Took", *_split(times.span(took)), f"ended {times.clock_time(row.finalized_at, now)}"))

@@ -10,7 +10,9 @@ from app.states import BATCH, BatchState
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A button with its confirmation. `off`: why it cannot be pressed now. `key`: its shortcut. `cli`: the same as a command."""
+    """A button with its confirmation. `off`: why it cannot be pressed now. `key`: its shortcut. `cli`: the same as a command.
+    `number`: the label of a field for a number, which may stay empty; `unit`: what stands behind it.
+    """
 
     id: str
     name: str
@@ -25,17 +27,21 @@ class Action:
     danger: bool = False
     primary: bool = False
     reason: str = ""
+    number: str = ""
+    unit: str = ""
     fields: tuple[tuple[str, str], ...] = field(default_factory=tuple)
 
 
 def of(row: BatchRow, counts: tuple[int, int], viewer: Viewer) -> list[Action]:
-    """The actions on a batch, for somebody who may act."""
+    """The actions on a batch, for somebody who may act. A stage is changed with its whole pipeline."""
     if not viewer.role.acts:
         return []
     ok, failed = counts
     left = row.total - ok - failed
     path, short = f"/console/batches/{row.request_id}", text.short(row.request_id)
     final = row.state in BATCH.final()
+    if row.pipeline_id is not None:
+        return [_download(path, short, ok, failed, final=final)] if viewer.role.reveals and not row.is_input else []
     found = [_pause(row, path, short, left)] if not final else []
     found.append(_retry(row, path, short, row.total - ok, final=final))
     if viewer.role.reveals:

@@ -105,6 +105,8 @@ def outcome(item: ItemFacts, row: BatchRow, viewer: Viewer) -> tuple[signs.Sign,
         return signs.DONE, "answered", ""
     if item.ok is False:
         return signs.BROKEN, message(item.code or 0, item.message or "", viewer), item.error or "failed"
+    if row.is_input:
+        return signs.ENDED, "stored", ""
     if row.finalized_at is not None:
         return signs.QUIET, "did not run", ""
     return signs.WAITS, "waits", ""

@@ -34,10 +34,10 @@ def drawing(row: BatchRow, why: Why | None, progress: Progress, start: datetime,
     before = len(sample) - len(inside)
     points = [(0.0, top * before / max(size, 1))]
     points += [
-        (plots.place(at, start, end), top * min(done / row.total, (before + n) / size))
+        (plots.place(at, start, end), top * min(done / max(1, row.total), (before + n) / size))
         for n, at in enumerate(inside, 1)
     ]
-    here = (plots.place(moment, start, end), top * done / row.total)
+    here = (plots.place(moment, start, end), top * done / max(1, row.total))
     points.append(here)
     shapes = [plots.area(points, "a-water"), plots.line(points, "l-water")]
     words: list[Word] = []

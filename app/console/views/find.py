@@ -14,6 +14,8 @@ _PLACES = {
     "engine": ("engines", "Engine", "/console/engines/{0}"),
     "key": ("keys", "Key", "/console/keys?view=all#key-{0}"),
     "webhook": ("hooks", "Webhook", "/console/webhooks/{0}"),
+    "pipeline": ("flow", "Pipeline", "/console/pipelines/{0}"),
+    "conversation": ("talk", "Conversation", "/console/conversations/{0}"),
     "delivery": ("hooks", "Delivery", "/console/webhooks/{0}"),
 }
 

@@ -34,7 +34,7 @@ def view(row: BatchRow, tries: Sequence[ItemFacts], viewer: Viewer, now: datetim
         "rest": _rest(item),
         "failed": item.ok is False,
         "actions": [_reveal(path, item)] if viewer.role.reveals else [],
-        "how": _HOW.get(viewer.role, _NEVER),
+        "how": how(viewer),
         "prompt_words": _tokens(item),
         "answer_words": f"{item.completion_tokens:,} tokens" if item.completion_tokens else "",
         "tries": _tries(row, tries, viewer),
@@ -43,11 +43,18 @@ def view(row: BatchRow, tries: Sequence[ItemFacts], viewer: Viewer, now: datetim
     }
 
 
+def how(viewer: Viewer) -> str:
+    """How a viewer gets to see what is hidden."""
+    return _HOW.get(viewer.role, _NEVER)
+
+
 def _strong(item: ItemFacts, row: BatchRow, words: str, code: str) -> str:
     if item.ok:
         return f"Answered at {times.seconds_time(item.finished_at)}."
     if item.ok is False:
         return f"Failed with {code}: {words.rstrip('.')}."
+    if row.is_input:
+        return "A line of the input."
     return "It did not run." if row.finalized_at else "It waits for its turn, or is with an engine."
 
 

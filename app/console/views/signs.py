@@ -35,6 +35,8 @@ _WAITS: dict[str, tuple[Sign, str, str]] = {
     "backoff": (WAITS, "Will be tried again", "To be tried again"),
     "sealed": (LOOK, "Waits for its key", "A key that cannot be unwrapped now"),
     "budget": (MONEY, "Waits for money", "Money of a budget"),
+    "dependency": (WAITS, "Waits for another stage", "Results of another stage"),
+    "outside": (WAITS, "Waits for an answer", "An answer from outside"),
     "no_engine": (AWAY, "Waits for an engine", "An engine for their model"),
     "account_limit": (WAITS, "Waits for its account", "Their account's limit in flight"),
     "fair_share": (WAITS, "Waits for its share", "Their account's share of the engines"),

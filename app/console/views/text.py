@@ -9,6 +9,7 @@ _JOINERS = {"\u200c", "\u200d"}
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 NBSP = "\u00a0"
 _STEPS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k"))
+_LEAST_MONEY = 1e-6
 _CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
@@ -67,6 +68,8 @@ def money(amount: float | None, currency: str | None = "USD") -> str:
         return "–"
     digits = 2 if amount == 0 or abs(amount) >= 0.01 else 4 if abs(amount) >= 0.0001 else 6
     sign = _CURRENCIES.get(currency or "USD")
+    if 0 < abs(amount) < _LEAST_MONEY:
+        return f"below {money(_LEAST_MONEY, currency)}"
     number = f"{amount:,.{digits}f}"
     return f"{sign}{number}" if sign else f"{number}{NBSP}{currency}"
 

@@ -16,7 +16,7 @@ LONGEST_SECONDS = 20.0  # between two looks; a row that is older than a minute i
 log = structlog.get_logger("steward")
 
 
-class PoolLog:
+class PoolStatusWriter:
     """Writes the status of the pools while this steward leads."""
 
     def __init__(self, database: Database) -> None:

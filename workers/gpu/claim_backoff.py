@@ -12,40 +12,40 @@ JOINS_PER_SECOND = 500  # workers that claim because their heartbeats say so
 MOST_HEARTBEATS = 8  # that are ignored after claims that found nothing, although work waited
 
 
-class Patience:
-    """The patience of one worker. `shortest`: seconds between two looks of the smallest fleet. `workers`: in the fleet."""
+class ClaimBackoff:
+    """The pauses of one worker. `shortest`: seconds between two looks of the smallest fleet. `workers`: in the fleet."""
 
     def __init__(self, shortest: float) -> None:
         self.workers = 1
         self._shortest = shortest
-        self._pause = FIRST_LOOK_SECONDS
+        self._next_pause = FIRST_LOOK_SECONDS
         self._heartbeats = 1  # of which one may lead to a claim
-        self._heard = 0
-        self._told = False
+        self._said = 0
+        self._by_heartbeat = False
 
-    def fed(self) -> None:
+    def found_work(self) -> None:
         """A claim found a chunk."""
-        self._pause, self._heartbeats, self._heard, self._told = FIRST_LOOK_SECONDS, 1, 0, False
+        self._next_pause, self._heartbeats, self._said, self._by_heartbeat = FIRST_LOOK_SECONDS, 1, 0, False
 
-    def starved(self) -> None:
+    def found_nothing(self) -> None:
         """A claim found nothing. If a heartbeat led to it, the next ones are trusted less: what waits may not be for us."""
-        if self._told:
-            self._heartbeats, self._told = min(MOST_HEARTBEATS, 2 * self._heartbeats), False
+        if self._by_heartbeat:
+            self._heartbeats, self._by_heartbeat = min(MOST_HEARTBEATS, 2 * self._heartbeats), False
 
-    def heard(self, *, work_waits: bool) -> bool:
+    def on_heartbeat(self, *, work_waits: bool) -> bool:
         """Take the answer to a heartbeat. Returns whether to claim."""
-        self._heard = self._heard + 1 if work_waits else 0
-        if self._heard < self._heartbeats:
+        self._said = self._said + 1 if work_waits else 0
+        if self._said < self._heartbeats:
             return False
-        self._heard, self._told = 0, True
+        self._said, self._by_heartbeat = 0, True
         return True
 
-    def look(self) -> float | None:
+    def pause(self) -> float | None:
         """Seconds until the next look; they grow with each. None: do not look."""
         if self.workers >= FEW_WORKERS:
             return None
         longest = max(self._shortest, self.workers / LOOKS_PER_SECOND)
-        pause, self._pause = min(self._pause, longest), min(2 * self._pause, longest)
+        pause, self._next_pause = min(self._next_pause, longest), min(2 * self._next_pause, longest)
         return pause
 
     def spread(self, heartbeat_seconds: float) -> float:

@@ -1,0 +1,203 @@
+"""`…/conversations`: OpenAI's conversations and their items. `POST /responses` adds their turns.
+
+Shapes: openai-python 3.52, `types/conversations`. A conversation's version is in the header `etag`.
+"""
+
+import asyncio
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from app import cells, clock
+from app.api.body import read_model
+from app.api.deps import KeyHolder, Parts, PartsDep
+from app.api.openai import turns
+from app.api.openai.background_responses import InputItemQuery
+from app.api.openai.list_pages import answer, listed
+from app.api.openai.metadata import read_metadata
+from app.batches.validation.openai import check_items
+from app.errors import BadInput, ConversationLocked, NotFound
+from app.policy.redaction import restored
+from app.policy.vaults import NO_VALUES
+from app.sessions import changes, service, transcript
+from app.sessions.sealing import CLEAR
+from app.sessions.service import CONVERSATION, NewTurn, Session
+from app.sessions.transcript import Item
+from app.storage.store import Store
+from app.tenants.service import Tenant
+
+router = APIRouter(prefix="/conversations")
+_MOST_ITEMS = 20  # of one request, as at OpenAI
+
+
+class NewConversation(BaseModel):
+    """The body of a create."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    items: list[dict[str, Any]] | None = None
+    metadata: Any = None
+
+
+class ConversationUpdate(BaseModel):
+    """The body of an update."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    metadata: Any
+
+
+class NewItems(BaseModel):
+    """The body that adds items."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    items: list[dict[str, Any]]
+
+
+@router.post("")
+async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """A new conversation, perhaps with its first items."""
+    new = await read_model(request, NewConversation)
+    meta, keeper = read_metadata(new.metadata) or {}, parts.keeper(tenant)
+    _check_texts(parts, tenant, meta)
+    seal = await turns.seal_for(parts, tenant, CLEAR, parts.admission.encrypts_files(tenant))
+    items = _checked(new.items) if new.items else []
+    session_id = await service.create(keeper, meta, seal)
+    if items:
+        await _append(parts, tenant, session_id, items, None)
+    return _view(await service.read(keeper, session_id))
+
+
+@router.get("/{conversation_id}")
+async def retrieve(conversation_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """One conversation."""
+    return _view(await service.read(parts.keeper(tenant), _parse(conversation_id)))
+
+
+@router.post("/{conversation_id}")
+async def update(conversation_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Replace the metadata of a conversation."""
+    session_id, change = _parse(conversation_id), await read_model(request, ConversationUpdate)
+    meta = read_metadata(change.metadata) or {}
+    _check_texts(parts, tenant, meta)
+    await changes.rename(parts.keeper(tenant), tenant.account_id, session_id, meta)
+    return _view(await service.read(parts.keeper(tenant), session_id))
+
+
+@router.delete("/{conversation_id}")
+async def delete(conversation_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Delete a conversation with its turns."""
+    session_id = _parse(conversation_id)
+    objects = await changes.delete(parts.keeper(tenant), tenant.account_id, session_id)
+    if objects:
+        await Store.of(parts.settings).delete(objects)
+    return answer({"id": service.name(session_id), "object": "conversation.deleted", "deleted": True})
+
+
+@router.get("/{conversation_id}/items")
+async def list_items(
+    conversation_id: str, tenant: KeyHolder, parts: PartsDep, query: Annotated[InputItemQuery, Query()]
+) -> Response:
+    """The items of a conversation, newest first, in pages."""
+    found = await _items(parts, tenant, _parse(conversation_id))
+    found = found if query.order == "asc" else found[::-1]
+    if query.after is not None:
+        ids = [item["id"] for item in found]
+        if query.after not in ids:
+            raise BadInput(f"after: no item of this conversation has the id {query.after[:60]!r}", param="after")
+        found = found[ids.index(query.after) + 1 :]
+    return listed(found[: query.limit], more=len(found) > query.limit)
+
+
+@router.post("/{conversation_id}/items")
+async def add_items(conversation_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Add items to a conversation, once no turn of it runs."""
+    session_id, new = _parse(conversation_id), await read_model(request, NewItems)
+    added = await _append(parts, tenant, session_id, _checked(new.items), request.headers.get("if-match"))
+    return listed(added, more=False)
+
+
+@router.get("/{conversation_id}/items/{item_id}")
+async def retrieve_item(conversation_id: str, item_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """One item of a conversation."""
+    for item in await _items(parts, tenant, _parse(conversation_id)):
+        if item["id"] == item_id:
+            return answer(item)
+    raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
+
+
+@router.delete("/{conversation_id}/items/{item_id}")
+async def delete_item(conversation_id: str, item_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Delete an item of a conversation, and the summary of the conversation, if it has one."""
+    keeper = parts.keeper(tenant)
+    session = await service.read(keeper, _parse(conversation_id), whole=True)
+    await changes.delete_item(keeper, tenant.account_id, session, item_id)
+    return _view(await service.read(keeper, session.session_id))
+
+
+async def _items(parts: Parts, tenant: Tenant, session_id: UUID) -> list[Item]:
+    """All items of a conversation as this caller may read them, the first one first."""
+    session = await service.read(parts.keeper(tenant), session_id, whole=True)
+    return _readable([item for turn in session.past for item in transcript.shown(turn)], session.values, tenant)
+
+
+def _readable(items: list[Item], values: Any, tenant: Tenant) -> list[Item]:
+    known = values if tenant.scope.restore else NO_VALUES
+    return restored(items, known, of_answer=True) if known else items
+
+
+async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[Item], version: str | None) -> list[Item]:
+    """Add items as a turn without a response. Returns them as they are listed. Raises ConversationLocked."""
+    keeper, redaction = parts.keeper(tenant), parts.admission.redaction(tenant)
+    deadline = clock.monotonic() + parts.settings.line_seconds
+    while True:
+        session = await service.read(keeper, session_id)
+        turns.check_version(version, session.version)
+        if session.late:
+            await service.lapse(keeper.database, session_id)
+        elif not session.busy:
+            given, values = items, session.values
+            if redaction is not None:
+                redacted = redaction.redact(items, session.values)
+                given, values = redacted.item, redacted.values
+            turn = NewTurn(cells.new_id(), tenant.tenant_id, None, given, session.seal, values=values)
+            if await service.append(keeper, session, turn) is not None:
+                shown = transcript.shown(transcript.PastTurn(0, turn.turn_id, given, ()))
+                return _readable(shown, values, tenant)
+        if clock.monotonic() >= deadline:
+            raise ConversationLocked("Another turn of this conversation runs; add the items after it")
+        await asyncio.sleep(turns.POLL_SECONDS)
+
+
+def _checked(items: list[Item]) -> list[Item]:
+    """Items that a turn may begin with. Raises BadInput."""
+    if not 1 <= len(items) <= _MOST_ITEMS:
+        raise BadInput(f"items: must be 1 to {_MOST_ITEMS} items, got {len(items)}", param="items")
+    check_items(items)
+    return items
+
+
+def _check_texts(parts: Parts, tenant: Tenant, meta: dict[str, str]) -> None:
+    redaction = parts.admission.redaction(tenant)
+    if redaction is not None:
+        redaction.check("metadata", *meta, *meta.values())
+
+
+def _view(session: Session) -> Response:
+    shown = answer(
+        {
+            "id": service.name(session.session_id),
+            "object": "conversation",
+            "created_at": int(session.created_at.timestamp()),
+            "metadata": dict(session.meta),
+        }
+    )
+    shown.headers["etag"] = f'"{session.version}"'
+    return shown
+
+
+def _parse(text: str) -> UUID:
+    return service.parse(text, CONVERSATION, "conversation")

@@ -1,0 +1,1 @@
+"""Pipelines: batches whose items are made from the results of another."""

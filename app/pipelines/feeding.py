@@ -1,0 +1,263 @@
+"""Hands results on: takes markers, makes the children of their results, and writes them. A verb of the steward that leads.
+
+A step reads and makes without a transaction, then writes in one, which also deletes the markers (`writing`). So a step may die
+anywhere, and two feeders at once only waste work.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
+
+import structlog
+
+from app import crypto
+from app.batches.budget_lanes import LanesChanged
+from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
+from app.errors import KeysUnavailable, PolicyUnknown, RedactionDown, StorageError
+from app.flows import counting, reads
+from app.flows.reads import NOTHING, Reads
+from app.flows.stages import BySize, ByValue, OfStage, Stage
+from app.pipelines import copying, writing
+from app.pipelines import feeding_sql as queries
+from app.pipelines import running as pipelines
+from app.pipelines.children import Slice, value_of
+from app.pipelines.governing import Governor
+from app.pipelines.preparing import Preparer
+from app.pipelines.reading import Reader, Seqs
+from app.pipelines.running import Running
+from app.pipelines.writing import Changed, Prepared
+from app.policy.vaults import Vaults
+from app.queue import handoff
+from app.queue.bodies import BatchSeal, StoredBodies
+from app.queue.handoff import Marker
+from app.sealing.keyring import Keyring
+from app.settings import Settings
+from app.states import BatchState
+from app.storage.store import Store
+
+MOST_MARKERS, MOST_BYTES, MOST_OF_BATCH = 16, 8 * 1024 * 1024, 4  # of one step
+_GROUPED = 4  # stages by value whose groups are remembered
+WAITS = (*TRANSIENT, KeysUnavailable, StorageError, PolicyUnknown, RedactionDown)  # not the marker's fault
+
+log = structlog.get_logger("steward")
+
+Elsewhere = Callable[[Sequence[Marker]], Awaitable[None]]
+
+
+class Feeder:
+    """Of one database. `elsewhere`: takes the markers of batches of no pipeline; without it they are deleted."""
+
+    def __init__(self, database: Database, settings: Settings, elsewhere: Elsewhere | None = None) -> None:
+        self._database, self._settings = database, settings
+        self._elsewhere = elsewhere or self._forget
+        self.governor = Governor(database, settings)
+        self._groups: dict[int, list[list[int]]] = {}  # by batch, the parts of each pack by value
+        self.handed_on: Counter[str] = Counter()  # items by outcome, since the start
+        self.set_aside = 0  # markers that failed too often
+
+    async def any_open(self) -> bool:
+        """Whether there are pipelines that have not ended."""
+        async with self._database.relaxed() as conn:
+            row = await (await conn.execute(queries.ANY_OPEN)).fetchone()
+        return bool(row and row[0])
+
+    async def step(self) -> bool:
+        """Hand the next results on. False: there is nothing to do."""
+        async with self._database.relaxed() as conn:
+            markers = _chosen(await handoff.look(conn))
+        if not markers:
+            return await self._group_ripe() or await self._copy_source()
+        await self._attempt(markers)
+        return True
+
+    async def _attempt(self, markers: Sequence[Marker]) -> None:
+        """Hand markers on; if that fails, one by one, so that one of them holds up no other."""
+        try:
+            await self._hand_on(markers)
+        except (Changed, LanesChanged):
+            return
+        except WAITS:
+            raise
+        except Exception as error:
+            if len(markers) > 1:
+                for marker in markers:
+                    await self._attempt([marker])
+                return
+            await self._note_failure(markers[0], error)
+
+    async def _note_failure(self, marker: Marker, error: Exception) -> None:
+        facts = {"batch": marker.batch_id, "items": len(marker.seqs), "tries": marker.tries + 1}
+        log.warning("handoff.failed", **facts, error=repr(error))
+        async with self._database.relaxed() as conn:
+            if not await handoff.note_failure(conn, marker):
+                self.set_aside += 1
+                log.error("handoff.set_aside", **facts, exc_info=error)
+
+    async def _hand_on(self, markers: Sequence[Marker]) -> None:
+        keyring = Keyring.of(self._settings)
+        known = await pipelines.load(self._database, keyring, {marker.batch_id for marker in markers})
+        if others := [marker for marker in markers if marker.batch_id not in known]:
+            await self._elsewhere(others)
+        mine = [marker for marker in markers if marker.batch_id in known]
+        if halted := [each for each in mine if known[each.batch_id][0].state != BatchState.OPEN]:
+            await self._rest(halted, known)
+        mine = [marker for marker in mine if known[marker.batch_id][0].state == BatchState.OPEN]
+        if not mine:
+            return
+        secret = crypto.secret_key(self._settings)
+        reader = Reader(self._database, Store.of(self._settings), keyring, secret)
+        rules = await self.governor.rules({running.pipeline_id: running for running, _ in known.values()}.values())
+        preparer = Preparer(self._settings, rules.models)
+        mine.sort(key=lambda marker: (known[marker.batch_id][0].pipeline_id, marker.batch_id, marker.run))
+        prepared = []
+        for _, of_one in groupby(mine, lambda marker: known[marker.batch_id][0].pipeline_id):
+            group = list(of_one)
+            found = Slice(known[group[0].batch_id][0], rules)
+            for _, of_batch in groupby(group, attrgetter("batch_id", "run")):
+                await self._make(reader, found, known[group[0].batch_id][0], list(of_batch), known)
+            prepared.append(await self._prepared(found, preparer, keyring, secret))
+        await writing.write(self._database, mine, prepared)
+        for each in prepared:
+            for counts in each.slice.counts.values():
+                self.handed_on.update(
+                    ran=counts.ran, passed=counts.passed, dropped=counts.dropped, refused=counts.refused
+                )
+
+    async def _make(
+        self,
+        reader: Reader,
+        found: Slice,
+        running: Running,
+        markers: Sequence[Marker],
+        known: Mapping[int, tuple[Running, int]],
+    ) -> None:
+        """What becomes of the markers of one batch and run."""
+        number = known[markers[0].batch_id][1]
+        seqs = [seq for marker in markers for seq in marker.seqs]
+        if not markers[0].of_packs:
+            children = [child for child in running.flow.children(number) if child.pack is None]
+            wanted = NOTHING
+            for child in children:
+                wanted |= reads.of_item(running.flow, child)
+            items = await reader.items(running, number, Seqs(seqs), markers[0].run, wanted)
+            await asyncio.to_thread(found.hand_on, number, items)
+            return
+        stage = running.flow.stage(number)
+        for pack in seqs:
+            await self._pack(reader, found, running, stage, pack)
+
+    async def _pack(self, reader: Reader, found: Slice, running: Running, stage: Stage, pack: int) -> None:
+        flow, common = running.flow, None
+        members = await self._members(reader, running, stage, pack)
+        parts = await reader.items(running, stage.parent, members, 1, reads.of_part(flow, stage))
+        if isinstance(stage.pack, OfStage) and parts:
+            listed = Seqs([pack])
+            [common] = await reader.items(running, stage.pack.stage, listed, 1, reads.of_common(stage))
+        await asyncio.to_thread(found.pack, stage, pack, parts, common)
+
+    async def _members(self, reader: Reader, running: Running, stage: Stage, pack: int) -> Seqs:
+        """The numbers of the parent's items that may belong to a pack."""
+        match stage.pack:
+            case BySize() | OfStage():
+                width = counting.width(running.flow, stage)
+                return Seqs(low=pack * width, high=(pack + 1) * width)
+        batch_id = running.stages[stage.number].batch_id
+        if batch_id not in self._groups:
+            await self._grouped(reader, running, stage)
+        return Seqs(self._groups[batch_id][pack])
+
+    async def _group_ripe(self) -> bool:
+        """Find the packs of the stages by value whose parents have ended. False: there are none."""
+        async with self._database.relaxed() as conn:
+            ripe = await handoff.ripe(conn)
+        if not ripe:
+            return False
+        keyring = Keyring.of(self._settings)
+        known, done = await pipelines.load(self._database, keyring, ripe), False
+        reader = Reader(self._database, Store.of(self._settings), keyring, crypto.secret_key(self._settings))
+        for batch_id in ripe:
+            running, number = known[batch_id]
+            if running.state != BatchState.OPEN:
+                continue
+            stage = running.flow.stage(number)
+            members, parts = await self._grouped(reader, running, stage)
+            try:
+                packs = len(self._groups[batch_id])
+                await writing.group(self._database, running, stage, packs, members=members, parts=parts)
+                done = True
+            except Changed:
+                continue
+        return done
+
+    async def _copy_source(self) -> bool:
+        """Copy a part of a batch that is the input of a pipeline. False: there is none that can be copied."""
+        found = await copying.ready(self._database)
+        if found is None:
+            return False
+        pipeline_id, source_id, low, readable = found
+        keyring = Keyring.of(self._settings)
+        running, _ = (await pipelines.load(self._database, keyring, [pipeline_id]))[pipeline_id]
+        reader = Reader(self._database, Store.of(self._settings), keyring, crypto.secret_key(self._settings))
+        rules = await self.governor.rules([running])
+        with suppress(Changed):
+            await copying.step(self._database, reader, rules, running, source_id, low, readable=readable)
+        return True
+
+    async def _grouped(self, reader: Reader, running: Running, stage: Stage) -> tuple[int, int]:
+        """Remember the packs of a stage by value. Returns how many items its parent has, and how many of them are in packs."""
+        assert isinstance(stage.pack, ByValue)
+        highest = running.numbers()[stage.parent]
+        wanted: Reads = reads.of_part(running.flow, stage)
+        items = await reader.items(running, stage.parent, Seqs(low=0, high=highest), 1, wanted)
+        values = [(item.seq, value_of(running, stage, item.lineage)) for item in items]
+        members = [(seq, value) for seq, value in values if value is not None]
+        while len(self._groups) >= _GROUPED:
+            del self._groups[next(iter(self._groups))]
+        batch_id = running.stages[stage.number].batch_id
+        self._groups[batch_id] = counting.in_groups(members, stage.pack.most)
+        return len(values), len(members)
+
+    async def _prepared(self, found: Slice, preparer: Preparer, keyring: Keyring, secret: bytes) -> Prepared:
+        targets, lanes = await preparer.targets(self._database, found)
+        seals, vault_seals = dict[int, BatchSeal](), dict[int, BatchSeal]()
+        for number in found.made:
+            stage = found.running.stages[number]
+            if stage.only_vaults is not None:
+                kept = vault_seals if stage.only_vaults else seals
+                kept[stage.batch_id] = await StoredBodies(self._database, keyring, stage.batch_id).seal()
+        return Prepared(found, targets, seals, Vaults(secret, found.running.tenant_id), vault_seals, lanes)
+
+    async def _rest(self, markers: Sequence[Marker], known: Mapping[int, tuple[Running, int]]) -> None:
+        """Leave markers of pipelines that are paused, or that end, until a verb resumes them."""
+        ids = sorted({known[marker.batch_id][0].pipeline_id for marker in markers})
+        async with self._database.relaxed() as conn, conn.transaction():
+            rows = await (await conn.execute(queries.LOCK, {"pipeline_ids": ids})).fetchall()
+            halted = {pipeline_id for pipeline_id, state, _ in rows if state != BatchState.OPEN}
+            await handoff.rest(conn, [each for each in markers if known[each.batch_id][0].pipeline_id in halted])
+
+    async def _forget(self, markers: Sequence[Marker]) -> None:
+        """Delete the markers of batches that are gone."""
+        async with self._database.relaxed() as conn:
+            await handoff.take(conn, markers)
+
+
+def _chosen(markers: Sequence[Marker]) -> list[Marker]:
+    """Those of one step. A batch with many does not hold up the others, nor does a marker that has failed."""
+    chosen: list[Marker] = []
+    size, of_batch = 0, Counter[int]()
+    for marker in markers:
+        if marker.tries:
+            if not chosen:
+                return [marker]
+            continue
+        size += marker.bytes
+        if chosen and (size > MOST_BYTES or len(chosen) == MOST_MARKERS):
+            break
+        if of_batch[marker.batch_id] < MOST_OF_BATCH:
+            of_batch[marker.batch_id] += 1
+            chosen.append(marker)
+    return chosen

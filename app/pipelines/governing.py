@@ -1,0 +1,132 @@
+"""The policy for children: their requests are admitted like those of a submit, under the labels and the key of the pipeline.
+
+Values behind placeholders were restored when parents were read, so whatever is written is redacted anew, with one mapping for
+each item.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+
+from app import crypto
+from app.admission.admission import Admission
+from app.admission.control import AdmissionControl
+from app.admission.samples import RequestSamples
+from app.audit.grouped import GroupedLog
+from app.batches.submit import rules_of
+from app.batches.validation.openai_lines import ROUTES
+from app.batches.validation.text_generation import ItemError, ItemFacts
+from app.clock import monotonic
+from app.db.pool import Database
+from app.engines import catalogue
+from app.engines.catalogue import Catalogue, Model
+from app.engines.model_registry import REFRESH_SECONDS, ModelRegistry
+from app.errors import PolicyDenied, SensitiveFound
+from app.flows.items import Asked
+from app.metering import lines
+from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
+from app.pipelines.children import Request, without_model
+from app.pipelines.running import Running
+from app.policy.in_force import PolicyInForce
+from app.policy.vaults import NO_VALUES
+from app.queue.answer_lengths import FRESH_SECONDS, LearnedLengths, read_lengths
+from app.queue.types import Kind
+from app.settings import Settings
+from app.tenants.service import Tenant
+
+Place = tuple[int, int]  # a pipeline, and the number of a stage
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for one step. `admissions`: by pipeline and stage."""
+
+    models: Catalogue
+    lengths: LearnedLengths
+    admissions: Mapping[Place, Admission]
+
+    def request(self, running: Running, stage: int, asked: Asked) -> Request:
+        """The request as it will be queued. Raises ItemError where it may not run."""
+        model = self.models.resolve(asked.model)
+        if model is None:
+            raise ItemError("model", f"{asked.model} is not in the catalogue any more")
+        examine = partial(self._examined, asked.endpoint, running.tenant_id)
+        try:
+            admitted = self._of(running, stage).admit(model, dict(asked.body), asked.endpoint, examine)
+        except (PolicyDenied, SensitiveFound) as denial:
+            raise ItemError("", denial.message) from None
+        other = None if admitted.model is model else admitted.model.name
+        return Request(without_model(admitted.item), admitted.facts, admitted.values, other)
+
+    def protected(self, running: Running, stage: int, body: bytes) -> tuple[bytes, Mapping[str, str]]:
+        """JSON that is stored without being a request, with the values of its placeholders. Raises ItemError."""
+        redaction = self._of(running, stage).redaction
+        if redaction is None:
+            return body, NO_VALUES
+        try:
+            found = redaction.redact(orjson.loads(body))
+        except SensitiveFound as refusal:
+            raise ItemError("", refusal.message) from None
+        return orjson.dumps(found.item), found.values
+
+    def _of(self, running: Running, stage: int) -> Admission:
+        return self.admissions[running.pipeline_id, stage]
+
+    def _examined(self, endpoint: str, tenant_id: int, model: Model, body: dict[str, Any]) -> ItemFacts:
+        return ROUTES[endpoint][1](body, rules_of(model, partial(self.lengths.usual, tenant_id)))
+
+
+class Governor:
+    """Follows the policy, the models and the lengths of answers. Run `audit.keep` beside it."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._registry = ModelRegistry(database, catalogue.load(settings.models_file))
+        self._policy = PolicyInForce(database, self._registry)
+        self.audit = GroupedLog(database)
+        secret = crypto.secret_key(settings)
+        self._control = AdmissionControl(self._policy, RequestSamples(database), secret, audit=self.audit)
+        self._lengths = LearnedLengths()
+        self._labels: dict[int, tuple[str, SpendLabels]] = {}  # by line: its key and its labels
+        self._read_at = self._learned_at = float("-inf")
+
+    async def rules(self, pipelines: Collection[Running]) -> Rules:
+        """What holds now. Raises PolicyUnknown, RedactionDown."""
+        await self._renew()
+        await self._read_labels(stage.line_id for running in pipelines for stage in running.stages)
+        admissions = {
+            (running.pipeline_id, stage.number): self._admission(running, stage.line_id)
+            for running in pipelines
+            for stage in running.stages
+        }
+        return Rules(self._registry.current, self._lengths, admissions)
+
+    def _admission(self, running: Running, line_id: int | None) -> Admission:
+        key, labels = self._labels.get(line_id or 0, ("", NO_SPEND_LABELS))
+        tenant = Tenant(running.tenant_id, running.account_id, key)
+        models, window = self._registry.current, running.flow.window
+        return self._control.begin(tenant, labels, Kind.BATCH, models, window, stored=())
+
+    async def _renew(self) -> None:
+        now = monotonic()
+        if now - self._read_at > REFRESH_SECONDS:
+            await self._registry.renew()
+            self._read_at = now
+        await self._policy.renew()
+        if now - self._learned_at > FRESH_SECONDS:
+            self._learned_at = now
+            async with self._database.relaxed() as conn:
+                self._lengths = await read_lengths(conn, [*self._registry.current.models])
+
+    async def _read_labels(self, line_ids: Iterable[int | None]) -> None:
+        unknown = {line_id for line_id in line_ids if line_id is not None} - self._labels.keys()
+        if not unknown:
+            return
+        async with self._database.relaxed() as conn:
+            for line in await lines.parts(conn, sorted(unknown)):
+                of = line.parts
+                labels = SpendLabels(of.workflow, of.task, of.critical, of.variant, of.family)
+                self._labels[line.line_id] = of.key_id, labels

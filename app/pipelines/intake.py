@@ -1,0 +1,99 @@
+"""The lines of a pipeline's input while they arrive, spooled as rows of its stage 0: objects of any JSON.
+
+A line may name itself with `custom_id`; else its number does. The line as templates read it has that name.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+import orjson
+
+from app.admission.admission import Admission
+from app.batches.intake.spool import Spool, SpoolOptions
+from app.batches.validation import strict_json
+from app.batches.validation.openai_lines import VAULT, custom_id_in
+from app.batches.validation.text_generation import ItemFacts
+from app.errors import BadInput, SensitiveFound
+from app.policy import vaults
+from app.policy.vaults import NO_VALUES
+
+_NAME = "custom_id"
+
+
+class InputIntake(Spool):
+    """The lines of an input. `most`: lines that are used; None: all. `place`: of the field in the request that names them."""
+
+    def __init__(
+        self, batch_id: int, admission: Admission, most: int | None, place: str, **options: Unpack[SpoolOptions]
+    ) -> None:
+        super().__init__(batch_id, "", **options)
+        self._admission, self._most, self._place = admission, most, place
+        self._seen: set[str] = set()
+        self._number = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether further lines are not used."""
+        return self._most is not None and len(self.est_tokens) >= self._most
+
+    def add_items(self, items: Sequence[Any]) -> None:
+        """Add the lines of a JSON body that strict_json has read. Raises BadInput, SensitiveFound."""
+        for number, item in enumerate(items):
+            if not self.full:
+                self._write(self._line(item, f"{self._place}[{number}]"))
+
+    def _add_lines(self, lines: Sequence[bytes]) -> None:
+        for text in lines:
+            self._number += 1
+            if not text.strip() or self.full:
+                continue
+            where = f"{self._place}: line {self._number}"
+            try:
+                item = strict_json.loads(text)
+            except strict_json.JsonError as error:
+                raise self._bad(where, f"{error}") from None
+            self._write(self._line(item, where))
+
+    def _line(self, item: Any, where: str) -> bytes:
+        if not isinstance(item, dict):
+            raise self._bad(where, "must be a JSON object")
+        item, values = self._redacted(
+            {key: value for key, value in item.items() if key != VAULT}, item.get(VAULT), where
+        )
+        name = self._name_of(item, where)
+        facts = ItemFacts(name, 0, wants_json=False, affinity=None, prefix="", answer_tokens=0, most_tokens=0)
+        return self._row(facts, name, orjson.dumps(item | {_NAME: name}), values=values)
+
+    def _name_of(self, item: Mapping[str, Any], where: str) -> str:
+        name = str(len(self.est_tokens)) if item.get(_NAME) is None else custom_id_in(item)
+        if name is None:
+            raise self._bad(where, "custom_id must be a text of 1 to 512 characters")
+        if name in self._seen:
+            raise self._bad(where, f"the custom_id {name[:60]!r} is used by an earlier line; give every line its own")
+        self._seen.add(name)
+        return name
+
+    def _redacted(self, item: dict[str, Any], sealed: Any, where: str) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """The line as it may be stored, and what its placeholders stand for. `sealed`: of those from its upload."""
+        values = NO_VALUES
+        if isinstance(sealed, str) and self._admission.vaults is not None:
+            try:
+                values = self._admission.vaults.opened(base64.b64decode(sealed), vaults.OF_FILE)
+            except ValueError:  # the caller's own field
+                values = NO_VALUES
+        redaction = self._admission.redaction
+        if redaction is None:
+            return item, values
+        try:
+            redaction.check(_NAME, str(item.get(_NAME, "")))
+            found = redaction.redact(item, values)
+        except SensitiveFound as refusal:
+            refusal.message = f"{where}: {refusal.message}"
+            raise
+        return found.item, found.values or NO_VALUES
+
+    def _bad(self, where: str, problem: str) -> BadInput:
+        redaction = self._admission.redaction
+        message = f"{where}: {problem}"
+        return BadInput(message if redaction is None else redaction.scrubbed(message), param=self._place)

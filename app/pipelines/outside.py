@@ -1,0 +1,120 @@
+"""Who answers from outside: reads what waits, and stores answers. The first of answer and timeout wins."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.db.pool import Connection, Database
+from app.db.transient_errors import with_retries
+from app.errors import BadInput, Conflict, NotFound
+from app.flows.stages import MOST_OUTSIDE_BYTES
+from app.pipelines import ids, parked
+from app.pipelines import parked_sql as queries
+from app.pipelines.parked import Standing, Waiting
+from app.queue.bodies import StoredBodies
+from app.sealing.keyring import Keyring
+from app.sealing.sealed_form import is_sealed
+from app.states import ParkedState
+from app.tenants.service import Tenant
+
+_FIRST = (-1, -1)
+_ENDED = {
+    ParkedState.ANSWERED: "has another answer",
+    ParkedState.TIMED_OUT: "has timed out",
+    ParkedState.DROPPED: "waits no more: its pipeline was cancelled or has expired",
+}
+_DEEPEST = "answer: cannot be written as JSON; it is nested too deeply"
+
+
+async def waiting(
+    database: Database,
+    keyring: Keyring,
+    tenant: Tenant,
+    request_id: UUID,
+    *,
+    stage: str | None,
+    after: tuple[str, int] | None,
+    limit: int,
+) -> tuple[list[Waiting], bool]:
+    """The items of a pipeline that wait, their bodies opened, and whether there are more.
+
+    `stage`: only of this one. `after`: stage and number of the last item of the page before. Raises NotFound, KeysUnavailable.
+    """
+    async with database.relaxed() as conn:
+        pipeline_id, batch_id = await _find(conn, tenant, request_id, stage)
+        last = _FIRST if after is None else ((await _find(conn, tenant, request_id, after[0]))[1] or 0, after[1])
+        found = await parked.waiting(conn, pipeline_id, batch_id, last, limit + 1)
+    return await _opened(database, keyring, found[:limit]), len(found) > limit
+
+
+async def _opened(database: Database, keyring: Keyring, found: Sequence[Waiting]) -> list[Waiting]:
+    bodies = {batch_id: StoredBodies(database, keyring, batch_id) for batch_id in {each.batch_id for each in found}}
+    return [
+        Waiting(
+            each.stage,
+            each.batch_id,
+            each.seq,
+            each.reference,
+            await bodies[each.batch_id].payload(each.seq, each.body),
+            each.due,
+        )
+        for each in found
+    ]
+
+
+async def answer(
+    database: Database, keyring: Keyring, tenant: Tenant, request_id: UUID, stage: str, seq: int, value: Any
+) -> None:
+    """Store the answer of an item, which is handed on. The same answer again has no effect.
+
+    Raises NotFound, Conflict (it has another answer, or waits no more), BadInput, KeysUnavailable.
+    """
+    given = _dumped(value)
+    async with database.relaxed() as conn:
+        _, batch_id = await _find(conn, tenant, request_id, stage)
+        known = None if batch_id is None else await parked.standing(conn, batch_id, seq)
+    if batch_id is None or known is None:
+        raise NotFound(f"The stage {stage[:60]!r} has no item {seq} that waits for an answer.", code=404)
+    bodies = StoredBodies(database, keyring, batch_id)
+    sealed = (await bodies.seal()).result(seq, known.run, given) if is_sealed(known.body) else given
+
+    async def store() -> Standing | None:
+        async with database.transaction() as conn:
+            if await parked.answer(conn, batch_id, seq, sealed):
+                return None
+            return await parked.standing(conn, batch_id, seq)
+
+    standing = await with_retries(store)
+    if standing is not None:
+        await _check_same(bodies, seq, standing, given)
+
+
+async def _check_same(bodies: StoredBodies, seq: int, known: Standing, given: bytes) -> None:
+    """Raise Conflict unless the item has this answer."""
+    if known.answer is None or await bodies.result(seq, known.run, known.answer) != given:
+        raise Conflict(f"The item {_ENDED.get(known.state, 'is asked anew')}.")
+
+
+def _dumped(value: Any) -> bytes:
+    """The answer as it is stored, the same for equal answers. Raises BadInput."""
+    try:
+        body = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        raise BadInput(_DEEPEST, param="answer") from None
+    if len(body) > MOST_OUTSIDE_BYTES:
+        message = f"answer: has {len(body):,} bytes as JSON; the most is {MOST_OUTSIDE_BYTES // 1024} KiB"
+        raise BadInput(message, param="answer")
+    return body
+
+
+async def _find(conn: Connection, tenant: Tenant, request_id: UUID, stage: str | None) -> tuple[int, int | None]:
+    """A pipeline, and the batch of a stage of it. Raises NotFound."""
+    values = {"tenant_id": tenant.tenant_id, "request_id": request_id, "stage": stage}
+    row = await (await conn.execute(queries.FIND, values)).fetchone()
+    if row is None:
+        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.", code=404)
+    if stage is not None and row[1] is None:
+        raise NotFound(f"The pipeline has no stage {stage[:60]!r}.", code=404)
+    return row[0], row[1]

@@ -1,0 +1,83 @@
+"""Cuts the requests of children into chunks, under the budgets of this moment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.batches import budget_lanes
+from app.batches.budget_lanes import Lanes
+from app.batches.item_worsts import ItemSizes
+from app.db.pool import Connection, Database
+from app.engines.catalogue import Catalogue
+from app.engines.service import ensure_pool
+from app.errors import BadInput, BudgetSpent
+from app.metering import lines
+from app.pipelines.children import Made, Request, Slice
+from app.pipelines.running import Running
+from app.pipelines.writing import Target
+from app.queue.chunking import cut
+from app.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Preparer:
+    """For one step."""
+
+    settings: Settings
+    models: Catalogue
+
+    async def targets(self, database: Database, of: Slice) -> tuple[list[Target], Lanes]:
+        """Where the requests of a slice go, and the budgets by which they were cut."""
+        asked: dict[tuple[int, str], list[tuple[Made, Request]]] = {}
+        for number, made in of.made.items():
+            for each in made:
+                if (request := each.request) is not None:
+                    name = request.model or of.running.stages[number].model
+                    asked.setdefault((number, name), []).append((each, request))
+        async with database.relaxed() as conn:
+            line_ids = [await self._line(conn, of.running, number, name) for number, name in asked]
+            lanes = await budget_lanes.of_new(conn, line_ids)
+            targets = [
+                await self._target(conn, number, name, line_id, requests, lanes)
+                for ((number, name), requests), line_id in zip(asked.items(), line_ids, strict=True)
+            ]
+        return targets, lanes
+
+    async def _line(self, conn: Connection, running: Running, number: int, name: str) -> int | None:
+        stage = running.stages[number]
+        return stage.line_id if name == stage.model else await lines.of_model(conn, stage.line_id, name)
+
+    async def _target(
+        self,
+        conn: Connection,
+        number: int,
+        name: str,
+        line_id: int | None,
+        made: Sequence[tuple[Made, Request]],
+        lanes: Lanes,
+    ) -> Target:
+        model = self.models.resolve(name)
+        if model is None:
+            raise BadInput(f"{name} is not in the catalogue any more")
+        facts = [request.facts for _, request in made]
+        lane, worsts = lanes.of_line.get(line_id), None
+        if lane is not None:
+            sizes = ItemSizes(
+                [fact.est_tokens for fact in facts],
+                [fact.answer_tokens for fact in facts],
+                [fact.most_tokens for fact in facts],
+                [len(request.body) for _, request in made],
+            )
+            try:
+                worsts = lane.worsts(sizes, model)
+            except (BadInput, BudgetSpent):  # it waits for a larger budget
+                worsts = lane.queued_worsts(sizes.est_tokens, model, open_ended=True)
+        chunks = cut(
+            [fact.est_tokens for fact in facts],
+            max_tokens=self.settings.chunk_tokens,
+            max_items=self.settings.chunk_items,
+            keys=[hash((each.affinity, request.facts.prefix)) for each, request in made],
+            seqs=[each.seq for each, _ in made],
+            line_id=line_id,
+            worsts=worsts,
+        )
+        return Target(number, await ensure_pool(conn, model.served), chunks)

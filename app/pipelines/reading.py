@@ -1,0 +1,194 @@
+"""Reads items of a pipeline with what they come from, opened and restored, so that children can be made of them.
+
+No transaction is open meanwhile: large bodies are in the object store, and keys are at their provider.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from app.db import day_tables
+from app.db.pool import Database
+from app.flows import rendering
+from app.flows.answers import Answer
+from app.flows.counting import ancestor_number
+from app.flows.items import Lineage
+from app.flows.reads import Reads
+from app.flows.stages import INPUT
+from app.pipelines import feeding_sql as queries
+from app.pipelines.running import Running
+from app.policy import vaults
+from app.policy.redaction import restored_body
+from app.policy.vaults import Vaults
+from app.queue.bodies import StoredBodies
+from app.sealing.keyring import Keyring
+from app.sealing.sealed_form import is_sealed
+from app.storage.store import Store
+
+_AT_ONCE = 8  # large bodies
+_PAGE = 2000
+
+
+class Row(NamedTuple):
+    """An item with its result, if it has one. `asked`: it was a request. `again`: an earlier run had a result of it. `request`:
+    what was asked, if it was read too.
+    """
+
+    seq: int
+    reference: str | None
+    affinity: str | None
+    asked: bool
+    run: int | None
+    ok: int | None
+    body: bytes | None
+    stored: bool | None
+    error: str | None
+    again: bool
+    request: bytes | None
+    request_stored: bool
+    vault: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An item from which children are made. `error`: the class of its error."""
+
+    seq: int
+    reference: str | None
+    affinity: str | None
+    error: str | None
+    again: bool
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True)
+class Seqs:
+    """Which items are read: these, or all from `low` to `high`, which is not one of them."""
+
+    listed: Sequence[int] | None = None
+    low: int = 0
+    high: int = 0
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads for one slice. The keys of its batches are opened once."""
+
+    database: Database
+    store: Store
+    keyring: Keyring
+    secret: bytes
+    _bodies: dict[int, StoredBodies] = field(default_factory=dict)
+
+    async def items(self, running: Running, stage: int, seqs: Seqs, run: int, reads: Reads) -> list[Item]:
+        """Items of a stage, in the order of their numbers, with what `reads` says of their ancestors. Those without a result are
+        left out, unless they are lines of the input. `run`: of their marker. Raises KeysUnavailable, StorageError, NotFound.
+        """
+        flow, own = running.flow, stage == INPUT
+        wants_own = (own and reads.line) or reads.request == stage
+        rows = await self._rows(running, stage, seqs, run, requests=wants_own)
+        above = await self._ancestors(running, stage, list(rows), reads)
+        found = []
+        for seq, row in sorted(rows.items()):
+            answers: dict[int, Answer] = {}
+            if row.body is not None:
+                answers[stage] = rendering.answer_of(flow, stage, ok=row.ok == 1, body=row.body)
+            elif not own or flow.input.answers:
+                continue
+            line, requests = (_json(row.request) if own else None), dict[int, Mapping[str, Any]]()
+            if reads.request == stage and row.asked:
+                requests[stage] = _json(row.request) or {}
+            for ancestor, others in above.items():
+                other = others.get(ancestor_number(flow, stage, seq, ancestor))
+                if other is None:
+                    continue
+                if ancestor in reads.answers and other.body is not None:
+                    answers[ancestor] = rendering.answer_of(flow, ancestor, ok=other.ok == 1, body=other.body)
+                if ancestor == INPUT and reads.line:
+                    line = _json(other.request)
+                if ancestor == reads.request and other.asked:
+                    requests[ancestor] = _json(other.request) or {}
+            lineage = Lineage(line, answers, requests)
+            found.append(Item(seq, row.reference, row.affinity, row.error, row.again, lineage))
+        return found
+
+    async def _ancestors(
+        self, running: Running, stage: int, seqs: Sequence[int], reads: Reads
+    ) -> dict[int, dict[int, Row]]:
+        """By stage and number, the ancestors of these items that are read."""
+        wanted = set(reads.answers) | ({INPUT} if reads.line else set())
+        wanted |= set() if reads.request is None else {reads.request}
+        found: dict[int, dict[int, Row]] = {}
+        for ancestor in sorted(wanted - {stage}):
+            numbers = sorted({ancestor_number(running.flow, stage, seq, ancestor) for seq in seqs})
+            requests = (ancestor == INPUT and reads.line) or ancestor == reads.request
+            found[ancestor] = await self._rows(running, ancestor, Seqs(numbers), 1, requests=requests)
+        return found
+
+    async def _rows(self, running: Running, stage: int, seqs: Seqs, run: int, *, requests: bool) -> dict[int, Row]:
+        batch_id = running.stages[stage].batch_id
+        values: dict[str, Any] = {"batch_id": batch_id, "run": run, "requests": requests}
+        found: list[Row] = []
+        if seqs.listed is not None:
+            async with self.database.relaxed() as conn:
+                values["seqs"] = list(seqs.listed)
+                cursor = await day_tables.execute(conn, queries.READ, batch_id, values, binary=True)
+                found = [Row(*row) for row in await cursor.fetchall()]
+        low = seqs.low
+        while seqs.listed is None and low < seqs.high:
+            async with self.database.relaxed() as conn:
+                page = values | {"low": low, "high": seqs.high, "limit": _PAGE}
+                cursor = await day_tables.execute(conn, queries.READ_RANGE, batch_id, page, binary=True)
+                part = [Row(*row) for row in await cursor.fetchall()]
+            found += part
+            low = part[-1].seq + 1 if len(part) == _PAGE else seqs.high
+        return {row.seq: row for row in await self._opened(running, batch_id, found)}
+
+    async def _opened(self, running: Running, batch_id: int, rows: Sequence[Row]) -> list[Row]:
+        """The rows with their bodies in the clear, and the values behind their placeholders restored."""
+        if batch_id not in self._bodies:
+            self._bodies[batch_id] = StoredBodies(self.database, self.keyring, batch_id)
+        rows = await self._fetched(rows)
+        bodies, found, safe = self._bodies[batch_id], list[Row](), Vaults(self.secret, running.tenant_id)
+        for row in rows:
+            body, request = row.body, row.request
+            if body is not None and is_sealed(body):
+                body = await bodies.result(row.seq, row.run or 0, body)
+            if request is not None and is_sealed(request):
+                request = await bodies.payload(row.seq, request)
+            if row.vault is not None:
+                vault = await bodies.vault(row.seq, row.vault)
+                values = safe.opened(vault, vaults.of_item(batch_id, row.seq))
+                body = None if body is None else restored_body(body, values, of_answer=True)
+                request = None if request is None else restored_body(request, values, of_answer=False)
+            found.append(row._replace(body=body, request=request))
+        return found
+
+    async def _fetched(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows with what lies in the object store."""
+        if not any(row.stored or (row.request is not None and row.request_stored) for row in rows):
+            return rows
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def fetched(row: Row) -> Row:
+            async with limit:
+                if row.stored and row.body is not None:
+                    row = row._replace(body=await self.store.get(row.body.decode()), stored=False)
+                if row.request is not None and row.request_stored:
+                    row = row._replace(request=await self.store.get(row.request.decode()), request_stored=False)
+            return row
+
+        return await asyncio.gather(*map(fetched, rows))
+
+
+def _json(body: bytes | None) -> dict[str, Any] | None:
+    if body is None:
+        return None
+    try:
+        found = orjson.loads(body)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

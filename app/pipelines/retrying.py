@@ -1,0 +1,121 @@
+"""Run a final pipeline again, as far as it has no answer: requests of which no child was made, and what comes of them."""
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from operator import itemgetter
+from uuid import UUID
+
+from app.admission import quota_events, quotas
+from app.audit import log
+from app.audit.acts import Act
+from app.audit.record import Record
+from app.batches import budget_lanes
+from app.batches.budget_lanes import Lanes, LanesChanged
+from app.db.pool import Connection, Database
+from app.engines.catalogue import Catalogue
+from app.engines.service import ensure_pool
+from app.errors import Conflict, ModelUnknown, NotFound
+from app.files import service as files
+from app.flows.counting import depths
+from app.pipelines import events, ids, lifecycle, reads, verbs
+from app.pipelines import lifecycle_sql as sql
+from app.pipelines.running import Running
+from app.pipelines.verbs import Again
+from app.queue import batch_state, ingest, wakes
+from app.queue.chunking import NewChunk, cut
+from app.sealing.keyring import Keyring
+from app.settings import Settings
+from app.states import PIPELINE, BatchState
+from app.tenants.service import Tenant
+
+_Owner = tuple[int, int, int, int]  # batch, run, tenant, pool
+
+
+async def retry(
+    database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, request_id: UUID, of_run: int | None
+) -> int:
+    """Begin a new run. Returns the number of requests that run again at once. `of_run`, the run to be retried, makes the call
+    safe to repeat: after a later run has started, it has no effect and returns 0.
+
+    Raises NotFound, Conflict, QuotaExceeded, KeysUnavailable.
+    """
+    while True:
+        with suppress(LanesChanged):
+            return await _begin_run(database, settings, catalogue, tenant, request_id, of_run)
+
+
+async def _begin_run(
+    database: Database, settings: Settings, catalogue: Catalogue, tenant: Tenant, request_id: UUID, of_run: int | None
+) -> int:
+    async with database.relaxed() as conn:
+        standing = await verbs.standing(conn, tenant.tenant_id, request_id)
+    if standing is None:
+        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.", code=404)
+    if of_run is not None and standing.run == of_run + 1:
+        return 0
+    if standing.state not in PIPELINE.final() or standing.shredded or of_run not in (None, standing.run):
+        raise Conflict(_refusal(standing, of_run))
+    before = await verbs.read(database, Keyring.of(settings), standing.pipeline_id)
+    async with quota_events.told(database, tenant), database.transaction() as conn:
+        limits = await quotas.lock(conn, tenant)
+        if await verbs.reopen(conn, tenant.tenant_id, request_id, before.run) is None:
+            raise Conflict("The pipeline was changed at this moment; try again")
+        again = await verbs.begin_run(conn, before)
+        if not again and before.state == BatchState.COMPLETED:
+            raise Conflict("Every item has an answer, or an error from its beginning; nothing to retry")
+        await _queue(conn, settings, catalogue, before, again)
+        for stage in await reads.stages(conn, before.pipeline_id):
+            await files.assign_output_files(conn, tenant.tenant_id, stage.request_id)
+        count = sum(len(each.seqs) for each in again)
+        terms = {"run": before.run}, {"run": before.run + 1, "items": count}
+        target = ids.format_id(request_id)
+        await log.record(conn, Record(Act.PIPELINE_RETRY, target, tenant.account_id, before=terms[0], after=terms[1]))
+        await quotas.check_queued(conn, tenant, limits)
+        await events.queued_again(conn, await lifecycle.told(conn, before.pipeline_id))
+        ready = await batch_state.ready_chunks_of(conn, before.pipeline_id)
+    wakes.notify(ready)
+    return count
+
+
+def _refusal(standing: verbs.Standing, of_run: int | None) -> str:
+    if standing.shredded:
+        return "Contents of the pipeline were deleted; nothing to retry"
+    if standing.state not in PIPELINE.final():
+        return f"The pipeline is {standing.state}: cancel it or wait for its end, then retry what remains"
+    return f"The pipeline is in run {standing.run}, not {of_run}"
+
+
+async def _queue(
+    conn: Connection, settings: Settings, catalogue: Catalogue, before: Running, again: list[Again]
+) -> None:
+    """Queue the requests that run again. Raises ModelUnknown, LanesChanged."""
+    [(deadline,)] = await (await conn.execute(sql.DEADLINE, {"pipeline_id": before.pipeline_id})).fetchall()
+    found: list[tuple[_Owner, list[NewChunk], datetime]] = []
+    looks: list[Lanes] = []
+    for each in again:
+        stage = before.stages[each.number]
+        model = catalogue.resolve(stage.model)
+        if model is None:
+            raise ModelUnknown(f"The model {stage.model} of a stage is no longer in the catalogue")
+        looks.append(await budget_lanes.of_new(conn, [stage.line_id]))
+        lane = looks[-1].of_line.get(stage.line_id)
+        worsts = lane.queued_worsts(each.est_tokens, model, open_ended=True) if lane else None
+        cut_up = partial(
+            cut,
+            max_tokens=settings.chunk_tokens,
+            max_items=settings.chunk_items,
+            seqs=each.seqs,
+            line_id=stage.line_id,
+            worsts=worsts,
+        )
+        chunks = await asyncio.to_thread(cut_up, each.est_tokens)
+        owner = stage.batch_id, before.run + 1, before.tenant_id, await ensure_pool(conn, model.served)
+        found.append((owner, chunks, deadline - timedelta(seconds=depths(before.flow)[each.number])))
+    for owner, chunks, due in sorted(
+        found, key=lambda one: itemgetter(3, 0)(one[0])
+    ):  # the order in which pools are locked
+        await ingest.write_chunks(conn, owner, chunks, due)
+    for look in looks:
+        await look.check(conn)

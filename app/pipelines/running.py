@@ -1,0 +1,93 @@
+"""What the feeder knows about pipelines: their definition, and their stages as rows."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from itertools import groupby
+from uuid import UUID
+
+from app.db.pool import Database
+from app.flows import counting
+from app.flows.stages import Definition, Stage
+from app.pipelines import feeding_sql as queries
+from app.pipelines import stored_flow
+from app.queue.bodies import StoredBodies
+from app.sealing.keyring import Keyring
+from app.sealing.sealed_form import is_sealed
+from app.states import BatchState
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStage:
+    """A stage. `packs`: how many a stage that packs by value has; -1: not known yet; None: it does not pack by value. `taken`:
+    results of its parent that were handed on to it. `ran`: items that are requests, or were parked. `open`: items without a
+    result, as counted last. `line_id`: of the batch. `only_vaults`: its data key seals no bodies; None: it has no data key.
+    """
+
+    number: int
+    batch_id: int
+    packs: int | None
+    taken: int
+    ran: int
+    open: int
+    model: str
+    line_id: int | None
+    feeds: bool
+    state: str
+    only_vaults: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A pipeline. `stages`: by their number, the input first. `inputs`: None: its source is not final yet."""
+
+    pipeline_id: int
+    request_id: UUID
+    tenant_id: int
+    account_id: str
+    state: BatchState
+    run: int
+    inputs: int | None
+    deadline: datetime
+    flow: Definition
+    stages: tuple[RunningStage, ...]
+
+    def numbers(self) -> tuple[int, ...]:
+        """By stage, one more than the largest number that an item can have."""
+        made = {each.number: each.packs for each in self.stages if each.packs is not None and each.packs >= 0}
+        return counting.numbers(self.flow, self.inputs or 0, made)
+
+    def may_run(self, stage: Stage, inputs: int) -> int:
+        """How many items of a stage may run. `inputs`: results of its parent that it has seen. Where each line of the input has
+        at most one, all of the input counts from the beginning.
+        """
+        above = stage.parent
+        while above and not self.flow.stage(above).each and not self.flow.stage(above).pack:
+            above = self.flow.stage(above).parent
+        return counting.allowed(stage.share, inputs if above else max(inputs, self.inputs or 0))
+
+
+async def load(database: Database, keyring: Keyring, batch_ids: Collection[int]) -> dict[int, tuple[Running, int]]:
+    """By batch, its pipeline and the number of its stage. A batch of no pipeline is missing. Raises KeysUnavailable."""
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute(queries.RUNNING, {"batch_ids": list(batch_ids)})).fetchall()
+    found: dict[int, tuple[Running, int]] = {}
+    for _, group in groupby(rows, lambda row: row[0]):
+        of_stages = list(group)
+        pipeline_id, request_id, tenant_id, account_id, state, run, inputs, deadline, definition = of_stages[0][:9]
+        if is_sealed(definition):
+            seal = await StoredBodies(database, keyring, pipeline_id).seal()
+            definition = stored_flow.opened(seal, definition)
+        stages = tuple(RunningStage(*row[9:]) for row in of_stages)
+        flow = _flow(definition)
+        running = Running(
+            pipeline_id, request_id, tenant_id, account_id, BatchState(state), run, inputs, deadline, flow, stages
+        )
+        found |= {stage.batch_id: (running, stage.number) for stage in stages}
+    return found
+
+
+@lru_cache(maxsize=64)
+def _flow(definition: bytes) -> Definition:
+    return stored_flow.read(definition)

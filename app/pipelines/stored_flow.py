@@ -1,0 +1,42 @@
+"""The definition of a pipeline as it is stored. Pure.
+
+What a caller sent to create a pipeline is stored as it is; the stages behind a batch (`then`) with the endpoint of that batch.
+Where the input is sealed, so is the definition, with the input's key, as if it were an item before the first.
+"""
+
+from typing import Any
+
+import orjson
+
+from app.flows.definition import parse, parse_then
+from app.flows.stages import Definition
+from app.queue.bodies import BatchSeal
+
+_THEN, _ENDPOINT = "then", "endpoint"
+_PLACE = -1
+
+
+def of_then(stages: Any, endpoint: str) -> bytes:
+    """The stored form of the stages that follow a batch of this endpoint."""
+    return orjson.dumps({_THEN: stages, _ENDPOINT: endpoint})
+
+
+def of_definition(given: Any) -> bytes:
+    """The stored form of a definition."""
+    return orjson.dumps(given)
+
+
+def read(stored: bytes) -> Definition:
+    """The pipeline of a stored definition."""
+    given = orjson.loads(stored)
+    return parse_then(given[_THEN], given[_ENDPOINT]) if _THEN in given else parse(given)
+
+
+def sealed(seal: BatchSeal, stored: bytes) -> bytes:
+    """The stored form, sealed with the key of the input."""
+    return seal.payload(_PLACE, stored)
+
+
+def opened(seal: BatchSeal, stored: bytes) -> bytes:
+    """The stored form of a sealed one. Raises KeysUnavailable."""
+    return seal.open_payload(_PLACE, stored)

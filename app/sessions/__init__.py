@@ -1,0 +1,1 @@
+"""Conversations: their turns one at a time, responses that continue others, checkpoints."""

@@ -1,0 +1,121 @@
+"""What the owner of a conversation does beside its turns: names it, deletes it, adds and deletes items, deletes responses."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+import orjson
+
+from app.audit import log
+from app.audit.acts import Act
+from app.audit.record import Record
+from app.db.pool import Connection
+from app.errors import Conflict, ConversationLocked, NotFound
+from app.queue import response_log
+from app.sessions import sealing, service, sql, transcript
+from app.sessions.sealing import INPUT, OUTPUT
+from app.sessions.service import Keeper, Session, StoredTurn
+from app.sessions.transcript import PastTurn
+
+_BUSY = "A turn of the conversation runs or waits; cancel it or wait for its end"
+
+
+async def rename(keeper: Keeper, account: str, session_id: UUID, meta: Mapping[str, str]) -> None:
+    """Replace the metadata of a conversation. Raises NotFound."""
+    values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "meta": orjson.dumps(dict(meta)).decode()}
+    async with keeper.database.transaction() as conn:
+        if await (await conn.execute(sql.SET_META, values)).fetchone() is None:
+            raise service.missing(service.name(session_id), "conversation")
+        await log.record(conn, Record(Act.CONVERSATION_CHANGE, service.name(session_id), account))
+
+
+async def delete(keeper: Keeper, account: str, session_id: UUID) -> Sequence[str]:
+    """Delete a conversation with all its turns, and destroy its keys. Returns the names of objects that are to be deleted, too.
+
+    Raises NotFound, Conflict while a turn runs or waits.
+    """
+    values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
+    await service.lapse(keeper.database, session_id)
+    async with keeper.database.transaction() as conn:
+        if await (await conn.execute(sql.SESSION, values)).fetchone() is None:
+            raise service.missing(service.name(session_id), "conversation")
+        keys = await (await conn.execute(sql.KEYS_OF_SESSION, values)).fetchall()
+        batches = await (await conn.execute(sql.BATCHES_OF_SESSION, values)).fetchall()
+        if await (await conn.execute(sql.FORGET_SESSION, values)).fetchone() is None:
+            raise Conflict(_BUSY)
+        for (key_id,) in keys:
+            await sealing.forget(conn, key_id)
+        objects = [name for (batch_id,) in batches for name in await _forget_batch(conn, batch_id)]
+        await log.record(conn, Record(Act.CONVERSATION_DELETE, service.name(session_id), account))
+    return objects
+
+
+async def _forget_batch(conn: Connection, batch_id: int) -> list[str]:
+    try:
+        return await response_log.forget(conn, batch_id)
+    except NotFound:  # retention was first
+        return []
+
+
+async def delete_turn(keeper: Keeper, account: str, turn: StoredTurn) -> None:
+    """Delete a response without a batch. Raises ConversationLocked."""
+    forget = await forgetting(keeper, turn)
+    async with keeper.database.transaction() as conn:
+        await forget(conn)
+        await log.record(conn, Record(Act.RESPONSE_DELETE, service.RESPONSE + turn.turn_id.hex, account))
+
+
+async def forgetting(keeper: Keeper, turn: StoredTurn) -> Callable[[Connection], Awaitable[None]]:
+    """What deletes a response in a transaction of the caller: its row; of a conversation, the items of its turn. It raises
+    ConversationLocked where another turn runs.
+    """
+    if turn.session_id is not None:
+        if turn.response is None:
+            return _nothing  # it is emptied as its batch ends
+        session = await service.read(keeper, turn.session_id)
+        return partial(_rewrite, keeper, session, turn, replace(turn.past, given=(), answer=()), gone=True)
+    return partial(_forget_loose, keeper, turn)
+
+
+async def _nothing(conn: Connection) -> None:
+    """There is nothing to delete."""
+
+
+async def _forget_loose(keeper: Keeper, turn: StoredTurn, conn: Connection) -> None:
+    values = {"turn_id": turn.turn_id, "tenant_id": keeper.tenant_id}
+    row = await (await conn.execute(sql.FORGET_LOOSE, values)).fetchone()
+    if row is not None:
+        await conn.execute(sql.FORGET_UNUSED_KEY, {"key_id": row[0]})
+
+
+async def delete_item(keeper: Keeper, account: str, session: Session, item_id: str) -> None:
+    """Delete an item of a conversation that was read whole. Raises NotFound, ConversationLocked."""
+    for past in session.past:
+        if (left := transcript.without(past, item_id)) is not None:
+            turn = await service.find(keeper, past.turn_id)
+            if turn is not None:
+                async with keeper.database.transaction() as conn:
+                    await _rewrite(keeper, session, turn, left, conn)
+                    changed = service.name(session.session_id)
+                    await log.record(conn, Record(Act.CONVERSATION_CHANGE, changed, account))
+                return
+    raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
+
+
+async def _rewrite(
+    keeper: Keeper, session: Session, turn: StoredTurn, left: PastTurn, conn: Connection, *, gone: bool = False
+) -> None:
+    """Replace the items of an ended turn. A summary, which may tell what they said, goes too."""
+    response = None if turn.response is None or gone else {**turn.response, "output": list(left.answer)}
+    seal, turn_id = turn.seal, turn.turn_id
+    values = {
+        "session_id": session.session_id,
+        "tenant_id": keeper.tenant_id,
+        "version": session.version,
+        "turn_id": turn_id,
+        "input": seal.sealed(turn_id, INPUT, orjson.dumps(list(left.given))),
+        "output": None if response is None else seal.sealed(turn_id, OUTPUT, orjson.dumps(response)),
+    }
+    if await (await conn.execute(sql.REWRITE, values)).fetchone() is None:
+        raise ConversationLocked(f"{_BUSY}, then try again")

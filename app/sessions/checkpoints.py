@@ -1,0 +1,175 @@
+"""Checkpoints: summaries that stand for the first turns of a conversation, so that its prompts stay short.
+
+They are made ahead of need, as batches of one in idle GPU time, so that nobody waits: a turn uses a summary if it is there. The
+request is the conversation itself and an instruction, so that its prompt is in the prefix cache. The turns stay.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import orjson
+import structlog
+
+from app.admission.control import AdmissionControl
+from app.batches import single_request
+from app.batches.request_labels import RequestLabels
+from app.batches.submit import Order, rules_of
+from app.batches.validation import openai
+from app.db.pool import Connection
+from app.engines.catalogue import Model
+from app.engines.requests import RESPONSES
+from app.errors import KeysUnavailable, PolicyDenied, SlackwaterError, StorageError
+from app.metering.spend_labels import NO_SPEND_LABELS
+from app.queue import response_log
+from app.queue.bodies import BatchSeal
+from app.queue.ingest import NewBatch
+from app.queue.types import Kind
+from app.sessions import metrics, service, sql, transcript
+from app.sessions.queued import Steward
+from app.sessions.sealing import SUMMARY
+from app.sessions.service import Session
+from app.storage.store import Store
+from app.tenants.service import Tenant
+
+EVERY_TURNS = 8
+FULL_SHARE = 0.6  # of the context window: then before EVERY_TURNS
+LEAST_SAVED = 2_000  # tokens that a summary must replace
+_SUMMARY_TOKENS = 1_024
+_SLICE = 20
+_INSTRUCTION = (
+    "Summarise our conversation until now for yourself, so that you can continue without reading it again. Keep facts, names, "
+    "numbers, decisions, results of tools, and what is still open. Do not answer anything, and do not add anything."
+)
+_log = structlog.get_logger("sessions")
+
+
+class _Moved(Exception):
+    """The conversation has changed since it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A conversation that may get a checkpoint. `tokens`: of its last prompt and answer."""
+
+    session_id: UUID
+    tenant_id: int
+    account: str
+    model: str
+    last: UUID
+    tokens: int
+    turns: int
+
+
+async def begin(steward: Steward, control: AdmissionControl) -> int:
+    """Ask for the summaries that are due. Returns their number."""
+    values = {"least": LEAST_SAVED, "turns": EVERY_TURNS, "limit": _SLICE}
+    async with steward.database.relaxed() as conn:
+        rows = await (await conn.execute(sql.CHECKPOINTS_DUE, values)).fetchall()
+    count = 0
+    for due in (_Due(*row) for row in rows):
+        model = steward.models.resolve(due.model)
+        if model is None or (due.turns < EVERY_TURNS and due.tokens < FULL_SHARE * model.context_window):
+            continue
+        try:
+            count += await _asked(steward, control, due, model)
+        except (SlackwaterError, ValueError, _Moved) as error:
+            metrics.CHECKPOINTS.labels("refused").inc()
+            _log.info("checkpoint.refused", conversation=service.name(due.session_id), error=str(error))
+            async with steward.database.relaxed() as conn:
+                await conn.execute(sql.CHECKPOINT_FAILED, {"session_id": due.session_id})
+    return count
+
+
+async def _asked(steward: Steward, control: AdmissionControl, due: _Due, model: Model) -> bool:
+    keeper = steward.keeper(due.tenant_id)
+    session = await service.read(keeper, due.session_id)
+    end = transcript.foldable(session.past)
+    if not end or session.past[end - 1].prompt_tokens < LEAST_SAVED:
+        raise _Moved("too little would be saved")
+    last = await service.find(keeper, due.last)
+    instructions = (last.response or {}).get("instructions") if last else None
+    item: dict[str, Any] = {
+        "model": model.name,
+        "input": [
+            *transcript.rendered(session.past[:end], session.summary),
+            {"role": "user", "content": _INSTRUCTION},
+        ],
+        "max_output_tokens": _SUMMARY_TOKENS,
+    } | ({"instructions": instructions} if isinstance(instructions, str) else {})
+    tenant = Tenant(due.tenant_id, due.account)
+    admission = control.begin(tenant, NO_SPEND_LABELS, Kind.CHECKPOINT, steward.models, stored=())
+    if session.seal.key_id is not None and admission.encrypts is None and steward.settings.encrypt != "on":
+        raise PolicyDenied("the conversation is sealed, and its summary would not be")
+    admitted = admission.admit(
+        model, item, RESPONSES, lambda model, item: openai.response(item, rules_of(model, stream=True)), session.values
+    )
+    labels = RequestLabels(session=service.name(due.session_id))
+    order = Order(
+        tenant,
+        admitted.model,
+        labels,
+        endpoint=RESPONSES,
+        kind=Kind.CHECKPOINT,
+        open_ended=True,
+        admission=admission,
+    )
+    register = partial(_register, session, session.past[end - 1].n)
+    await single_request.enqueue(
+        steward.database,
+        steward.settings,
+        order,
+        admitted.item,
+        admitted.facts,
+        values=admitted.values,
+        register=register,
+    )
+    metrics.CHECKPOINTS.labels("asked").inc()
+    return True
+
+
+async def _register(session: Session, n: int, conn: Connection, batch: NewBatch, _: BatchSeal | None) -> None:
+    values = {"session_id": session.session_id, "version": session.version, "batch_id": batch.batch_id, "n": n}
+    if await (await conn.execute(sql.CHECKPOINT_ASKED, values)).fetchone() is None:
+        raise _Moved("another turn came in between")
+
+
+async def end(steward: Steward) -> int:
+    """Take the summaries that were made. Returns their number."""
+    async with steward.database.relaxed() as conn:
+        rows = await (await conn.execute(sql.CHECKPOINTS_MADE, {"limit": _SLICE})).fetchall()
+    for session_id, tenant_id, batch_id, request_id in rows:
+        try:
+            await _taken(steward, tenant_id, session_id, batch_id, request_id)
+        except (KeysUnavailable, StorageError) as error:
+            _log.warning("checkpoint.waits", conversation=service.name(session_id), error=error.message)
+    return len(rows)
+
+
+async def _taken(steward: Steward, tenant_id: int, session_id: UUID, batch_id: int, request_id: UUID) -> None:
+    keeper = steward.keeper(tenant_id)
+    single = await single_request.find(steward.database, steward.settings, tenant_id, request_id, Kind.CHECKPOINT)
+    session = await service.read(keeper, session_id)
+    text = summary_of(single.result.body) if single is not None and single.result.ok else None
+    values: dict[str, Any] = {"session_id": session_id, "batch_id": batch_id}
+    async with steward.database.transaction() as conn:
+        if text is None:
+            await conn.execute(sql.CHECKPOINT_FAILED, values)
+        else:
+            values["summary"] = session.seal.sealed(session_id, SUMMARY, text.encode())
+            await conn.execute(sql.CHECKPOINT_TAKEN, values)
+        objects = [] if single is None else await response_log.forget(conn, batch_id)
+    metrics.CHECKPOINTS.labels("failed" if text is None else "made").inc()
+    if objects:
+        await Store.of(steward.settings).delete(objects)
+
+
+def summary_of(body: bytes | None) -> str | None:
+    """The text of an answer. None: it has none, or it is not complete."""
+    answer = orjson.loads(body or b"{}")
+    if answer.get("status") != "completed":
+        return None
+    messages = (item for item in answer.get("output") or () if item.get("type") == "message")
+    texts = [part.get("text") or "" for item in messages for part in item.get("content") or ()]
+    return "".join(texts).strip() or None

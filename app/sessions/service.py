@@ -1,0 +1,391 @@
+"""The verbs of conversations. One turn runs at a time: it takes the session's row, and only it can give the row back.
+
+A turn is prepared without a lock, from what `read` found, and `begin` refuses it if another turn came in between. So nothing has
+to be given back when a request is refused, and no connection is held while one is checked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+import psycopg
+
+from app import cells
+from app.db.pool import Connection, Database
+from app.errors import BadInput, NotFound
+from app.metering.slope import TURNS, slope
+from app.policy.vaults import NO_VALUES, Vaults
+from app.sealing.keyring import Keyring
+from app.sessions import sealing, sql
+from app.sessions.sealing import CLEAR, INPUT, ORIGINAL, OUTPUT, SUMMARY, TurnSeal
+from app.sessions.transcript import Item, PastTurn
+from app.states import TurnState
+
+LEASE_SECONDS = 30.0  # a synchronous turn whose process says nothing for this long has failed
+MOST_BYTES = 4 * 2**20  # of the input of a turn, and of its answer
+CONVERSATION, RESPONSE = "conv_", "resp_"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A conversation as it is now. `past`: its turns that no summary replaces. `values`: of all placeholders so far.
+
+    `busy`: a turn runs or waits. `late`: the turn that runs has lost its lease. `seal`: of its next turn, if it has a key.
+    """
+
+    session_id: UUID
+    version: int
+    busy: bool
+    late: bool
+    meta: Mapping[str, str]
+    created_at: datetime
+    slope: float | None = None
+    past: Sequence[PastTurn] = ()
+    summary: str | None = None
+    values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
+    seal: TurnSeal = CLEAR
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTurn:
+    """One stored turn. `response`: the response object; None: it has none (yet). `values`: of its placeholders."""
+
+    turn_id: UUID
+    n: int
+    state: TurnState
+    session_id: UUID | None
+    parent: UUID | None
+    batch_id: int | None
+    given: Sequence[Item]
+    response: dict[str, Any] | None
+    values: Mapping[str, str]
+    seal: TurnSeal
+    prompt_tokens: int = 0
+    request_hash: bytes | None = None
+
+    @property
+    def past(self) -> PastTurn:
+        """It as a part of a conversation."""
+        answer = (self.response or {}).get("output") or ()
+        return PastTurn(self.n, self.turn_id, self.given, answer, self.prompt_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTurn:
+    """A turn that is to begin. `original`: its input before it was shortened. `values`: of all placeholders of the conversation.
+
+    `key`, `request_hash`: so that the same request again finds this turn.
+    """
+
+    turn_id: UUID
+    tenant_id: int
+    model: str | None
+    given: Sequence[Item]
+    seal: TurnSeal = CLEAR
+    original: Sequence[Item] | None = None
+    values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
+    key: str | None = None
+    request_hash: bytes | None = None
+    parent: UUID | None = None
+    n: int = 1
+    batch_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """What reading and writing turns takes: the database, the keys of sealed turns, and the vaults of the account."""
+
+    database: Database
+    keyring: Keyring
+    vaults: Vaults
+    tenant_id: int
+
+
+def name(session_id: UUID) -> str:
+    """The id of a conversation as callers see it."""
+    return CONVERSATION + session_id.hex
+
+
+def parse(text: object, prefix: str, param: str) -> UUID:
+    """The id in a name with this prefix. Raises NotFound."""
+    if isinstance(text, str) and text.startswith(prefix):
+        try:
+            return UUID(text.removeprefix(prefix))
+        except ValueError:
+            pass
+    raise missing(text, param)
+
+
+def missing(text: object, param: str | None = None) -> NotFound:
+    """The error for an unknown conversation or response."""
+    what = "Conversation" if param == "conversation" else "Previous response"
+    return NotFound(f"{what} with id {str(text)[:60]!r} not found.", code=404, param=param)
+
+
+async def create(keeper: Keeper, meta: Mapping[str, str], seal: TurnSeal) -> UUID:
+    """A new conversation."""
+    session_id = cells.new_id()
+    async with keeper.database.transaction() as conn:
+        await sealing.store(conn, seal)
+        values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "meta": orjson.dumps(dict(meta)).decode()}
+        await conn.execute(sql.ADD_SESSION, values | {"key_id": seal.key_id})
+    return session_id
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def read(keeper: Keeper, session_id: UUID, *, whole: bool = False) -> Session:
+    """A conversation with its past. `whole`: also the turns that its summary replaces. Raises NotFound, KeysUnavailable."""
+    async with keeper.database.relaxed() as conn:
+        values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
+        row = await (await conn.execute(sql.SESSION, values)).fetchone()
+        if row is None:
+            raise missing(name(session_id), "conversation")
+        _, version, turn_id, late, base, summary, meta, key_id, created_at, grows, queued, *vault_row = row
+        after = 0 if whole or summary is None else base
+        rows = await (await conn.execute(sql.PAST, {"session_id": session_id, "after": after}, binary=True)).fetchall()
+        keys = await sealing.wrapped_keys(conn, [key_id, vault_row[2], *(each[8] for each in rows)])
+    seals = await sealing.seals_of(keeper.keyring, keys)
+    seal = seals[key_id]
+    return Session(
+        session_id,
+        version,
+        busy=queued or turn_id is not None,
+        late=late,
+        meta=meta,
+        created_at=created_at,
+        slope=grows,
+        past=[_turn(keeper, each, seals).past for each in rows],
+        summary=None if summary is None or whole else seal.opened(session_id, SUMMARY, summary).decode(),
+        values=_values(keeper, seals, *vault_row),
+        seal=seal,
+    )
+
+
+async def find(keeper: Keeper, turn_id: UUID) -> StoredTurn | None:
+    """A stored turn of the account. None: there is none with this id."""
+    found = await _turns(keeper, sql.TURN_OF, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
+    return found[0] if found else None
+
+
+async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
+    """A response and those that it continues, the first one first; of a conversation: its turns until this one.
+
+    Empty: there is no such response, or one that it continues was deleted.
+    """
+    found = await _turns(keeper, sql.CHAIN, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
+    if found and found[-1].session_id is not None:
+        values = {"session_id": found[-1].session_id, "after": 0}
+        return [each for each in await _turns(keeper, sql.PAST, values) if each.n <= found[-1].n]
+    if found and found[0].session_id is not None:  # a response that continues a turn of a conversation
+        values = {"session_id": found[0].session_id, "after": 0}
+        return [*(t for t in await _turns(keeper, sql.PAST, values) if t.n < found[0].n), *found]
+    return found if found and found[0].parent is None else []
+
+
+async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
+    """Whether a background turn runs although its batch has ended: the steward is about to store its answer."""
+    if turn.state != TurnState.RUNNING or turn.batch_id is None:
+        return False
+    async with keeper.database.relaxed() as conn:
+        return await (await conn.execute(sql.IS_ENDING, {"turn_id": turn.turn_id})).fetchone() is not None
+
+
+async def last_values(keeper: Keeper, session_id: UUID) -> Mapping[str, str]:
+    """The values of the placeholders in the turns of a conversation that have ended."""
+    found = await _turns(keeper, sql.LAST_WITH_VALUES, {"session_id": session_id})
+    return found[0].values if found else NO_VALUES
+
+
+async def keyed(keeper: Keeper, session_id: UUID, key: str) -> StoredTurn | None:
+    """The turn of a conversation that came with this Idempotency-Key."""
+    found = await _turns(keeper, sql.KEYED, {"session_id": session_id, "key": key})
+    return found[0] if found else None
+
+
+async def _turns(keeper: Keeper, query: str, values: Mapping[str, Any]) -> list[StoredTurn]:
+    async with keeper.database.relaxed() as conn:
+        rows = await (await conn.execute(query, values, binary=True)).fetchall()
+        keys = await sealing.wrapped_keys(conn, [row[8] for row in rows])
+    seals = await sealing.seals_of(keeper.keyring, keys)
+    return [_turn(keeper, row, seals) for row in rows]
+
+
+def _turn(keeper: Keeper, row: Sequence[Any], seals: Mapping[UUID | None, TurnSeal]) -> StoredTurn:
+    turn_id, n, state, batch_id, _, given, output, vault, key_id, prompt_tokens, session_id, parent, *rest = row
+    seal = seals.get(key_id, CLEAR)
+    return StoredTurn(
+        turn_id,
+        n,
+        TurnState(state),
+        session_id,
+        parent,
+        batch_id,
+        orjson.loads(seal.opened(turn_id, INPUT, given)),
+        None if output is None else orjson.loads(seal.opened(turn_id, OUTPUT, output)),
+        _values(keeper, seals, turn_id, vault, key_id),
+        seal,
+        prompt_tokens,
+        rest[0] if rest else None,
+    )
+
+
+def _values(
+    keeper: Keeper,
+    seals: Mapping[UUID | None, TurnSeal],
+    turn_id: UUID | None,
+    vault: bytes | None,
+    key_id: UUID | None,
+) -> Mapping[str, str]:
+    if turn_id is None or vault is None:
+        return NO_VALUES
+    return keeper.vaults.opened(seals[key_id].opened_vault(turn_id, vault), turn_id.bytes)
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def begin(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
+    """Begin a turn of a conversation that is as `session` says. Returns its number; None: it has changed since."""
+    values = row_of(keeper, turn, TurnState.RUNNING) | {
+        "session_id": session.session_id,
+        "version": session.version,
+        "lease": timedelta(seconds=LEASE_SECONDS),
+    }
+    return await _written(keeper, sql.BEGIN, turn.seal, values, durable=False)
+
+
+async def append(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
+    """Add items without a response, as a turn that has ended. Returns its number; None: the conversation has changed since."""
+    values = row_of(keeper, turn, TurnState.DONE) | {"session_id": session.session_id, "version": session.version}
+    return await _written(keeper, sql.APPEND, turn.seal, values, durable=True)
+
+
+async def _written(
+    keeper: Keeper, statement: str, seal: TurnSeal, values: Mapping[str, Any], *, durable: bool
+) -> int | None:
+    database = keeper.database
+    try:
+        async with database.durable() if durable else database.relaxed() as conn:
+            if seal.new is None:
+                row = await (await conn.execute(statement, values)).fetchone()
+            else:
+                async with conn.transaction():
+                    await sealing.store(conn, seal)
+                    row = await (await conn.execute(statement, values)).fetchone()
+    except psycopg.errors.UniqueViolation:
+        return None
+    return None if row is None else int(row[0])
+
+
+async def lapse(database: Database, session_id: UUID) -> None:
+    """End the running turn of a conversation as failed, if its lease has run out."""
+    async with database.durable() as conn:
+        await conn.execute(sql.LAPSE, {"session_id": session_id})
+
+
+async def end(
+    keeper: Keeper,
+    turn: NewTurn,
+    session_id: UUID | None,
+    response: Mapping[str, Any],
+    values: Mapping[str, str] = NO_VALUES,
+) -> None:
+    """Store the answer of a running turn, and let the next one begin. `values`: of all placeholders, if the answer has new ones.
+
+    Raises NotFound: it does not run any more.
+    """
+    written = _answer(keeper, turn, response, values)
+    async with keeper.database.durable() as conn:
+        grows = None
+        if session_id is not None:
+            rows = await (await conn.execute(sql.PROMPTS, {"session_id": session_id, "limit": TURNS - 1})).fetchall()
+            grows = slope([row[0] for row in rows] + [written["prompt_tokens"]])
+        statement = sql.END_LOOSE if session_id is None else sql.END
+        row = await (await conn.execute(statement, written | {"slope": grows})).fetchone()
+    if row is None:
+        raise NotFound("The turn of the conversation was given up before its answer came: it was cut off for too long.")
+
+
+async def add(keeper: Keeper, turn: NewTurn, response: Mapping[str, Any] | None, values: Mapping[str, str]) -> None:
+    """Store a response of no conversation: with its answer, or without one that its batch will have."""
+    async with keeper.database.transaction() as conn:
+        await add_in(conn, keeper, turn, response, values)
+
+
+async def add_in(
+    conn: Connection,
+    keeper: Keeper,
+    turn: NewTurn,
+    response: Mapping[str, Any] | None,
+    values: Mapping[str, str] = NO_VALUES,
+) -> None:
+    """The same in a transaction of the caller."""
+    row = row_of(keeper, turn, TurnState.RUNNING if response is None else TurnState.DONE)
+    if response is not None:
+        row |= {name: value for name, value in _answer(keeper, turn, response, values).items() if value is not None}
+    if turn.seal.new is not None:
+        await sealing.store(conn, turn.seal)
+    await conn.execute(sql.ADD, row | {"n": turn.n})
+
+
+async def give_up(database: Database, turn_id: UUID, verb: str) -> None:
+    """End a running turn without an answer: `fail` or `cancel`."""
+    values = {"turn_id": turn_id, "slope": None}
+    async with database.durable() as conn:
+        if not (await conn.execute(sql.GIVE_UP[verb], values)).rowcount:
+            await conn.execute(sql.GIVE_UP_LOOSE[verb], values)
+
+
+async def cancel_queued(database: Database, turn_id: UUID) -> None:
+    """A turn that waits is not to begin."""
+    async with database.durable() as conn:
+        await conn.execute(sql.CANCEL_QUEUED, {"turn_id": turn_id})
+
+
+def row_of(keeper: Keeper, turn: NewTurn, state: TurnState) -> dict[str, Any]:
+    """The columns of a new turn. Raises BadInput where its input is too large to be stored."""
+    seal, turn_id = turn.seal, turn.turn_id
+    given = orjson.dumps(list(turn.given))
+    if len(given) > MOST_BYTES:
+        raise BadInput(f"input: more than {MOST_BYTES // 2**20} MB cannot be stored; send store: false", param="input")
+    original = None if turn.original is None else orjson.dumps(list(turn.original))
+    return {
+        "turn_id": turn_id,
+        "tenant_id": turn.tenant_id,
+        "parent_turn": turn.parent,
+        "state": state.value,
+        "batch_id": turn.batch_id,
+        "model": turn.model,
+        "input": seal.sealed(turn_id, INPUT, given),
+        "original": None if original is None else seal.sealed(turn_id, ORIGINAL, original),
+        "output": None,
+        "vault": _vault(keeper, turn, turn.values),
+        "key_id": seal.key_id,
+        **dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens"), 0),
+        "key": turn.key,
+        "request_hash": turn.request_hash,
+    }
+
+
+def _answer(keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    usage = response.get("usage") or {}
+    output = orjson.dumps(response)
+    return {
+        "turn_id": turn.turn_id,
+        "output": turn.seal.sealed(turn.turn_id, OUTPUT, output),
+        "vault": _vault(keeper, turn, values),
+        "prompt_tokens": usage.get("input_tokens") or 0,
+        "cached_tokens": (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0,
+        "completion_tokens": usage.get("output_tokens") or 0,
+    }
+
+
+def _vault(keeper: Keeper, turn: NewTurn, values: Mapping[str, str]) -> bytes | None:
+    if not values:
+        return None
+    return turn.seal.sealed_vault(turn.turn_id, keeper.vaults.sealed(values, turn.turn_id.bytes))

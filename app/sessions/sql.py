@@ -1,0 +1,197 @@
+"""The SQL of conversations and stored responses. `app.states.TURN` has the transitions."""
+
+from app.states import TURN, TurnState
+
+ADD_SESSION = """
+insert into session (session_id, tenant_id, meta, key_id) values (%(session_id)s, %(tenant_id)s, %(meta)s, %(key_id)s)"""
+
+_IS_LATE = "s.lease_until < now()"
+_SESSION = f"""
+select s.session_id, s.version, s.turn_id, coalesce({_IS_LATE}, false), s.base, s.summary, s.meta, s.key_id, s.created_at,
+       s.slope, exists (select from turn q where q.session_id = s.session_id and q.state = '{TurnState.QUEUED}'),
+       v.turn_id, v.vault, v.key_id
+from session s left join lateral (
+  select turn_id, vault, key_id from turn
+  where session_id = s.session_id and vault is not null order by n desc limit 1) v on true
+where s.session_id = %(session_id)s"""
+SESSION = f"{_SESSION} and s.tenant_id = %(tenant_id)s"
+
+_TURN = "turn_id, n, state, batch_id, model, input, output, vault, key_id, prompt_tokens, session_id, parent_turn"
+PAST = f"""
+select {_TURN} from turn
+where session_id = %(session_id)s and n > %(after)s and state = '{TurnState.DONE}' order by n"""
+TURN_OF = f"select {_TURN} from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s"
+KEYED = f"""
+select {_TURN}, request_hash from turn where session_id = %(session_id)s and idempotency_key = %(key)s"""
+
+LAST_WITH_VALUES = f"""
+select {_TURN} from turn
+where session_id = %(session_id)s and state = '{TurnState.DONE}' and vault is not null order by n desc limit 1"""
+
+# A response and those that it continues, the first one first.
+CHAIN = f"""
+with recursive chain as (
+  select * from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s
+  union all select t.* from turn t join chain c on t.turn_id = c.parent_turn where t.tenant_id = %(tenant_id)s)
+select {_TURN} from chain order by n"""
+
+# Of a turn without an answer nothing is kept.
+_EMPTIED = "idempotency_key = null, input = '[]', original = null, vault = null"
+# A turn whose process is gone ends here; so does the wait of those after it.
+LAPSE = f"""
+with s as (update session s set version = t.n, turn_id = null, lease_until = null
+    from turn t where s.session_id = %(session_id)s and t.turn_id = s.turn_id and {_IS_LATE} returning t.turn_id)
+update turn t set state = '{TURN.target("fail")}', finished_at = now(), {_EMPTIED}
+from s where t.turn_id = s.turn_id and {TURN.guard("fail", "t.")}"""
+
+LOCK = "select version, turn_id from session where session_id = %(session_id)s for no key update"
+_NEXT = "(select coalesce(max(n), 0) + 1 from turn where session_id = %(session_id)s)"
+_INSERT = """insert into turn (turn_id, tenant_id, session_id, n, parent_turn, state, batch_id, model, input, original, output,
+  vault, key_id, prompt_tokens, cached_tokens, completion_tokens, idempotency_key, request_hash, finished_at)"""
+_VALUES = """%(parent_turn)s::uuid, %(state)s::text, %(batch_id)s::int8, %(model)s::text, %(input)s::bytea, %(original)s::bytea,
+  %(output)s::bytea, %(vault)s::bytea, %(key_id)s::uuid, %(prompt_tokens)s::int, %(cached_tokens)s::int,
+  %(completion_tokens)s::int, %(key)s::text, %(request_hash)s::bytea, case when %(state)s::text = 'done' then now() end"""
+
+# Two that begin at once: the row is locked, and the second finds another version, or a turn with its number.
+BEGIN = f"""
+with s as (update session set turn_id = %(turn_id)s, lease_until = now() + %(lease)s, key_id = coalesce(%(key_id)s, key_id)
+    where session_id = %(session_id)s and version = %(version)s and turn_id is null
+      and not exists (select from turn q where q.session_id = %(session_id)s and q.state = '{TurnState.QUEUED}')
+    returning session_id, tenant_id)
+{_INSERT} select %(turn_id)s, tenant_id, session_id, {_NEXT}, {_VALUES} from s returning n"""
+# Items without a response: the turn begins and ends at once.
+APPEND = f"""
+with s as (update session set version = {_NEXT}, used_at = now(), key_id = coalesce(%(key_id)s, key_id)
+    where session_id = %(session_id)s and version = %(version)s and turn_id is null
+      and not exists (select from turn q where q.session_id = %(session_id)s and q.state = '{TurnState.QUEUED}')
+    returning session_id, tenant_id, version)
+{_INSERT} select %(turn_id)s, tenant_id, session_id, version, {_VALUES} from s returning n"""
+# A background turn, after LOCK: it runs at once, or waits.
+QUEUE = f"""
+{_INSERT} select %(turn_id)s, %(tenant_id)s, %(session_id)s, {_NEXT}, {_VALUES} returning n"""
+ADD = f"{_INSERT} select %(turn_id)s, %(tenant_id)s, null, %(n)s, {_VALUES}"
+TAKE = """
+update session set turn_id = %(turn_id)s, lease_until = null, key_id = coalesce(%(key_id)s, key_id)
+where session_id = %(session_id)s and turn_id is null and version = %(version)s returning version"""
+START = f"""
+update turn set state = '{TURN.target("begin")}', input = %(input)s, vault = %(vault)s
+where turn_id = %(turn_id)s and {TURN.guard("begin")} returning n"""
+
+RENEW = """
+update session set lease_until = now() + %(lease)s from unnest(%(sessions)s::uuid[], %(turns)s::uuid[]) o (session_id, turn_id)
+where session.session_id = o.session_id and session.turn_id = o.turn_id"""
+
+PROMPTS = f"""
+select prompt_tokens from (
+  select n, prompt_tokens from turn
+  where session_id = %(session_id)s and state = '{TurnState.DONE}' and model is not null order by n desc limit %(limit)s) p
+order by n"""
+
+
+def _over(verb: str, changes: str) -> str:
+    """The statement that ends the running turn of a session by `verb`: nothing happens unless it still runs."""
+    return f"""
+with s as (update session s set version = t.n, turn_id = null, lease_until = null, used_at = now(),
+             slope = coalesce(%(slope)s, slope)
+    from turn t where t.turn_id = %(turn_id)s and s.session_id = t.session_id and s.turn_id = t.turn_id
+    returning t.turn_id)
+update turn t set state = '{TURN.target(verb)}', finished_at = now(), {changes}
+from s where t.turn_id = s.turn_id and {TURN.guard(verb, "t.")} returning t.n"""
+
+
+_OUTPUT = """output = %(output)s, vault = coalesce(%(vault)s, vault), prompt_tokens = %(prompt_tokens)s,
+  cached_tokens = %(cached_tokens)s, completion_tokens = %(completion_tokens)s"""
+END = _over("end", _OUTPUT)
+GIVE_UP = {verb: _over(verb, _EMPTIED) for verb in ("fail", "cancel")}
+# The same for a turn of no conversation.
+END_LOOSE = f"""
+update turn set state = '{TURN.target("end")}', finished_at = now(), {_OUTPUT}
+where turn_id = %(turn_id)s and session_id is null and {TURN.guard("end")} returning n"""
+GIVE_UP_LOOSE = {
+    verb: f"""
+update turn set state = '{TURN.target(verb)}', finished_at = now(), {_EMPTIED}
+where turn_id = %(turn_id)s and session_id is null and {TURN.guard(verb)} returning n"""
+    for verb in ("fail", "cancel")
+}
+CANCEL_QUEUED = f"""
+update turn set state = '{TURN.target("cancel")}', finished_at = now(), {_EMPTIED}
+where turn_id = %(turn_id)s and state = '{TurnState.QUEUED}' returning n"""
+
+# ---------------------------------------------------------------- the steward
+
+_ENDED = """
+select t.turn_id, t.tenant_id, t.state from turn t join batch b using (batch_id)
+where t.state in ('queued', 'running') and b.finalized_at is not null"""
+ENDED_BATCHES = f"{_ENDED} order by t.batch_id limit %(limit)s"
+IS_ENDING = f"{_ENDED} and t.turn_id = %(turn_id)s"
+ENDED_OF = f"{_ENDED} and t.turn_id = any(%(turn_ids)s)"
+NEXT_QUEUED = f"""
+select distinct on (t.session_id) t.turn_id, t.session_id, t.tenant_id, t.batch_id from turn t join session s using (session_id)
+join batch b using (batch_id)
+where t.state = '{TurnState.QUEUED}' and (s.turn_id is null or {_IS_LATE}) and b.finalized_at is null
+order by t.session_id, t.n limit %(limit)s"""
+
+# A conversation whose last turns were answered lately. `checkpoint_n` of one without a batch: when one was tried last.
+CHECKPOINTS_DUE = """
+select s.session_id, s.tenant_id, a.account_id, t.model, t.turn_id, t.prompt_tokens + t.completion_tokens,
+       s.version - greatest(s.base, s.checkpoint_n)
+from session s join turn t on t.session_id = s.session_id and t.n = s.version join tenant a on a.tenant_id = s.tenant_id
+where s.used_at > now() - interval '10 minutes' and s.checkpoint_batch is null and a.state = 'active'
+  and t.state = 'done' and t.model is not null and t.prompt_tokens > %(least)s
+  and s.version > coalesce(s.checkpoint_n, 0)
+  and (s.version - greatest(s.base, s.checkpoint_n) >= %(turns)s or t.prompt_tokens > 2 * %(least)s)
+order by s.used_at limit %(limit)s"""
+CHECKPOINT_ASKED = """
+update session set checkpoint_batch = %(batch_id)s, checkpoint_n = %(n)s
+where session_id = %(session_id)s and version = %(version)s and checkpoint_batch is null returning version"""
+CHECKPOINTS_MADE = """
+select s.session_id, s.tenant_id, s.checkpoint_batch, b.request_id
+from session s join batch b on b.batch_id = s.checkpoint_batch where b.finalized_at is not null limit %(limit)s"""
+CHECKPOINT_TAKEN = """
+update session set summary = %(summary)s, base = checkpoint_n, checkpoint_batch = null, checkpoint_n = null
+where session_id = %(session_id)s and checkpoint_batch = %(batch_id)s"""
+CHECKPOINT_FAILED = """
+update session set checkpoint_batch = null, checkpoint_n = version where session_id = %(session_id)s"""
+
+# ---------------------------------------------------------------- the owner's changes
+
+SET_META = """
+update session set meta = %(meta)s where session_id = %(session_id)s and tenant_id = %(tenant_id)s returning created_at"""
+FORGET_SESSION = f"""
+delete from session s where session_id = %(session_id)s and tenant_id = %(tenant_id)s
+  and (turn_id is null or {_IS_LATE})
+  and not exists (select from turn q where q.session_id = s.session_id and q.state = '{TurnState.QUEUED}')
+returning session_id"""
+KEYS_OF_SESSION = """
+select key_id from session where session_id = %(session_id)s and key_id is not null
+union select key_id from turn where session_id = %(session_id)s and key_id is not null"""
+BATCHES_OF_SESSION = "select batch_id from turn where session_id = %(session_id)s and batch_id is not null"
+# Without its summary, which may tell what the item said.
+REWRITE = f"""
+with s as (update session set base = 0, summary = null, checkpoint_batch = null, checkpoint_n = null
+    where session_id = %(session_id)s and tenant_id = %(tenant_id)s and version = %(version)s and turn_id is null
+    returning session_id)
+update turn t set input = %(input)s, output = %(output)s, original = null from s
+where t.session_id = s.session_id and t.turn_id = %(turn_id)s and t.state = '{TurnState.DONE}' returning n"""
+FORGET_LOOSE = """
+delete from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s and session_id is null
+returning key_id"""
+FORGET_UNUSED_KEY = """
+delete from turn_key k where key_id = %(key_id)s and not exists (select from turn t where t.key_id = k.key_id)"""
+
+# ---------------------------------------------------------------- retention
+
+FORGET_OLD_TURNS = """
+with old as (select t.turn_id from turn t join tenant a using (tenant_id)
+    where t.session_id is null and t.state not in ('queued', 'running')
+      and t.created_at < now() - make_interval(days => greatest(%(days)s::int, a.retention_days))
+    order by t.created_at limit %(limit)s)
+delete from turn using old where turn.turn_id = old.turn_id"""
+FORGET_OLD_SESSIONS = """
+with old as (select s.session_id from session s join tenant a using (tenant_id)
+    where s.turn_id is null and s.used_at < now() - make_interval(days => greatest(%(days)s::int, a.retention_days))
+    order by s.used_at limit %(limit)s for update of s skip locked)
+delete from session using old where session.session_id = old.session_id"""
+FORGET_OLD_KEYS = """
+delete from turn_key k where not exists (select from turn t where t.key_id = k.key_id)
+  and not exists (select from session s where s.key_id = k.key_id)"""

@@ -1,0 +1,107 @@
+"""What a turn's request is made of: the items of the turns before it, in the form that every engine reads. Pure.
+
+An item is an input item of the Responses API, as a dict. Past messages of the assistant become plain text, so that the beginning
+of each prompt is the same text again, and stays in the prefix cache.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from app.policy.placeholders import SHAPE, Placeholders
+
+Item = dict[str, Any]
+WHOLE_TURNS = 2  # the latest ones, which no summary replaces
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+_ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
+_INTRODUCTION = "This is a summary of our conversation until now:\n\n"
+_ACKNOWLEDGED = "I have read the summary and continue from there."
+
+
+@dataclass(frozen=True, slots=True)
+class PastTurn:
+    """A turn that has ended: what its caller sent, and the items of its answer. `prompt_tokens`: of its whole prompt."""
+
+    n: int
+    turn_id: UUID
+    given: Sequence[Item]
+    answer: Sequence[Item]
+    prompt_tokens: int = 0
+
+
+def as_items(given: str | Sequence[Item]) -> list[Item]:
+    """The input of a request as items."""
+    return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+
+
+def rendered(past: Iterable[PastTurn], summary: str | None = None) -> list[Item]:
+    """The items of a conversation until now. `summary`: of the turns before the first of these."""
+    items: list[Item] = []
+    if summary is not None:
+        items += [{"role": "user", "content": _INTRODUCTION + summary}, {"role": "assistant", "content": _ACKNOWLEDGED}]
+    for turn in past:
+        items += map(_plain, turn.given)
+        items += (_plain(item) for item in turn.answer if item.get("type") != "reasoning")
+    return items
+
+
+def _plain(item: Item) -> Item:
+    """An item as engines read it: without its id and empty fields; a message of the assistant as text."""
+    item = {name: value for name, value in item.items() if value is not None and name not in ("id", "status")}
+    if item.get("role") == "assistant" and isinstance(item.get("content"), list):
+        texts = (part.get("text") or part.get("refusal") or "" for part in item["content"] if isinstance(part, Mapping))
+        return {"role": "assistant", "content": "".join(texts)}
+    return item
+
+
+def foldable(past: Sequence[PastTurn]) -> int:
+    """How many of these turns a summary may replace: not the last `WHOLE_TURNS`, and no call without its answer."""
+    end = max(0, len(past) - WHOLE_TURNS)
+    while end and _called(past[:end]) & _answered(past[end:]):
+        end -= 1
+    return end
+
+
+def _called(turns: Iterable[PastTurn]) -> set[str]:
+    return {str(i.get("call_id")) for turn in turns for i in turn.answer if i.get("type") in _CALLS}
+
+
+def _answered(turns: Iterable[PastTurn]) -> set[str]:
+    return {str(i.get("call_id")) for turn in turns for i in turn.given if i.get("type") in _ANSWERS}
+
+
+def shown(turn: PastTurn) -> list[Item]:
+    """The items of a turn, each with an id, as the API lists them."""
+    mark = turn.turn_id.hex
+    given = [shown_item(item, f"{mark}_{place}") for place, item in enumerate(turn.given)]
+    return given + [shown_item(item, f"{mark}_a{place}") for place, item in enumerate(turn.answer)]
+
+
+def shown_item(item: Item, mark: str) -> Item:
+    """An item in the form of OpenAI's listings: it has an id, and text is a list of content parts. `mark`: ends its id."""
+    item = {name: value for name, value in item.items() if value is not None}
+    kind = item.get("type", "message")
+    found = {**item, "id": f"{'msg' if kind == 'message' else 'item'}_{mark}", "type": kind, "status": "completed"}
+    if isinstance(found.get("content"), str):
+        part = "output_text" if item.get("role") == "assistant" else "input_text"
+        found["content"] = [{"type": part, "text": found["content"]}]
+    return found
+
+
+def without(turn: PastTurn, item_id: str) -> PastTurn | None:
+    """The turn without the item that has this id in `shown`. None: it has no such item."""
+    ids = [item["id"] for item in shown(turn)]
+    if item_id not in ids:
+        return None
+    place, count = ids.index(item_id), len(turn.given)
+    given = [item for i, item in enumerate(turn.given) if i != place]
+    answer = [item for i, item in enumerate(turn.answer, count) if i != place]
+    return PastTurn(turn.n, turn.turn_id, given, answer, turn.prompt_tokens)
+
+
+def renamed(text: str, own: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """A text whose placeholders stand for `own`, with placeholders that fit to `known` too; and the values of all of them."""
+    names = Placeholders(known)
+    other = {name: names.of(name[1:-1].rpartition("_")[0], value) for name, value in own.items()}
+    return SHAPE.sub(lambda found: other.get(found[0], found[0]), text), names.values

@@ -1,0 +1,145 @@
+"""Claims about background turns: one at a time, in their order, durable from the beginning."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import AsyncMock
+
+import httpx
+import orjson
+import pytest
+
+from app.batches import lifecycle
+from app.db.pool import Database
+from app.engines.service import ensure_pool
+from app.queue import service
+from app.queue.bodies import opened
+from app.queue.types import Result
+from app.sealing.keyring import Keyring
+from app.settings import Settings
+from testing.fakes import embeddings_and_responses
+from testing.fakes.engine import FakeEngine
+from tests.api.support import MODEL
+from tests.api.test_conversations import items, new, say
+from tests.gateway.support import Registry
+from tests.queue import support
+from workers.steward.turns import Turns
+
+
+@pytest.fixture
+async def engine(database: Database) -> AsyncIterator[FakeEngine]:
+    """An engine for the synchronous turns."""
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine)
+        yield engine
+
+
+async def work(database: Database, settings: Settings, *, fail: bool = False) -> list[list[Any]]:
+    """Play the worker and the steward until nothing is left. Returns the inputs that the worker got, each with its texts."""
+    seen = []
+    turns = Turns(database, settings)
+    async with database.durable() as conn:
+        pool = await ensure_pool(conn, MODEL)
+        worker = await support.make_worker(database, pool)
+        while True:
+            await turns.look()
+            lease = await support.claim(conn, pool, worker)
+            if lease is None:
+                return seen
+            loaded = await service.load(conn, lease)
+            [item], seal = await opened(Keyring.of(settings), lease.batch_id, loaded)
+            body = orjson.loads(item.body)
+            given = body["input"]
+            seen.append([given] if isinstance(given, str) else [each["content"] for each in given])
+            answer = embeddings_and_responses.response(body)
+            said = orjson.dumps({"code": 5001, "message": "no"} if fail else answer)
+            said = said if seal is None else seal.result(0, lease.run, said)
+            assert await service.flush(conn, lease, [Result(0, not fail, 1, 3, 1, 5, said)])
+            await service.finish(conn, lease)
+            async with database.transaction() as inner:
+                turns.ended(await lifecycle.settle(inner))
+
+
+async def queue(client: httpx.AsyncClient, text: str, **more: Any) -> dict[str, Any]:
+    return await say(client, text, background=True, **more)
+
+
+async def test_background_turns_run_one_after_the_other_each_with_those_before_it(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    talk = await new(client)
+    await say(client, "zero", conversation=talk)
+    made = [await queue(client, text, conversation=talk) for text in ("one", "two", "three")]
+    assert {(each["status"], each["conversation"]["id"]) for each in made} == {("queued", talk)}
+    assert await work(database, settings) == [
+        ["zero", "echo: zero", "one"],
+        ["zero", "echo: zero", "one", "echo: one", "two"],
+        ["zero", "echo: zero", "one", "echo: one", "two", "echo: two", "three"],
+    ]
+    texts = ["zero", "one", "two", "three"]
+    assert await items(client, talk) == [each for text in texts for each in (text, f"echo: {text}")]
+    done = (await client.get(f"/v1/responses/{made[1]['id']}")).json()
+    assert (done["status"], done["conversation"]["id"], done["background"]) == ("completed", talk, True)
+    assert (await client.get(f"/v1/conversations/{talk}")).headers["etag"] == '"4"'
+
+
+async def test_a_turn_waits_in_the_queue_while_a_synchronous_one_runs(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    talk = await new(client)
+    engine.script({"match": "slow", "mode": "slow", "seconds": 0.5})
+    slow = asyncio.create_task(say(client, "slow", conversation=talk))
+    while not engine.bodies:
+        await asyncio.sleep(0.01)
+    await queue(client, "after", conversation=talk)
+    waiting = asyncio.create_task(say(client, "last", conversation=talk))
+    await slow
+    assert await work(database, settings) == [["slow", "echo: slow", "after"]]
+    await waiting
+    texts = ["slow", "after", "last"]
+    assert await items(client, talk) == [each for text in texts for each in (text, f"echo: {text}")]
+
+
+async def test_a_cancelled_or_failed_turn_lets_the_next_one_run(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    talk = await new(client)
+    await queue(client, "one", conversation=talk)
+    gone = await queue(client, "two", conversation=talk)
+    assert (await client.post(f"/v1/responses/{gone['id']}/cancel")).json()["status"] == "cancelled"
+    assert await work(database, settings, fail=True) == [["one"]]
+    await say(client, "three", conversation=talk)
+    assert await items(client, talk) == ["three", "echo: three"]
+
+
+async def test_a_response_whose_batch_has_ended_can_be_continued_at_once(
+    client: httpx.AsyncClient,
+    engine: FakeEngine,
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = await queue(client, "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(Turns, "look", AsyncMock())
+        await work(database, settings)
+    assert (await client.get(f"/v1/responses/{first['id']}")).json()["status"] == "completed"
+    continued = asyncio.create_task(say(client, "two", previous_response_id=first["id"]))
+    await asyncio.sleep(0.1)
+    await Turns(database, settings).look()
+    assert (await continued)["output"][0]["content"][0]["text"] == "echo: two"
+
+
+async def test_background_responses_continue_and_are_continued(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    first = await queue(client, "one")
+    ask = {"model": MODEL, "input": "two", "previous_response_id": first["id"]}
+    early = await client.post("/v1/responses", json=ask)
+    assert (early.status_code, "wait for its answer" in early.text) == (400, True)
+    assert await work(database, settings) == [["one"]]
+    second = await queue(client, "two", previous_response_id=first["id"])
+    assert await work(database, settings) == [["one", "echo: one", "two"]]
+    third = await say(client, "three", previous_response_id=second["id"])
+    assert [each["content"] for each in engine.bodies[-1]["input"]] == ["one", "echo: one", "two", "echo: two", "three"]
+    assert third["previous_response_id"] == second["id"]

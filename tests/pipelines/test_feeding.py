@@ -1,0 +1,207 @@
+"""Claims about the hand-off beside its usual course: verbs in the middle, markers that fail, sealed batches, retries."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from app.db.pool import Connection, Database
+from app.engines import catalogue
+from app.errors import Conflict
+from app.flows.stages import INPUT
+from app.pipelines import feeding, retrying, verbs
+from app.queue import handoff_sql, retention_sql
+from app.settings import Settings
+from app.states import BatchState
+from app.tenants.service import Tenant
+from tests.flows.pipelines import Json, pipeline, stage
+from tests.pipelines import support
+from tests.pipelines.support import Made, World
+from tests.pipelines.test_trees import check
+from tests.queue.support import make_tenant
+
+LINES: list[Json] = [{"id": f"line {n}"} for n in range(8)]
+CHAIN = pipeline(
+    stage("a", "{{item.id}}"), stage("b", "{{a.text}} {{item.id}}"), stage("c", "{{text}}", when="json.sure")
+)
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    return support.with_models(settings, tmp_path)
+
+
+@pytest.fixture
+async def tenant(database: Database) -> int:
+    async with database.durable() as conn:
+        return await make_tenant(conn)
+
+
+@pytest.fixture
+def world(database: Database, settings: Settings) -> World:
+    return World(database, settings)
+
+
+def by_batch(made: Made) -> dict[int, int]:
+    return {batch_id: n for n, batch_id in enumerate(made.batches)}
+
+
+async def move(database: Database, made: Made, verb: verbs.Verb) -> None:
+    async with database.transaction() as conn:
+        assert await verbs.transition(conn, verb, made.tenant, made.request_id) is not None
+
+
+async def count(conn: Connection, query: str, *values: object) -> int:
+    row = await (await conn.execute(query.encode(), values)).fetchone()
+    assert row
+    return int(row[0])
+
+
+async def test_a_paused_pipeline_hands_nothing_on_until_it_is_resumed(
+    database: Database, world: World, tenant: int
+) -> None:
+    made = await support.create(database, tenant, CHAIN, LINES)
+    await world.feed()
+    assert await world.work(by_batch(made), most=1) == 1
+    await move(database, made, "pause")
+    await world.feed()
+    await world.settle()
+    async with database.durable() as conn:
+        assert await count(conn, "select count(*) from item_payload where batch_id = %s", made.batches[2]) == 0
+        assert await count(conn, "select count(*) from handoff where due = 'infinity'") > 0
+    assert await world.claim() is None
+    await move(database, made, "resume")
+    [ended] = await world.finish(made)
+    assert ended.state == BatchState.COMPLETED
+    await check(database, made)
+
+
+async def test_a_cancelled_pipeline_ends_without_more_items_and_a_retry_goes_on_where_it_was(
+    database: Database, settings: Settings, world: World, tenant: int
+) -> None:
+    made = await support.create(database, tenant, CHAIN, LINES)
+    await world.feed()
+    assert await world.work(by_batch(made), most=1) == 1  # its results are not handed on any more
+    await move(database, made, "cancel")
+    await world.feed()
+    ended = await world.settle() + await world.settle()
+    assert [each.state for each in ended] == [BatchState.CANCELLED]
+    async with database.durable() as conn:
+        assert await count(conn, "select count(*) from chunk") == 0
+        assert await count(conn, "select count(*) from item_payload where batch_id = %s", made.batches[2]) == 0
+        assert await count(conn, "select count(*) from batch where feeds and pipeline_id = %s", made.pipeline_id) == 0
+    models = catalogue.load(settings.models_file)
+    assert await retrying.retry(database, settings, models, Tenant(tenant, "acme"), made.request_id, 1) == 4
+    [ended_again] = await world.finish(made)
+    assert (ended_again.state, ended_again.run) == (BatchState.COMPLETED, 2)
+    await check(database, made)
+
+
+async def test_a_retry_runs_items_without_an_answer_and_what_comes_of_them(
+    database: Database, settings: Settings, world: World, tenant: int
+) -> None:
+    made = await support.create(database, tenant, CHAIN, LINES)
+    world.failing = {(1, 2), (2, 5)}
+    await world.finish(made)
+    before = await support.items(database, made)
+    assert 2 not in before[2]
+    assert before[2][5][2] == 0
+    models, owner = catalogue.load(settings.models_file), Tenant(tenant, "acme")
+    world.failing = set()
+    failed = sum(ok == 0 for items in before for *_, ok, _ in items.values())
+    assert await retrying.retry(database, settings, models, owner, made.request_id, 1) == failed
+    await world.finish(made)
+    after = await support.items(database, made)
+    assert after[2][2][2] == after[2][5][2] == 1
+    await check(database, made)
+    assert (await support.batches(database, made))[1] == (len(LINES), len(LINES), 0)
+    with pytest.raises(Conflict, match="nothing to retry"):
+        await retrying.retry(database, settings, models, owner, made.request_id, 2)
+
+
+async def test_an_expired_pipeline_gives_up_all_of_its_stages(database: Database, world: World, tenant: int) -> None:
+    made = await support.create(database, tenant, CHAIN, LINES, expires=True)
+    await world.feed()
+    async with database.transaction() as conn:
+        assert await verbs.expire(conn) == 0
+        await conn.execute("update pipeline set expires_at = now() - interval '1 second'")
+        assert await verbs.expire(conn) == 1
+    await world.feed()
+    ended = await world.settle() + await world.settle()
+    assert [each.state for each in ended] == [BatchState.EXPIRED]
+    async with database.durable() as conn:
+        states = "select count(*) from batch where pipeline_id = %s and state = 'expired'"
+        assert await count(conn, states, made.pipeline_id) == 3
+
+
+async def test_a_marker_that_fails_is_tried_alone_five_times_and_set_aside(
+    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned, sound = [await support.create(database, tenant, CHAIN, LINES) for _ in range(2)]
+    pipelines_load = feeding.pipelines.load
+
+    async def load(*args: object) -> object:
+        found = await pipelines_load(*args)  # type: ignore[arg-type]
+        if poisoned.pipeline_id in found:
+            running, number = found[poisoned.pipeline_id]
+            found[poisoned.pipeline_id] = replace(running, stages=()), number
+        return found
+
+    monkeypatch.setattr(feeding.pipelines, "load", load)
+    for _ in range(handoff_sql.MOST_TRIES + 1):
+        await world.feed()
+        async with database.durable() as conn:
+            await conn.execute("update handoff set due = now() where due < 'infinity'")
+    await world.finish(sound)
+    await check_alone(database, sound)
+    assert world.feeder.set_aside == 1
+    async with database.durable() as conn:
+        tries = "select count(*) from handoff where batch_id = %s and tries = %s and due = 'infinity'"
+        assert await count(conn, tries, poisoned.batches[INPUT], handoff_sql.MOST_TRIES) == 1
+
+
+async def check_alone(database: Database, made: Made) -> None:
+    levels, found = await support.levels(database, made), await support.items(database, made)
+    assert [set(each) for each in found] == [set(level.items) for level in levels]
+
+
+async def test_a_stage_that_depends_on_another_starts_after_it(database: Database, world: World, tenant: int) -> None:
+    definition = pipeline(
+        stage("a", "{{item.id}}"), stage("b", "{{item.id}}", after="input", depends_on=["a"]), stage("c", "{{text}}")
+    )
+    made = await support.create(database, tenant, definition, LINES)
+    await world.feed()
+    await world.settle()
+    leases = []
+    while (lease := await world.claim()) is not None:
+        leases.append(lease)
+    assert {lease.batch_id for lease in leases} == {made.batches[1]}
+    for lease in leases:
+        await world.run(lease, by_batch(made))
+    [ended] = await world.finish(made)
+    assert ended.state == BatchState.COMPLETED
+    await check(database, made)
+
+
+async def test_a_pipeline_leaves_as_a_whole(database: Database, world: World, tenant: int) -> None:
+    made = await support.create(database, tenant, CHAIN, LINES)
+    await world.finish(made)
+    async with database.transaction() as conn:
+        for statement in retention_sql.FORGET:
+            await conn.execute(statement, {"ids": list(made.batches)})
+        for table in ("pipeline", "stage", "handoff", "gather", "batch"):
+            assert await count(conn, f"select count(*) from {table}") == 0
+
+
+async def test_a_request_that_is_not_valid_is_an_error_of_its_item_alone(
+    database: Database, world: World, tenant: int
+) -> None:
+    definition = pipeline(stage("a") | {"body": {"messages": "{{item.messages}}"}})
+    lines: list[Json] = [{"messages": [{"role": "user", "content": "a"}]}, {"messages": [{"role": "nobody"}]}, {}]
+    made = await support.create(database, tenant, definition, lines)
+    await world.finish(made)
+    found = (await support.items(database, made))[1]
+    assert [found[n][0] for n in range(3)] == [True, False, False]
+    errors = [orjson.loads(found[n][3] or b"") for n in (1, 2)]
+    assert [error["reason"] for error in errors] == ["not_valid", "missing_value"]

@@ -1,0 +1,81 @@
+"""The steward's part in conversations: background turns end and begin, and summaries are made.
+
+It runs beside the rounds, because it reads answers, which may lie in the object store.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from uuid import UUID
+
+import structlog
+
+from app.admission.control import AdmissionControl
+from app.admission.samples import RequestSamples
+from app.clock import monotonic
+from app.crypto import secret_key
+from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
+from app.engines import catalogue
+from app.engines.model_registry import ModelRegistry
+from app.policy.in_force import PolicyInForce
+from app.queue.settling import Settled
+from app.queue.types import Kind
+from app.sessions import checkpoints, queued
+from app.sessions.queued import Steward
+from app.settings import Settings
+
+LOOK_SECONDS = 0.25  # a turn waits at most this long for its start after another process has ended the one before
+SWEEP_SECONDS = 5.0  # between two looks for turns whose batches ended elsewhere
+log = structlog.get_logger("steward")
+
+
+class Turns:
+    """Ends and starts the background turns of one database."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        secret, self._models = secret_key(settings), ModelRegistry(database, catalogue.load(settings.models_file))
+        self._policy = PolicyInForce(database, self._models)
+        self._control = AdmissionControl(self._policy, RequestSamples(database), secret)
+        self._database, self._settings, self._secret = database, settings, secret
+        self._ended: set[UUID] = set()
+        self._stuck: set[UUID] = set()
+        self._wake = asyncio.Event()
+        self._swept = 0.0
+
+    def ended(self, batches: Iterable[Settled]) -> None:
+        """These batches have ended: the turns among them are looked at soon."""
+        found = {batch.request_id for batch in batches if batch.kind == Kind.RESPONSE}
+        if found:
+            self._ended |= found
+            self._wake.set()
+
+    async def keep(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            with suppress(*TRANSIENT):
+                await self.look()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
+            self._wake.clear()
+
+    async def look(self) -> None:
+        """End what has ended, start what may start, and look after summaries."""
+        steward = Steward(self._database, self._settings, self._secret, self._models.current, self._stuck)
+        if ended := list(self._ended):
+            await queued.end(steward, ended)
+            self._ended.difference_update(ended)
+        if monotonic() >= self._swept + SWEEP_SECONDS:
+            await self.sweep(steward)
+            self._swept = monotonic()
+        await queued.start(steward)
+
+    async def sweep(self, steward: Steward) -> None:
+        """What need not happen at once: turns whose batches ended elsewhere, and checkpoints."""
+        self._stuck.clear()
+        await queued.end(steward)
+        await self._models.renew()
+        await self._policy.renew()
+        await checkpoints.end(steward)
+        if self._policy.known:
+            await checkpoints.begin(steward, self._control)
