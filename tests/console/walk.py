@@ -195,8 +195,8 @@ def work(stack: Stack) -> Addresses:
 
 
 def _pipeline(stack: Stack) -> str:
-    """A pipeline of which some lines have come through the first stage, and none soon through the others. Returns its id."""
-    items = [{"custom_id": f"ticket-{n}", "text": "in a moment" if n < 40 else "slowly"} for n in range(400)]
+    """A pipeline some lines of which have passed the first stage, and which stays open while all is looked at. Returns its id."""
+    items = [{"custom_id": f"ticket-{n}", "text": "in a moment" if n < 40 else "slowly"} for n in range(4_000)]
     again = {"messages": [{"role": "user", "content": "{{text}} slowly"}]}
     first = {"messages": [{"role": "user", "content": "What is this about?\n{{item.text}}"}]}
     stages = [
