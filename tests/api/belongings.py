@@ -39,7 +39,7 @@ class Belongings:
 
 
 async def fill(client: httpx.AsyncClient, database: Database, settings: Settings) -> Belongings:
-    """Give the account `acme` of this client's key something of everything. The queue's work is done. An engine has to be there."""
+    """Give the account `acme` of this client's key something of everything, with an engine. The queue's work is done."""
 
     async def posted(path: str, content: dict[str, Any]) -> Any:
         answer = await client.post(path, json=content)
