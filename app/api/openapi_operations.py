@@ -117,6 +117,7 @@ SUMMARIES: Mapping[str, str] = {
     "get v1/pipelines/{pipeline_id}": "Get a pipeline",
     "get v1/pipelines/{pipeline_id}/results": "Read the results of a stage",
     "get v1/pipelines/{pipeline_id}/items/{custom_id}": "Get what became of a line of the input",
+    "delete v1/pipelines/{pipeline_id}": "Delete the contents of a pipeline",
     "post v1/pipelines/{pipeline_id}/retry": "Retry what failed of a pipeline",
     "post v1/pipelines/{pipeline_id}/{verb}": "Pause, resume or cancel a pipeline",
     "get v1/webhook_endpoints/{endpoint_id}": "Get a webhook",

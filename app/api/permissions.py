@@ -102,6 +102,7 @@ _SUBMITTED = (
     "post v1/pipelines/check",
     "get v1/pipelines/{pipeline_id}/results",
     "get v1/pipelines/{pipeline_id}/items/{custom_id}",
+    "delete v1/pipelines/{pipeline_id}",
     "post v1/pipelines/{pipeline_id}/retry",
     "post v1/pipelines/{pipeline_id}/{verb}",
     "get events",

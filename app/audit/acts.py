@@ -53,6 +53,7 @@ class Act(StrEnum):
     PIPELINE_RESUME = "pipeline.resume"
     PIPELINE_CANCEL = "pipeline.cancel"
     PIPELINE_RETRY = "pipeline.retry"
+    PIPELINE_SHRED = "pipeline.shred"
     RESPONSE_DELETE = "response.delete"
     CONVERSATION_DELETE = "conversation.delete"
     CONVERSATION_CHANGE = "conversation.change"

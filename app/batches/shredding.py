@@ -1,5 +1,5 @@
-"""Delete what a final batch contains, at the wish of its owner: the batch, or the last of its output files. What stays: its
-counts, its usage, its hash, its events.
+"""Delete what a final batch contains, at the wish of its owner: the batch, or the last of its output files, or the pipeline of
+which it is a stage (`app.pipelines.shredding`). What stays: its counts, its usage, its hash, its events.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ async def shred(database: Database, settings: Settings, tenant: Tenant, request_
         if found.shredded_at is not None:
             return found.shredded_at
         moment = await _mark(conn, tenant, found)
-    await _clean(database, settings, found)
+    await clean(database, settings, found)
     return moment
 
 
@@ -63,29 +63,34 @@ async def delete_output(database: Database, settings: Settings, tenant: Tenant, 
         if found.pipeline_id is not None:  # its contents go with the pipeline
             return
         await _mark(conn, tenant, found)
-    await _clean(database, settings, found)
+    await clean(database, settings, found)
 
 
-async def shred_stages(database: Database, settings: Settings, tenant: Tenant, request_ids: Sequence[UUID]) -> None:
-    """Delete the contents of all stages of a pipeline, at once. Raises Conflict unless all of them have ended."""
-    async with database.transaction() as conn:
-        stages = [await shredding.find(conn, tenant.tenant_id, request_id) for request_id in request_ids]
-        for found in stages:
-            if found is not None and found.shredded_at is None:
-                await _mark(conn, tenant, found)
-    for found in stages:
-        if found is not None:
-            await _clean(database, settings, found)
+async def mark_stages(conn: Connection, tenant: Tenant, request_ids: Sequence[UUID]) -> list[FoundBatch]:
+    """Destroy the keys of all stages of a pipeline, and hide their contents. Returns those that `clean` has to see afterwards.
+
+    Call in the transaction that records it. Raises Conflict unless all of them have ended.
+    """
+    stages = [await shredding.find(conn, tenant.tenant_id, request_id) for request_id in request_ids]
+    found = [each for each in stages if each is not None and each.shredded_at is None]
+    for each in found:
+        await _hide(conn, tenant, each)
+    return found
 
 
 async def _mark(conn: Connection, tenant: Tenant, found: FoundBatch) -> datetime:
     """Destroy the key of a batch and hide its contents, with its event and audit row. Raises Conflict."""
+    moment = await _hide(conn, tenant, found)
+    before = {"state": str(found.state), "items": found.total}
+    await log.record(conn, Record(Act.BATCH_SHRED, str(found.request_id), tenant.account_id, before=before))
+    return moment
+
+
+async def _hide(conn: Connection, tenant: Tenant, found: FoundBatch) -> datetime:
     if not found.over:
         still = f"is {found.state}" if found.finalized_at is None else "has ended, but is still being counted"
         raise Conflict(f"The batch {still}: cancel it or wait for its end, then delete it")
     moment = await shredding.mark(conn, found.batch_id)
-    before = {"state": str(found.state), "items": found.total}
-    await log.record(conn, Record(Act.BATCH_SHRED, str(found.request_id), tenant.account_id, before=before))
     await emitter.emit(
         conn,
         tenant_id=tenant.tenant_id,
@@ -103,7 +108,8 @@ async def _mark(conn: Connection, tenant: Tenant, found: FoundBatch) -> datetime
     return moment
 
 
-async def _clean(database: Database, settings: Settings, found: FoundBatch) -> None:
+async def clean(database: Database, settings: Settings, found: FoundBatch) -> None:
+    """Remove what is left of a batch whose contents are hidden."""
     with suppress(StorageError):  # the steward removes what is left
         await shredding.clean(database, Store.of(settings), EndedBatch(found.batch_id, found.total))
 

@@ -24,7 +24,10 @@ class ChangeKind(StrEnum):
     BUDGET_RENEWED = "budget.renewed"
     STEWARD_LEADS = "steward.leads"
     PART_STARTED = "part.started"
+    PART_DIED = "part.died"
     VERSION_CHANGED = "version.changed"
+    DATABASE_LOST = "database.lost"
+    DATABASE_BACK = "database.back"
     DATABASE_RESTORED = "database.restored"
 
 
@@ -36,6 +39,8 @@ TROUBLE = frozenset(
         ChangeKind.BREAKER_OPENED,
         ChangeKind.ENDPOINT_DISABLED,
         ChangeKind.BUDGET_SPENT,
+        ChangeKind.PART_DIED,
+        ChangeKind.DATABASE_LOST,
     }
 )
 """Something stopped. The other kinds say that it goes on, or what somebody did."""
@@ -60,7 +65,10 @@ _SENTENCES = {
     ChangeKind.BUDGET_RENEWED: "budget {subject} is renewed",
     ChangeKind.STEWARD_LEADS: "a steward has taken the lead",
     ChangeKind.PART_STARTED: "{subject} started, version {version}",
+    ChangeKind.PART_DIED: "{subject} ended by itself with the exit code {exit_code}; it is started again",
     ChangeKind.VERSION_CHANGED: "{subject} runs version {to} instead of {from}",
+    ChangeKind.DATABASE_LOST: "the {subject} did not answer the steward any more",
+    ChangeKind.DATABASE_BACK: "the {subject} answers the steward again, after {seconds} s",
     ChangeKind.DATABASE_RESTORED: "the {subject} was restored to an earlier moment; its newest batch is of {newest_batch}",
 }
 

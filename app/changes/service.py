@@ -43,10 +43,16 @@ class ChangePosition(NamedTuple):
 
 
 async def record(
-    conn: Connection, kind: ChangeKind, subject: str, data: Mapping[str, object], *, tenant_id: int | None = None
+    conn: Connection,
+    kind: ChangeKind,
+    subject: str,
+    data: Mapping[str, object],
+    *,
+    tenant_id: int | None = None,
+    at: datetime | None = None,
 ) -> None:
-    """Write a change. Call it in the transaction that causes it."""
-    values = {"kind": kind.value, "subject": subject, "tenant_id": tenant_id, "data": Jsonb(dict(data))}
+    """Write a change. Call it in the transaction that causes it. `at`: when it was, if it could not be written then."""
+    values = {"kind": kind.value, "subject": subject, "tenant_id": tenant_id, "data": Jsonb(dict(data)), "at": at}
     await conn.execute(sql.RECORD, values)
 
 
@@ -58,6 +64,16 @@ async def started(database: Database, part: str) -> None:
     try:
         async with database.relaxed() as conn:
             await conn.execute(sql.START, values)
+    except (TimeoutError, psycopg.Error, *TRANSIENT) as error:
+        _log.warning("change.not_noted", part=part, error=str(error).strip())
+
+
+async def died(database: Database, part: str, exit_code: int) -> None:
+    """Note that a part of this machine has ended by itself. Never raises: the database may be what it died of."""
+    facts = {"exit_code": exit_code, "host": socket.gethostname()}
+    try:
+        async with database.relaxed() as conn:
+            await record(conn, ChangeKind.PART_DIED, part, facts)
     except (TimeoutError, psycopg.Error, *TRANSIENT) as error:
         _log.warning("change.not_noted", part=part, error=str(error).strip())
 

@@ -3,7 +3,8 @@
 from app.changes.kinds import ChangeKind
 
 RECORD = """
-insert into change (kind, subject, tenant_id, data) values (%(kind)s, %(subject)s, %(tenant_id)s, %(data)s)"""
+insert into change (at, kind, subject, tenant_id, data)
+values (coalesce(%(at)s::timestamptz, now()), %(kind)s, %(subject)s, %(tenant_id)s, %(data)s)"""
 
 
 def also(rows: str) -> str:

@@ -232,6 +232,17 @@ def retry(pipeline: PipelineId, as_json: Json = False) -> None:
     _change(pipeline, "retry", "{id} runs again.", as_json=as_json)
 
 
+@app.command("rm")
+def remove(pipeline: PipelineId, as_json: Json = False) -> None:
+    """Delete the requests and answers of a pipeline that has ended, and its definition. Counts and usage remain."""
+    with Client.of(settings()) as client:
+        found = pipeline_ids.call(client, "DELETE", f"/{pipeline_ids.resolve(client, pipeline)}")
+    if as_json:
+        tables.document(console, found)
+        return
+    tables.sentence(console, f"The contents of {found['id']} are deleted; its counts and usage remain.")
+
+
 def _change(pipeline: str, verb: str, done: str, body: Object | None = None, *, as_json: bool) -> None:
     with Client.of(settings()) as client:
         path = f"/{pipeline_ids.resolve(client, pipeline)}/{verb}"

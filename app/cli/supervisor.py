@@ -12,6 +12,7 @@ import psycopg
 import structlog
 
 from app import clock, optional_packages, processes
+from app.changes import service as changes
 from app.cli.data_dir_lock import owned
 from app.db import cluster, embedded, migrate, session_settings
 from app.db.pool import Database
@@ -35,6 +36,7 @@ PARTS = {
 }
 _STOP_MARGIN_SECONDS = 25.0  # after the drain: for the engine's exit and the notifier's last attempts
 _STEADY_SECONDS = 30.0
+_NOTE_SECONDS = 2.0
 _BACKOFF_SECONDS = (0.5, 30.0)
 log = structlog.get_logger("supervisor")
 
@@ -165,7 +167,15 @@ class Supervisor:
                 else min(pause * 2, _BACKOFF_SECONDS[1])
             )
             log.error("part.died", name=child.name, exit_code=code, restart_in_seconds=pause)
-            await asyncio.sleep(pause)
+            await asyncio.gather(asyncio.sleep(pause), self._note_death(child.name, code))
+
+    async def _note_death(self, part: str, code: int) -> None:
+        with suppress(TimeoutError):  # without the database it is in the log only
+            async with (
+                asyncio.timeout(_NOTE_SECONDS),
+                Database(embedded.direct_url(self._settings), size=1) as database,
+            ):
+                await changes.died(database, part, code)
 
     async def _start(self, child: Child) -> asyncio.subprocess.Process:
         with self._output_of(child) as output:

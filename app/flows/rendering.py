@@ -239,7 +239,7 @@ def _picked(pick: Pick, scope: _Scope, lineage: Lineage) -> Copied:
     if not isinstance(choices, list) or not choices:
         raise ItemError(Reason.MISSING_VALUE, "the stage to pick from has no choices for this item")
     if type(index) is not int or not 0 <= index < len(choices):
-        shown = templates.cut(str(index), 40)
+        shown = str(index) if type(index) in (int, float) else "no number"  # a text may be what nobody should see
         raise ItemError(
             Reason.NOT_VALID, f"{pick.index} is {shown}; it must be a whole number from 0 to {len(choices) - 1}"
         )

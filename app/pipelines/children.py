@@ -44,6 +44,9 @@ class Governing(Protocol):
     def protected(self, running: Running, stage: int, body: bytes) -> tuple[bytes, Mapping[str, str]]:
         """JSON that is no request, and the values of its placeholders."""
 
+    def scrubbed(self, running: Running, stage: int, text: str) -> str:
+        """A text about an item, without sensitive values."""
+
 
 @dataclass(frozen=True, slots=True)
 class Made:
@@ -147,8 +150,8 @@ class Slice:
             child = Refused(rendering.no_room())
         try:
             made = self._made(stage, seq, child, error)
-        except InvalidItem as invalid:
-            made = self._made(stage, seq, Refused(ItemError(Reason.NOT_VALID, f"it may not run: {invalid}")), error)
+        except InvalidItem as invalid:  # of what is redacted, or of the policy
+            made = self._refused(seq, stage, f"it may not run: {invalid}", Reason.NOT_VALID)
         of = made.request.facts.affinity if made.request else None
         self.made[stage.number].append(replace(made, reference=reference, affinity=of or affinity))
 
@@ -169,9 +172,12 @@ class Slice:
                 counts.passed += 1
                 why = None if ok else error or ErrorClass.FAILED.value
                 return Made(seq, body=copied, ok=ok, error=why, values=values)
-            case Refused(problem):
-                counts.refused += 1
-                return Made(seq, body=problem.body, ok=False, error=ErrorClass.INVALID.value)
+            case Refused(problem):  # whose message may quote what was restored
+                return self._refused(seq, stage, rules.scrubbed(running, stage.number, problem.message), problem.reason)
+
+    def _refused(self, seq: int, stage: Stage, message: str, reason: Reason) -> Made:
+        self.counts[stage.number].refused += 1
+        return Made(seq, body=ItemError(reason, message).body, ok=False, error=ErrorClass.INVALID.value)
 
     def _change(self, changes: Iterable[Change], sign: int = 1) -> None:
         for stage, number, delta in changes:

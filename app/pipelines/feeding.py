@@ -48,6 +48,11 @@ log = structlog.get_logger("steward")
 Elsewhere = Callable[[Sequence[Marker]], Awaitable[None]]
 
 
+def _is_for_good(error: Exception) -> bool:
+    """Whether waiting cannot help: a key was destroyed, or an object is not there. Then it is the marker's own."""
+    return (isinstance(error, KeysUnavailable) and error.gone) or (isinstance(error, StorageError) and error.missing)
+
+
 class Feeder:
     """Of one database. `elsewhere`: takes the markers of batches of no pipeline; without it they are deleted."""
 
@@ -80,9 +85,9 @@ class Feeder:
             await self._hand_on(markers)
         except (Changed, LanesChanged):
             return
-        except WAITS:
-            raise
         except Exception as error:
+            if isinstance(error, WAITS) and not _is_for_good(error):
+                raise
             if len(markers) > 1:
                 for marker in markers:
                     await self._attempt([marker])

@@ -72,6 +72,11 @@ class Rules:
             raise ItemError("", refusal.message) from None
         return orjson.dumps(found.item), found.values
 
+    def scrubbed(self, running: Running, stage: int, text: str) -> str:
+        """A text about an item, such as an error, without sensitive values."""
+        redaction = self._of(running, stage).redaction
+        return text if redaction is None else redaction.scrubbed(text)
+
     def _of(self, running: Running, stage: int) -> Admission:
         return self.admissions[running.pipeline_id, stage]
 

@@ -107,11 +107,11 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSight:
-    """A pipeline at this moment. `given`: its definition, as its caller sent it."""
+    """A pipeline at this moment. `given`: its definition, as its caller sent it; None: it was deleted, with all contents."""
 
     row: PipelineRow
     flow: Definition
-    given: Mapping[str, Any]
+    given: Mapping[str, Any] | None
     stages: Sequence[StageSight]
     spent: Spent | None
 
@@ -184,9 +184,20 @@ async def sight(database: Database, settings: Settings, tenant: Tenant, of: Pipe
     sights = await stage_sights(database, tenant, of.pipeline_id)
     async with database.relaxed() as conn:
         costs = await spent(conn, [of.pipeline_id])
+    if not of.definition:
+        return PipelineSight(of, _emptied(sights), None, sights, costs.get(of.pipeline_id))
     given = await definition(database, settings, of)
     flow = stored_flow.read(given)
     return PipelineSight(of, flow, orjson.loads(given), sights, costs.get(of.pipeline_id))
+
+
+def _emptied(sights: Sequence[StageSight]) -> Definition:
+    numbers = {each.row.batch_id: each.row.n for each in sights}
+    return stored_flow.emptied(
+        (each.row.n, each.row.name, numbers.get(each.row.parent_id or 0, 0), each.status.endpoint, each.status.model)
+        for each in sights
+        if each.row.n > 0
+    )
 
 
 async def stage_sights(database: Database, tenant: Tenant, pipeline_id: int) -> list[StageSight]:

@@ -52,6 +52,11 @@ update pipeline p set state = '{PIPELINE.target("retry")}', run = run + 1, final
        deadline = now() + (deadline - opened_at), expires_at = now() + (expires_at - opened_at)
 from old where p.pipeline_id = old.pipeline_id returning p.pipeline_id"""
 
+# Its definition goes with its contents.
+EMPTY = """
+update pipeline set definition = '' where tenant_id = %(tenant_id)s and request_id = %(request_id)s
+  and finalized_at is not null returning pipeline_id, state"""
+
 # ---------------------------------------------------------------- the end
 
 OF_BATCHES = """

@@ -4,12 +4,14 @@ What a caller sent to create a pipeline is stored as it is; the stages behind a 
 Where the input is sealed, so is the definition, with the input's key, as if it were an item before the first.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
+from app.flows import conditions
 from app.flows.definition import parse, parse_then
-from app.flows.stages import Definition
+from app.flows.stages import Definition, Input, Request, Stage
 from app.queue.bodies import BatchSeal
 
 _THEN, _ENDPOINT = "then", "endpoint"
@@ -30,6 +32,16 @@ def read(stored: bytes) -> Definition:
     """The pipeline of a stored definition."""
     given = orjson.loads(stored)
     return parse_then(given[_THEN], given[_ENDPOINT]) if _THEN in given else parse(given)
+
+
+def emptied(stages: Iterable[tuple[int, str, int, str, str]]) -> Definition:
+    """What is known of a definition that was deleted. `stages`: number, name and parent of each, its endpoint and its model."""
+    always = conditions.parse("true")
+    found = (
+        Stage(number, name, parent, always, "drop", Request(endpoint, model, {}))
+        for number, name, parent, endpoint, model in stages
+    )
+    return Definition(Input(items=True), tuple(found))
 
 
 def sealed(seal: BatchSeal, stored: bytes) -> bytes:

@@ -50,7 +50,7 @@ pipeline = Table(
         "definition",
         LargeBinary,
         nullable=False,
-        comment="JSON; sealed with the key of its input where that is sealed",
+        comment="JSON; sealed with the key of its input where that is sealed; empty: its contents were deleted",
     ),
     Column("inputs", Integer, comment="lines of its input; null: its source is not final yet"),
     Column(

@@ -50,7 +50,9 @@ def listed(row: PipelineRow, sums: Sums, spent: Spent | None) -> dict[str, Any]:
 
 
 def shown(outlook: PipelineOutlook, catalogue: Catalogue, *, with_definition: bool = True) -> dict[str, Any]:
-    """A pipeline with its stages and its definition. Who may see no prompts gets no definition."""
+    """A pipeline with its stages and its definition. Who may see no prompts gets no definition, nor is there one of a pipeline
+    whose contents were deleted.
+    """
     sight = outlook.sight
     ran = [each for each in sight.stages if each.row.n != INPUT or each.status.endpoint]
     sums = Sums(*(sum(getattr(each.status, name) for each in ran) for name in ("total", "ok", "failed")))
@@ -59,7 +61,8 @@ def shown(outlook: PipelineOutlook, catalogue: Catalogue, *, with_definition: bo
         "eta": eta,
         "waiting": _link(outlook.waiting),
         "stages": [_stage(each, outlook, catalogue) for each in outlook.stages],
-        "definition": dict(sight.given) if with_definition else None,
+        "definition": dict(sight.given) if with_definition and sight.given is not None else None,
+        "deleted_at": next((clock.iso(each.status.shredded_at) for each in ran if each.status.shredded_at), None),
     }
 
 

@@ -12,7 +12,6 @@ from uuid import UUID
 import orjson
 import structlog
 
-from app.admission.control import AdmissionControl
 from app.batches import single_request
 from app.batches.request_labels import RequestLabels
 from app.batches.submit import Order, rules_of
@@ -62,7 +61,7 @@ class _Due:
     turns: int
 
 
-async def begin(steward: Steward, control: AdmissionControl) -> int:
+async def begin(steward: Steward) -> int:
     """Ask for the summaries that are due. Returns their number."""
     values = {"least": LEAST_SAVED, "turns": EVERY_TURNS, "limit": _SLICE}
     async with steward.database.relaxed() as conn:
@@ -73,7 +72,7 @@ async def begin(steward: Steward, control: AdmissionControl) -> int:
         if model is None or (due.turns < EVERY_TURNS and due.tokens < FULL_SHARE * model.context_window):
             continue
         try:
-            count += await _asked(steward, control, due, model)
+            count += await _asked(steward, due, model)
         except (SlackwaterError, ValueError, _Moved) as error:
             metrics.CHECKPOINTS.labels("refused").inc()
             _log.info("checkpoint.refused", conversation=service.name(due.session_id), error=str(error))
@@ -82,7 +81,7 @@ async def begin(steward: Steward, control: AdmissionControl) -> int:
     return count
 
 
-async def _asked(steward: Steward, control: AdmissionControl, due: _Due, model: Model) -> bool:
+async def _asked(steward: Steward, due: _Due, model: Model) -> bool:
     keeper = steward.keeper(due.tenant_id)
     session = await service.read(keeper, due.session_id)
     end = transcript.foldable(session.past)
@@ -99,7 +98,7 @@ async def _asked(steward: Steward, control: AdmissionControl, due: _Due, model: 
         "max_output_tokens": _SUMMARY_TOKENS,
     } | ({"instructions": instructions} if isinstance(instructions, str) else {})
     tenant = Tenant(due.tenant_id, due.account)
-    admission = control.begin(tenant, NO_SPEND_LABELS, Kind.CHECKPOINT, steward.models, stored=())
+    admission = steward.control.begin(tenant, NO_SPEND_LABELS, Kind.CHECKPOINT, steward.models, stored=())
     if session.seal.key_id is not None and admission.encrypts is None and steward.settings.encrypt != "on":
         raise PolicyDenied("the conversation is sealed, and its summary would not be")
     admitted = admission.admit(

@@ -1,32 +1,37 @@
 """Background turns: each is a batch of one item. The steward ends a turn whose batch has ended, and then starts the next one.
 
 A turn that waits has its batch from the beginning, which is paused, so that all that a submit decides is decided. When its time
-comes, its item gets the turns before it, and the batch goes on.
+comes, its item gets the turns before it, and the batch goes on. What is stored or run anew is redacted as if it had just come.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 import orjson
 import psycopg
 import structlog
 
+from app.admission.control import AdmissionControl
 from app.batches import single_request
 from app.batches.openai import background_responses
 from app.batches.single_request import SingleRequest
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
-from app.errors import KeysUnavailable, NotFound, StorageError
+from app.errors import KeysUnavailable, NotFound, PolicyUnknown, RedactionDown, SensitiveFound, StorageError
 from app.policy import vaults
 from app.policy.vaults import Vaults
 from app.queue import batch_state, held_items, wakes
+from app.queue.held_items import HeldItem
 from app.queue.types import Kind
 from app.sealing.keyring import Keyring
 from app.sessions import metrics, sealing, service, sql, transcript
 from app.sessions.service import Keeper, NewTurn, Session, StoredTurn
 from app.settings import Settings
 from app.states import TurnState
+from app.tenants.service import Tenant
 
 _SLICE = 50
 _ENDED_WELL = ("completed", "incomplete")
@@ -56,21 +61,38 @@ async def add(conn: Connection, keeper: Keeper, turn: NewTurn, session: Session 
 
 @dataclass(frozen=True, slots=True)
 class Steward:
-    """What the steps of the steward need. `stuck`: turns that could not be started, which are not tried again at once."""
+    """What the steps of the steward need. `control`: the policy, by which texts are redacted and withheld calls are noted.
+    `stuck`: turns that could not be started, which are not tried again at once.
+    """
 
     database: Database
     settings: Settings
     secret: bytes
     models: Catalogue
+    control: AdmissionControl
     stuck: set[UUID] = field(default_factory=set)
 
     def keeper(self, tenant_id: int) -> Keeper:
         """What reads and writes the turns of an account."""
         return Keeper(self.database, Keyring.of(self.settings), Vaults(self.secret, tenant_id), tenant_id)
 
-    async def single(self, tenant_id: int, turn_id: UUID) -> SingleRequest | None:
-        """The batch of a turn, its request and its result. None: it was deleted."""
-        return await single_request.find(self.database, self.settings, tenant_id, turn_id, Kind.RESPONSE)
+    async def single(self, tenant: Tenant, turn_id: UUID) -> SingleRequest | None:
+        """The batch of a turn, its request and its result. None: it was deleted. Forbidden calls are withheld and noted."""
+        noted = partial(self.control.withheld, tenant.account_id)
+        return await single_request.find(
+            self.database, self.settings, tenant.tenant_id, turn_id, Kind.RESPONSE, on_withheld=noted
+        )
+
+    def redacted(self, tenant: Tenant, items: Any, values: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
+        """Items as the policy lets them rest and run, and the values of all placeholders. `values`: of those that they have.
+
+        Raises SensitiveFound, RedactionDown, PolicyUnknown.
+        """
+        redaction = self.control.redaction(tenant)
+        if redaction is None:
+            return items, values
+        found = redaction.redact(items, values)
+        return found.item, found.values
 
 
 async def end(steward: Steward, turn_ids: Sequence[UUID] | None = None) -> int:
@@ -79,8 +101,8 @@ async def end(steward: Steward, turn_ids: Sequence[UUID] | None = None) -> int:
     async with steward.database.relaxed() as conn:
         values = {"limit": _SLICE, "turn_ids": list(turn_ids or ())}
         ended = await (await conn.execute(query, values)).fetchall()
-    for turn_id, tenant_id, state in ended:
-        await _attempted(steward, turn_id, _end(steward, tenant_id, turn_id, TurnState(state)))
+    for turn_id, tenant_id, account, state in ended:
+        await _attempted(steward, turn_id, _end(steward, Tenant(tenant_id, account), turn_id, TurnState(state)))
     return len(ended)
 
 
@@ -88,39 +110,50 @@ async def start(steward: Steward) -> int:
     """Start the turns that wait for nothing more. Returns their number."""
     async with steward.database.relaxed() as conn:
         waiting = await (await conn.execute(sql.NEXT_QUEUED, {"limit": _SLICE})).fetchall()
-    for turn_id, session_id, tenant_id, batch_id in waiting:
+    for turn_id, session_id, tenant_id, account, batch_id in waiting:
         if turn_id not in steward.stuck:
-            await _attempted(steward, turn_id, _start(steward, tenant_id, session_id, turn_id, batch_id))
+            tenant = Tenant(tenant_id, account)
+            await _attempted(steward, turn_id, _start(steward, tenant, session_id, turn_id, batch_id))
     return len(waiting)
 
 
 async def _attempted(steward: Steward, turn_id: UUID, work: Awaitable[None]) -> None:
     try:
         await work
-    except (KeysUnavailable, StorageError, NotFound) as error:
+    except (KeysUnavailable, StorageError, NotFound, PolicyUnknown, RedactionDown) as error:
         steward.stuck.add(turn_id)
         _log.warning("turn.waits", turn_id=str(turn_id), error=error.message)
 
 
-async def _end(steward: Steward, tenant_id: int, turn_id: UUID, state: TurnState) -> None:
-    keeper = steward.keeper(tenant_id)
+async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState) -> None:
+    keeper = steward.keeper(tenant.tenant_id)
     turn = await service.find(keeper, turn_id)
-    single = await steward.single(tenant_id, turn_id)
     if turn is None:
         return
     if state == TurnState.QUEUED:
         await service.cancel_queued(steward.database, turn_id)
         metrics.ended("cancelled")
         return
+    single = await steward.single(tenant, turn_id)
     shown = None if single is None else background_responses.view(single, steward.models)
     if shown is None or shown["status"] not in _ENDED_WELL:
-        verb = "cancel" if shown is not None and shown["status"] == "cancelled" else "fail"
-        await service.give_up(steward.database, turn_id, verb)
-        metrics.ended("cancelled" if verb == "cancel" else "failed")
+        cancelled = shown is not None and shown["status"] == "cancelled"
+        await _give_up(steward, turn_id, "cancel" if cancelled else "fail")
         return
-    ending = NewTurn(turn_id, tenant_id, None, turn.given, turn.seal)
-    await service.end(keeper, ending, turn.session_id, shown | continued(turn))
+    try:
+        output, values = steward.redacted(tenant, shown["output"], turn.values)
+    except SensitiveFound as refusal:
+        _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
+        await _give_up(steward, turn_id, "fail")
+        return
+    ending = NewTurn(turn_id, tenant.tenant_id, None, turn.given, turn.seal)
+    await service.end(keeper, ending, turn.session_id, shown | continued(turn) | {"output": output}, values)
     metrics.ended("done")
+
+
+async def _give_up(steward: Steward, turn_id: UUID, verb: str) -> None:
+    await service.give_up(steward.database, turn_id, verb)
+    metrics.ended("cancelled" if verb == "cancel" else "failed")
 
 
 def continued(turn: StoredTurn) -> dict[str, object]:
@@ -130,29 +163,42 @@ def continued(turn: StoredTurn) -> dict[str, object]:
     return {"conversation": conversation, "previous_response_id": previous}
 
 
-async def _start(steward: Steward, tenant_id: int, session_id: UUID, turn_id: UUID, batch_id: int) -> None:
+async def _start(steward: Steward, tenant: Tenant, session_id: UUID, turn_id: UUID, batch_id: int) -> None:
     """Give the item of a turn what comes before it, and let its batch go on. Without effect if the turn may not run yet."""
-    keeper = steward.keeper(tenant_id)
+    keeper = steward.keeper(tenant.tenant_id)
     await service.lapse(steward.database, session_id)
     session = await service.read(keeper, session_id)
-    turn, single = await service.find(keeper, turn_id), await steward.single(tenant_id, turn_id)
+    turn, single = await service.find(keeper, turn_id), await steward.single(tenant, turn_id)
     if turn is None or single is None:
         return
     done = await service.last_values(keeper, session_id)
-    own, values = transcript.renamed(orjson.dumps(list(turn.given)).decode(), turn.values, done)
-    given = orjson.loads(own)
-    item = single.request | {"input": [*transcript.rendered(session.past, session.summary), *given]}
+    own, known = transcript.renamed(orjson.dumps(list(turn.given)).decode(), turn.values, done)
+    before = transcript.rendered(session.past, session.summary)
+    try:
+        whole, values = steward.redacted(tenant, [*before, *orjson.loads(own)], known)
+    except SensitiveFound as refusal:  # a rule that has come since
+        _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
+        async with steward.database.transaction() as conn:
+            await batch_state.transition(conn, "cancel", tenant.tenant_id, turn_id)
+        return
+    given, item = whole[len(before) :], single.request | {"input": whole}
     vault = keeper.vaults.sealed(values, vaults.of_item(batch_id, 0)) if values else None
     held = await held_items.prepare(steward.database, steward.settings, batch_id, orjson.dumps(item), vault)
-    turn_row = service.row_of(keeper, NewTurn(turn_id, tenant_id, None, given, turn.seal, values=values), turn.state)
+    new = NewTurn(turn_id, tenant.tenant_id, None, given, turn.seal, values=values)
+    await _run(steward, session, service.row_of(keeper, new, turn.state), held)
+
+
+async def _run(steward: Steward, session: Session, row: Mapping[str, Any], held: HeldItem) -> None:
+    """Let the batch of a queued turn go on with this item, unless another turn is before it."""
     ready: Mapping[str, int] = {}
     async with steward.database.transaction() as conn:
-        if await batch_state.transition(conn, "resume", tenant_id, turn_id) is None:
+        if await batch_state.transition(conn, "resume", row["tenant_id"], row["turn_id"]) is None:
             return
         await held_items.rewrite(conn, held)
-        taken = {"session_id": session_id, "turn_id": turn_id, "key_id": turn.seal.key_id, "version": session.version}
+        taken = {name: row[name] for name in ("turn_id", "key_id")}
+        taken |= {"session_id": session.session_id, "version": session.version}
         if await (await conn.execute(sql.TAKE, taken)).fetchone() is None:
-            raise psycopg.Rollback  # another turn is before it
-        await conn.execute(sql.START, turn_row)
-        ready = await batch_state.ready_chunks(conn, batch_id)
+            raise psycopg.Rollback
+        await conn.execute(sql.START, row)
+        ready = await batch_state.ready_chunks(conn, held.batch_id)
     wakes.notify(ready)

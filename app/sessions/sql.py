@@ -120,14 +120,15 @@ where turn_id = %(turn_id)s and state = '{TurnState.QUEUED}' returning n"""
 # ---------------------------------------------------------------- the steward
 
 _ENDED = """
-select t.turn_id, t.tenant_id, t.state from turn t join batch b using (batch_id)
+select t.turn_id, t.tenant_id, a.account_id, t.state from turn t join batch b using (batch_id)
+join tenant a on a.tenant_id = t.tenant_id
 where t.state in ('queued', 'running') and b.finalized_at is not null"""
 ENDED_BATCHES = f"{_ENDED} order by t.batch_id limit %(limit)s"
 IS_ENDING = f"{_ENDED} and t.turn_id = %(turn_id)s"
 ENDED_OF = f"{_ENDED} and t.turn_id = any(%(turn_ids)s)"
 NEXT_QUEUED = f"""
-select distinct on (t.session_id) t.turn_id, t.session_id, t.tenant_id, t.batch_id from turn t join session s using (session_id)
-join batch b using (batch_id)
+select distinct on (t.session_id) t.turn_id, t.session_id, t.tenant_id, a.account_id, t.batch_id
+from turn t join session s using (session_id) join batch b using (batch_id) join tenant a on a.tenant_id = t.tenant_id
 where t.state = '{TurnState.QUEUED}' and (s.turn_id is null or {_IS_LATE}) and b.finalized_at is null
 order by t.session_id, t.n limit %(limit)s"""
 

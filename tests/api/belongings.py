@@ -7,8 +7,10 @@ from typing import Any
 import httpx
 
 from app.db.pool import Database
+from app.settings import Settings
 from app.tenants import service as tenants
 from tests.api.support import BATCHES, MODEL, SUBMIT, SUBSCRIPTIONS, line, run_all, uploaded
+from tests.pipelines.outside import feed
 
 WORDS = "acmes-own-words"  # in every prompt, answer and error
 NAMES = "acmes-own-names"  # in every name, label and address
@@ -36,8 +38,8 @@ class Belongings:
         return [secret for secret in self.secrets if secret in text]
 
 
-async def fill(client: httpx.AsyncClient, database: Database) -> Belongings:
-    """Give the account `acme` of this client's key something of everything. The queue's work is done."""
+async def fill(client: httpx.AsyncClient, database: Database, settings: Settings) -> Belongings:
+    """Give the account `acme` of this client's key something of everything, with an engine. The queue's work is done."""
 
     async def posted(path: str, content: dict[str, Any]) -> Any:
         answer = await client.post(path, json=content)
@@ -59,15 +61,20 @@ async def fill(client: httpx.AsyncClient, database: Database) -> Belongings:
     talk = await posted(
         "/v1/conversations", {"items": [{"role": "user", "content": WORDS}], "metadata": {"about": NAMES}}
     )
+    await posted("/v1/responses", {"model": MODEL, "input": WORDS, "conversation": talk["id"]})
     items = (await client.get(f"/v1/conversations/{talk['id']}/items")).json()["data"]
+    assert WORDS in str(items), "a turn has them"
     file = await uploaded(client, line(1).replace(b"line 1", WORDS.encode()))
     whole = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     created = await posted("/v1/batches", whole | {"metadata": {"about": NAMES}})
     await uploaded(client, line(1).replace(b'"messages"', b'"temperature":"%s","messages"' % WORDS.encode()))
     assert WORDS in (await client.get("/v1/files")).text, "an invalid line is quoted"
-    asks = {"messages": [{"role": "user", "content": f"{WORDS} {{{{item.text}}}}"}]}
+    outside = {"id": "first", "external": {"timeout": "1h"}, "body": {"code": f"{WORDS} {{{{item.text}}}}"}}
+    asks = {"messages": [{"role": "user", "content": f"{WORDS} {{{{text}}}}"}]}
     flow = {"name": NAMES, "input": {"items": [{"custom_id": NAMES, "text": WORDS}]}}
-    pipeline = await posted("/v1/pipelines", flow | {"stages": [{"id": "first", "model": MODEL, "body": asks}]})
+    pipeline = await posted("/v1/pipelines", flow | {"stages": [outside, {"id": "next", "model": MODEL, "body": asks}]})
+    await feed(database, settings)
+    assert WORDS in (await client.get(f"/v1/pipelines/{pipeline['id']}/waiting")).text, "an item is parked"
     sent = {"filename": NAMES, "purpose": "batch", "bytes": 100, "mime_type": "application/jsonl"}
     upload = await posted("/v1/uploads", sent)
     own = {"name": NAMES, "url": "http://127.0.0.1:9/" + NAMES, "event_types": ["batch.completed"]}

@@ -48,8 +48,8 @@ async def engine(database: Database) -> AsyncIterator[FakeEngine]:
 
 
 @pytest.fixture
-async def theirs(client: httpx.AsyncClient, database: Database, engine: FakeEngine) -> Belongings:
-    return await fill(client, database)
+async def theirs(client: httpx.AsyncClient, database: Database, settings: Settings, engine: FakeEngine) -> Belongings:
+    return await fill(client, database, settings)
 
 
 async def strangers(settings: Settings, database: Database) -> dict[str, str]:

@@ -20,6 +20,7 @@ API: Table = {
     "delete ai/batches/{request_id}": (Act.BATCH_SHRED,),
     "post v1/batches/{batch_id}/{verb}": _VERBS,
     "post v1/pipelines/{pipeline_id}/retry": (Act.PIPELINE_RETRY,),
+    "delete v1/pipelines/{pipeline_id}": (Act.PIPELINE_SHRED,),
     "post v1/pipelines/{pipeline_id}/{verb}": (Act.PIPELINE_PAUSE, Act.PIPELINE_RESUME, Act.PIPELINE_CANCEL),
     "post v1/batches/{batch_id}/retry": (Act.BATCH_RETRY,),
     "delete v1/batches/{batch_id}": (Act.BATCH_SHRED,),
@@ -183,7 +184,7 @@ _LOOKS = (
 _CALLS = (
     *("batch cancel", "batch pause", "batch resume", "batch retry", "batch rm", "submit", "subscription create"),
     *("subscription queue", "subscription rotate", "subscription pause", "subscription disable", "subscription enable"),
-    *("pipeline submit", "pipeline pause", "pipeline resume", "pipeline cancel", "pipeline retry"),
+    *("pipeline submit", "pipeline pause", "pipeline resume", "pipeline cancel", "pipeline retry", "pipeline rm"),
     *("subscription delete", "subscription redeliver", "subscription replay", "subscription test"),
 )
 COMMANDS_WITHOUT: Reasons = {

@@ -103,6 +103,8 @@ BATCH_STEPS = (
     Step(_PIPELINE_VERB, f"{PIPELINE}/resume", Act.PIPELINE_RESUME),
     Step(_PIPELINE_VERB, f"{PIPELINE}/cancel", Act.PIPELINE_CANCEL),
     Step("post v1/pipelines/{pipeline_id}/retry", f"{PIPELINE}/retry", Act.PIPELINE_RETRY),
+    Step(_PIPELINE_VERB, f"{PIPELINE}/cancel", Act.PIPELINE_CANCEL),
+    Step("delete v1/pipelines/{pipeline_id}", PIPELINE, Act.PIPELINE_SHRED),
     Step("post v1/responses/{response_id}/cancel", "/v1/responses/{response}/cancel", Act.BATCH_CANCEL),
     Step("delete v1/responses/{response_id}", "/v1/responses/{response}", Act.RESPONSE_DELETE),
     Step("post v1/conversations/{conversation_id}", TALK, Act.CONVERSATION_CHANGE, {"metadata": {"team": "a"}}),

@@ -1,9 +1,11 @@
 """Claims about the timeline of the installation: who writes what, in which transaction, and how much is kept."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from psycopg import OperationalError
 from psycopg.errors import ForeignKeyViolation
 
 from app import clock
@@ -16,7 +18,12 @@ from app.engines.engine_report import Facts
 from app.headroom import decision_log
 from app.headroom.decision_log import AllowanceChange
 from app.queue import reaping
+from app.settings import Settings
+from app.tasks.producer import Hints
 from tests.queue import support
+from workers.steward import __main__ as steward
+from workers.steward.outage import Outage
+from workers.steward.rounds import Rounds
 
 CHANGE = AllowanceChange("l1", 8, 0, "open", "closed_stale", "age_seconds", 2.5, 2.0, 3, 0, "refused")
 
@@ -111,10 +118,44 @@ async def test_a_start_with_another_version_is_a_version_change(
     assert changed.data == {"from": "1.0", "to": "1.1"}
 
 
+async def test_an_outage_of_the_database_is_two_changes_in_their_order_and_the_first_has_its_time(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping, tries = asyncio.Event(), []
+
+    async def lead(database: Database, rounds: Rounds, settings: Settings, stop: asyncio.Event, outage: Outage) -> None:
+        tries.append(clock.now())
+        if len(tries) < 3:
+            raise OperationalError("the server closed the connection")
+        await outage.over(database)
+        await rounds.begin()
+        await outage.over(database)
+        stopping.set()
+
+    monkeypatch.setattr(steward, "_lead", lead)
+    hints = Hints.of(settings, settings.database_url)
+    await steward._lead_again_and_again(database, Rounds(database, hints, settings), settings, stopping)
+    async with database.durable() as conn:
+        found = await service.page(conn, limit=9)
+    assert [each.kind for each in reversed(found)] == ["database.lost", "database.back", "steward.leads"]
+    assert abs(found[2].at - tries[0]) < timedelta(seconds=0.5)
+    assert found[1].data["seconds"] >= 0.9
+    assert "answers the steward again" in kinds.sentence(found[1].kind, found[1].subject, found[1].data)
+
+
+async def test_a_part_that_dies_is_a_change_with_its_exit_code(database: Database) -> None:
+    await service.died(database, "notifier", -9)
+    async with database.durable() as conn:
+        [found] = await service.page(conn, limit=9)
+    assert (found.kind, found.subject, found.data["exit_code"]) == ("part.died", "notifier", -9)
+    assert found.kind in kinds.TROUBLE
+
+
 async def test_a_part_starts_without_the_database_and_without_the_schema(database: Database) -> None:
     async with database.durable() as conn:
         await conn.execute("drop table change")
     await service.started(database, "api")
+    await service.died(database, "api", 1)
 
 
 async def test_a_change_of_a_transaction_that_fails_is_not_written(database: Database) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from app import __version__, processes
 from app import settings as configuration
 from app.api_url import base_url
+from app.changes import service as changes
 from app.cli import demo, doctor, installation, up
 from app.cli.supervisor import ENGINE_MARK, MARK, Child, Supervisor
 from app.cli.up_output import Screen
@@ -323,3 +324,19 @@ def test_the_log_of_up_says_from_the_first_moment_what_was_started(
     told = log_file(settings.data_dir, "up").read_text()
     assert "up.started" in told
     assert __version__ in told
+
+
+async def test_a_part_that_dies_is_in_the_timeline_before_it_starts_again(
+    database: Database, settings: Settings
+) -> None:
+    supervisor = Supervisor(settings, sys.stderr)
+    keeping = asyncio.create_task(supervisor._keep(Child("notifier", "this")))  # a module that ends at once
+    try:
+        async with asyncio.timeout(20), database.durable() as conn:
+            while not (found := await changes.page(conn, kinds=["part.died"], limit=9)):
+                await asyncio.sleep(0.05)
+    finally:
+        supervisor.stop()
+        keeping.cancel()
+        await asyncio.wait([keeping])
+    assert (found[0].subject, found[0].data["exit_code"]) == ("notifier", 0)

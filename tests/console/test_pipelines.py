@@ -105,6 +105,16 @@ async def test_a_pipeline_without_money_asks_for_a_new_budget(made: str, sign_in
     assert "of $7.50" in await shown(admin, made)
 
 
+async def test_a_pipeline_whose_contents_were_deleted_is_still_shown_with_its_counts(
+    made: str, sign_in: SignIn, database: Database
+) -> None:
+    async with database.transaction() as conn:
+        await conn.execute("update pipeline set definition = '', state = 'completed', finalized_at = now()")
+    page = await shown(await sign_in(Role.VIEWER), made)
+    assert "25 of 40" in page
+    assert "judge" in page
+
+
 async def test_the_list_is_filtered_and_paged_by_its_address(
     site: Starlette, sign_in: SignIn, database: Database
 ) -> None:

@@ -194,6 +194,11 @@ COUNTS = [
     ),
     Case("FoldLag", {"slackwater_fold_lag_seconds": steady(90)}, {"slackwater_fold_lag_seconds": "90x4 1x30"}),
     Case(
+        "HandoffStuck",
+        {"slackwater_handoff_stuck": steady(1)},
+        {"slackwater_handoff_stuck": steady(0), "slackwater_handoff_markers": steady(1000)},
+    ),
+    Case(
         "WorkWaitsForMoney",
         {'slackwater_unfunded_chunks{model="m"}': steady(4)},
         {'slackwater_unfunded_chunks{model="m"}': "4x40 0x80"},

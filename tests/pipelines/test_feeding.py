@@ -1,5 +1,6 @@
 """Claims about the hand-off beside its usual course: verbs in the middle, markers that fail, sealed batches, retries."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from app.db.pool import Connection, Database
 from app.engines import catalogue
-from app.errors import Conflict
+from app.errors import Conflict, KeysUnavailable, StorageError
 from app.flows.stages import INPUT
 from app.pipelines import feeding, retrying, verbs
 from app.queue import handoff_sql, retention_sql
@@ -159,6 +160,29 @@ async def test_a_marker_that_fails_is_tried_alone_five_times_and_set_aside(
     async with database.durable() as conn:
         tries = "select count(*) from handoff where batch_id = %s and tries = %s and due = 'infinity'"
         assert await count(conn, tries, poisoned.batches[INPUT], handoff_sql.MOST_TRIES) == 1
+
+
+@pytest.mark.parametrize(
+    "lost", [KeysUnavailable("its key was destroyed", gone=True), StorageError("no such object", missing=True)], ids=str
+)
+async def test_a_pipeline_whose_key_or_object_is_gone_holds_up_no_other(
+    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch, lost: Exception
+) -> None:
+    poisoned, sound = [await support.create(database, tenant, CHAIN, LINES) for _ in range(2)]
+    pipelines_load = feeding.pipelines.load
+
+    async def load(database: Database, keyring: object, batch_ids: Collection[int]) -> object:
+        if poisoned.pipeline_id in batch_ids:
+            raise lost
+        return await pipelines_load(database, keyring, batch_ids)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(feeding.pipelines, "load", load)
+    await world.finish(sound)
+    await check_alone(database, sound)
+    async with database.durable() as conn:
+        assert await count(
+            conn, "select count(*) from handoff where batch_id = %s and tries > 0", poisoned.batches[INPUT]
+        )
 
 
 async def check_alone(database: Database, made: Made) -> None:

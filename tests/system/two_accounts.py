@@ -64,6 +64,13 @@ def fill(stack: Stack) -> Belongings:
     run = f"{own}/ai/run/{MODEL}?queueRequest=true&tags={NAMES}"
     batch = made(run, {"requests": [item]})["request_id"]
     response = made("/v1/responses", {"model": MODEL, "input": WORDS, "background": True})["id"]
+    talk = made("/v1/conversations", {"items": [{"role": "user", "content": WORDS}], "metadata": {"about": NAMES}})[
+        "id"
+    ]
+    made("/v1/responses", {"model": MODEL, "input": WORDS, "conversation": talk})
+    item_id = client.get(f"/v1/conversations/{talk}/items").json()["data"][0]["id"]
+    pipeline = made("/v1/pipelines", _flow())["id"]
+    wait_for(lambda: client.get(f"/v1/pipelines/{pipeline}/waiting").json()["data"], what="an item that waits outside")
     request = {"custom_id": NAMES, "method": "POST", "url": "/v1/chat/completions"}
     line = json.dumps(request | {"body": {"model": MODEL, "messages": item["messages"]}}).encode() + b"\n"
     file = client.post("/v1/files", data={"purpose": "batch"}, files={"file": (f"{NAMES}.jsonl", line)}).json()["id"]
@@ -79,9 +86,19 @@ def fill(stack: Stack) -> Belongings:
     deliveries = f"{own}/event_subscriptions/subscriptions/{subscription}/deliveries"
     delivery = wait_for(lambda: client.get(deliveries).json()["result"], what="a delivery")[0]["id"]
     ids = {"request_id": batch, "response_id": response, "file_id": file, "batch_id": created, "upload_id": upload}
+    ids |= {"conversation_id": talk, "item_id": item_id, "pipeline_id": pipeline, "custom_id": NAMES}
+    ids |= {"stage": "first", "item": "0"}
     ids |= {"part_id": part, "endpoint_id": endpoint_id, "subscription_id": subscription, "delivery_id": str(delivery)}
     keys = client.get(f"{own}/ai/keys").json()["result"]
     return Belongings(ids | {"output_file_id": ended, "name": BUDGET, "key_id": keys[0]["id"]})
+
+
+def _flow() -> dict[str, Any]:
+    """A pipeline with an item that waits for an answer from outside."""
+    outside = {"id": "first", "external": {"timeout": "1h"}, "body": {"code": f"{WORDS} {{{{item.text}}}}"}}
+    asks = {"messages": [{"role": "user", "content": f"{WORDS} {{{{text}}}}"}]}
+    lines = {"items": [{"custom_id": NAMES, "text": WORDS}]}
+    return {"name": NAMES, "input": lines, "stages": [outside, {"id": "next", "model": MODEL, "body": asks}]}
 
 
 def _ended(client: httpx.Client, created: str, batch: str) -> str:

@@ -21,6 +21,7 @@ from app.tracing import recorder
 from app.user_errors import guarded
 from workers import metrics_page
 from workers.steward.leader import Leadership, leadership
+from workers.steward.outage import Outage
 from workers.steward.rounds import Rounds
 
 _RECONNECT_SECONDS = 0.5
@@ -50,11 +51,13 @@ async def _lead_again_and_again(
     database: Database, rounds: Rounds, settings: Settings, stopping: asyncio.Event
 ) -> None:
     unavailable = unfit = False
+    outage = Outage()
     while not stopping.is_set():
         try:
             await shared_storage.require(database, settings, "steward")
-            await _lead(rounds, settings, stopping)
+            await _lead(database, rounds, settings, stopping, outage)
         except TRANSIENT as error:
+            outage.note()
             if not unavailable:
                 log.warning("database.away", error=str(error).strip().split("\n")[0])
             unavailable = True
@@ -73,11 +76,14 @@ async def _serve_metrics(rounds: Rounds, settings: Settings) -> None:
     await metrics_page.serve(settings.host, port, variable, rounds.metrics.exposition)
 
 
-async def _lead(rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> None:
+async def _lead(
+    database: Database, rounds: Rounds, settings: Settings, stopping: asyncio.Event, outage: Outage
+) -> None:
     async with leadership(direct_url(settings), stopping) as lead:
         if lead is None:
             return
         log.info("steward.leads")
+        await outage.over(database)
         await rounds.begin()
         async with rounds.watching():
             with rounds.metrics.leading.track_inprogress():

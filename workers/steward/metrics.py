@@ -6,6 +6,7 @@ from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily
 
 from app import part_metrics
+from app.admission import observation
 from app.queue.settling import Settled
 from app.sessions import metrics as sessions
 from app.states import BATCH
@@ -63,7 +64,9 @@ class Metrics:
         for state in BATCH.final():
             for deadline in ("yes", "no"):
                 self.ended.labels(str(state), deadline)
-        for collector in (SpanCounts(), sessions.TURNS, sessions.CHECKPOINTS):
+        # Of what it decides about stages of pipelines and background turns; the API counts the rest.
+        governed = observation.MATCHES, observation.SENSITIVE, observation.WITHHELD
+        for collector in (SpanCounts(), sessions.TURNS, sessions.CHECKPOINTS, *governed):
             self.registry.register(collector)
 
     def count_ended(self, batches: Iterable[Settled]) -> None:

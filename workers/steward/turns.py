@@ -12,13 +12,14 @@ import structlog
 
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
+from app.audit.grouped import GroupedLog
 from app.clock import monotonic
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
-from app.policy.in_force import PolicyInForce
+from app.policy.in_force import REFRESH_SECONDS, PolicyInForce
 from app.queue.settling import Settled
 from app.queue.types import Kind
 from app.sessions import checkpoints, queued
@@ -35,13 +36,14 @@ class Turns:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         secret, self._models = secret_key(settings), ModelRegistry(database, catalogue.load(settings.models_file))
+        self.audit = GroupedLog(database)
         self._policy = PolicyInForce(database, self._models)
-        self._control = AdmissionControl(self._policy, RequestSamples(database), secret)
+        self._control = AdmissionControl(self._policy, RequestSamples(database), secret, audit=self.audit)
         self._database, self._settings, self._secret = database, settings, secret
         self._ended: set[UUID] = set()
         self._stuck: set[UUID] = set()
         self._wake = asyncio.Event()
-        self._swept = 0.0
+        self._swept = self._followed = float("-inf")
 
     def ended(self, batches: Iterable[Settled]) -> None:
         """These batches have ended: the turns among them are looked at soon."""
@@ -51,7 +53,12 @@ class Turns:
             self._wake.set()
 
     async def keep(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look again and again, and store what the audit log says of it, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.audit.keep())
+            group.create_task(self._keep_looking())
+
+    async def _keep_looking(self) -> None:
         while True:
             with suppress(*TRANSIENT):
                 await self.look()
@@ -61,7 +68,11 @@ class Turns:
 
     async def look(self) -> None:
         """End what has ended, start what may start, and look after summaries."""
-        steward = Steward(self._database, self._settings, self._secret, self._models.current, self._stuck)
+        if monotonic() >= self._followed + REFRESH_SECONDS:
+            self._followed = monotonic()
+            await self._policy.renew()
+        models, control = self._models.current, self._control
+        steward = Steward(self._database, self._settings, self._secret, models, control, self._stuck)
         if ended := list(self._ended):
             await queued.end(steward, ended)
             self._ended.difference_update(ended)
@@ -75,7 +86,6 @@ class Turns:
         self._stuck.clear()
         await queued.end(steward)
         await self._models.renew()
-        await self._policy.renew()
         await checkpoints.end(steward)
         if self._policy.known:
-            await checkpoints.begin(steward, self._control)
+            await checkpoints.begin(steward)

@@ -14,10 +14,11 @@ from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.parameter_limits import LARGEST, Text
 from app.api.response_headers import COMPLETE
+from app.batches import shredding as batch_shredding
 from app.batches.restoring import restorer
 from app.errors import BadInput, NotFound
 from app.flows.given import Given as Fields
-from app.pipelines import check, ids, lifecycle, lineage, outlook, reads, results, retrying, service, views
+from app.pipelines import check, ids, lifecycle, lineage, outlook, reads, results, retrying, service, shredding, views
 from app.pipelines.service import Caller, Given
 from app.queue.types import Kind
 from app.tenants.key_scope import KeyRole
@@ -82,6 +83,8 @@ async def read(
     """
     sight = await reads.get(parts.database, parts.settings, tenant, _parse(pipeline_id))
     stage = sight.stages[-1] if query.stage is None else sight.stage(query.stage)
+    if stage.status.shredded_at is not None:
+        raise batch_shredding.gone(stage.status.shredded_at)
     lines = results.lines(
         parts.database,
         parts.settings,
@@ -100,6 +103,14 @@ async def item(pipeline_id: str, custom_id: str, tenant: KeyHolder, parts: Parts
     """What became of one line of the input, stage by stage: state, why, model, tokens."""
     sight = await reads.get(parts.database, parts.settings, tenant, _parse(pipeline_id))
     return answer(await lineage.of(parts.database, parts.settings, sight, custom_id))
+
+
+@router.delete("/{pipeline_id}")
+async def delete(pipeline_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+    """Delete the requests and answers of all stages of a pipeline that has ended, and its definition. Counts and usage stay."""
+    request_id = _parse(pipeline_id)
+    await shredding.shred(parts.database, parts.settings, tenant, request_id)
+    return answer({"id": ids.format_id(request_id), "object": "pipeline", "deleted": True})
 
 
 @router.post("/{pipeline_id}/retry")

@@ -27,6 +27,7 @@ _ENDS = {
     ChangeKind.BREAKER_OPENED: (ChangeKind.BREAKER_CLOSED, ChangeKind.ENDPOINT_DISABLED),
     ChangeKind.BUDGET_SPENT: (ChangeKind.BUDGET_RENEWED,),
     ChangeKind.ENGINE_DRAINED: (ChangeKind.ENGINE_UNDRAINED,),
+    ChangeKind.DATABASE_LOST: (ChangeKind.DATABASE_BACK,),
 }
 ROUTINE = (ChangeKind.STEWARD_LEADS, ChangeKind.PART_STARTED, ChangeKind.VERSION_CHANGED, ChangeKind.ENGINE_VERSION)
 OF_VIEW: dict[str, tuple[ChangeKind, ...]] = {
@@ -47,9 +48,12 @@ _SIGNS = {
     ChangeKind.BUDGET_RENEWED: signs.DONE,
     ChangeKind.ENGINE_DRAINED: signs.PAUSED,
     ChangeKind.ENGINE_UNDRAINED: signs.DONE,
+    ChangeKind.PART_DIED: signs.BROKEN,
+    ChangeKind.DATABASE_LOST: signs.BROKEN,
+    ChangeKind.DATABASE_BACK: signs.DONE,
 }
 _LANES = {"engine": "Engines", "worker": "Engines", "gate": "Gates", "breaker": "Webhooks", "endpoint": "Webhooks",
-          "budget": "Budgets"}  # fmt: skip
+          "budget": "Budgets", "part": "Parts", "database": "Database"}  # fmt: skip
 _SHARPEST = 0.5  # per cent of the time shown that a bar has at least
 
 

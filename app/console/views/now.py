@@ -235,7 +235,7 @@ def _group(sign: Sign, words: str, group: Sequence[WaitRow], now: datetime) -> d
 def event(each: Incident) -> dict[str, Any]:
     """An incident as an entry of the feed."""
     sign = signs.LOOK if each.trouble else signs.NOTE
-    if each.trouble and each.kind in {"engine.down", "worker.lost"}:
+    if each.trouble and each.kind in {"engine.down", "worker.lost", "part.died", "database.lost"}:
         sign = signs.BROKEN
     at = each.position.at
     words = text.sentence(each.message)

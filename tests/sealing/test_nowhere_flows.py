@@ -1,0 +1,162 @@
+"""The claim of test_nowhere.py about conversations, pipelines and answers from outside: what callers, models and programs have
+said there is nowhere on disk, in no webhook and in no metric, no engine has got it, and a permitted reader gets it back exactly.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from app.crypto import secret_key
+from app.db.pool import Database
+from app.events import KINDS
+from app.settings import Settings
+from app.webhooks.egress import Egress
+from tests.api.support import MODEL
+from tests.api.test_conversations import items, new, say
+from tests.api.test_redaction import Apply, apply, reader
+from tests.gpu.world import World
+from tests.sealing.support import on_disk
+from tests.webhooks.support import receiving, send_due, subscribe
+from workers.notifier.delivery import Sender
+from workers.steward.feeder import PipelineKeeper
+from workers.steward.turns import Turns
+
+__all__ = ["apply", "reader"]
+MAIL, CARD, PATIENT = "flowing.person@hidden.example", "5500 0000 0000 0004", "P-88211"
+OUTSIDE_MAIL = "said.outside@hidden.example"
+SENTENCE = "Wd9-nowhere-sentence-of-a-flow-that-every-answer-repeats"
+TEXT = f"{SENTENCE}: {MAIL}, {CARD} for {PATIENT}; not [EMAIL_1]"
+HIDDEN = f"{SENTENCE}: [EMAIL_1], [CARD_1] for [PATIENT_1]; not [LITERAL_1]"
+SAID = f"{SENTENCE} outside: {OUTSIDE_MAIL}"
+SECRETS = (MAIL, CARD, PATIENT, OUTSIDE_MAIL)
+RULE = """
+[[rule]]
+id = "clinic"
+sensitive = { default = "tokenize", patterns = { patient = 'P-[0-9]{5}' } }
+"""
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    more = {"object_kb": 2, "spool_memory_mb": 0.000001, "log_level": "debug"}
+    return settings.model_copy(update={"encrypt": "on", **more})
+
+
+@asynccontextmanager
+async def steward(database: Database, settings: Settings) -> AsyncIterator[None]:
+    """What a steward does beside its rounds: pipelines are handed on, and turns begin and end."""
+    pipelines, turns = PipelineKeeper(database, settings), Turns(database, settings)
+
+    async def look() -> None:
+        while True:
+            turns._swept = float("-inf")
+            await turns.look()
+            await asyncio.sleep(0.1)
+
+    tasks = [asyncio.create_task(work) for work in (pipelines.keep(), look())]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def flow() -> dict[str, Any]:
+    """A pipeline that asks a model, then a program outside, then a model about its answer, and then picks what is no number."""
+    told = [{"role": "user", "content": "{{item.text}}"}]
+    return {
+        "name": "shown-name",
+        "input": {"items": [{"custom_id": "shown-reference", "text": TEXT}]},
+        "stages": [
+            {"id": "ask", "model": MODEL, "body": {"messages": told}},
+            {"id": "run", "external": {"timeout": "1h"}, "body": {"code": "{{text}}", "of": "{{item.text}}"}},
+            {
+                "id": "after",
+                "model": MODEL,
+                "body": {"messages": [{"role": "user", "content": "{{json.said}} {{item.text}}"}]},
+            },
+            {"id": "chosen", "after": "ask", "pick": {"from": "ask", "index": "text"}},
+        ],
+    }
+
+
+async def waiting(client: httpx.AsyncClient, pipeline: str) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while not (found := (await client.get(f"/v1/pipelines/{pipeline}/waiting")).json()["data"]):
+            await asyncio.sleep(0.05)
+    return dict(found[0])
+
+
+async def results(client: httpx.AsyncClient, pipeline: str, stage: str) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while not (found := (await client.get(f"/v1/pipelines/{pipeline}/results?stage={stage}")).text.splitlines()):
+            await asyncio.sleep(0.05)
+    [line] = found
+    return dict(orjson.loads(line))
+
+
+async def refuse(client: httpx.AsyncClient) -> None:
+    """What is stored as it is may hold no secret."""
+    named, items = flow(), [{"custom_id": PATIENT, "text": "x"}]
+    for path, body in (
+        ("conversations", {"metadata": {"who": MAIL}}),
+        ("pipelines", named | {"name": MAIL}),
+        ("pipelines", named | {"input": {"items": items}}),
+        (
+            "pipelines",
+            named | {"stages": [named["stages"][0] | {"body": {"messages": [{"role": "user", "content": CARD}]}}]},
+        ),
+    ):
+        answer = await client.post(f"/v1/{path}", json=body)
+        assert answer.status_code == 400, (path, answer.text)
+
+
+async def test_what_flows_through_conversations_pipelines_and_programs_outside_is_nowhere(
+    client: httpx.AsyncClient, reader: httpx.AsyncClient, world: World, settings: Settings, apply: Apply
+) -> None:
+    await apply(RULE)
+    with receiving() as receiver:
+        async with world.database.transaction() as conn:
+            await subscribe(conn, settings, receiver.url, tenant_id=world.tenant, kinds=list(KINDS))
+        async with world.worker(), steward(world.database, settings):
+            await world.until("count(*) > 0 from engine where state = 'ready'")
+            await refuse(client)
+            talk = await new(client, items=[{"role": "user", "content": TEXT}], metadata={"about": "shown-talk"})
+            await say(client, TEXT, conversation=talk)
+            await say(client, TEXT, conversation=talk, background=True)
+            await say(client, [{"role": "user", "content": TEXT}], metadata={"about": "shown-talk"})
+            made = (await client.post("/v1/pipelines", json=flow())).json()
+            asked = await waiting(client, made["id"])
+            assert asked["body"] == {"code": f"echo: {HIDDEN}", "of": HIDDEN}
+            path = f"/v1/pipelines/{made['id']}/items/run/0/answer"
+            assert (await client.post(path, json={"answer": {"said": SAID}})).status_code == 200
+            last = await results(reader, made["id"], "after")
+            chosen = await results(reader, made["id"], "chosen")
+            await world.until("count(*) = 0 from turn where state in ('queued', 'running')", 20)
+            metrics = (await client.get("/metrics")).text
+        async with Egress.of(settings) as egress:
+            sender = Sender(world.database, egress, secret_key(settings), settings)
+            await send_due(sender, world.database)
+            await sender.drain()
+        sent = [f"{each.headers} {each.body.decode()}" for each in receiver.requests]
+
+    for planted in (*SECRETS, SENTENCE):
+        assert await on_disk(world.database, settings.data_dir, text=planted) == [], planted
+        assert not [each for each in (*sent, metrics) if planted in each], planted
+    assert not [secret for secret in SECRETS if secret in str(world.engine.bodies)], "no engine has got them"
+    assert await on_disk(world.database, text="shown-reference"), "the search sees what is in the clear"
+    assert [each for each in sent if "item.waiting" in each]
+
+    assert last["answer"]["choices"][0]["message"]["content"] == f"echo: {SAID} {TEXT}"
+    assert "is no number" in chosen["error"]["message"]
+    said = await items(reader, talk)
+    again = TEXT.replace("[EMAIL_1]", MAIL)  # a placeholder of the conversation, which whoever names it has read in it
+    assert said == [TEXT, again, f"echo: {again}", again, f"echo: {again}"]
+    assert not [secret for secret in SECRETS if secret in str(await items(client, talk))]
