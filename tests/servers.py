@@ -191,7 +191,7 @@ def own_s3(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """An external PostgreSQL, reached by TCP."""
-    usual = "postgresql://postgres@127.0.0.1:5432/postgres"
+    usual = "" if other_postgres.FOLDER else "postgresql://postgres@127.0.0.1:5432/postgres"
     with server("POSTGRES", usual, _postgres_binaries() is not None, own_postgres) as url:
         yield url
 
