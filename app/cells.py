@@ -2,8 +2,8 @@
 
 An id names the cell of its row, so that a request can be sent to the right one without a look-up:
 
-    request ids, ids of files and uploads   UUIDs of version 8; the cell is in the third group, `8` and three hex digits
-    batch_id                                bits 50 to 61, above the day and the number within it
+    requests, pipelines, conversations, files, uploads   UUIDs of version 8: the third group is `8` and the cell, three hex digits
+    batch_id                                             bits 50 to 61, above the day and the number within it
 
 An id of version 4 is of cell 0.
 """
@@ -23,7 +23,7 @@ def new_id(cell: int = HOME) -> UUID:
 
 
 def of_id(value: UUID) -> int:
-    """The cell of a request, a file or an upload."""
+    """The cell of what has this id, which `new_id` made."""
     return value.int >> _GROUP_BIT & _DIGITS if value.version == 8 else HOME
 
 

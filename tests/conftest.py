@@ -22,6 +22,7 @@ from testing import clusters
 pytest_plugins = [
     "tests.timing",
     "tests.ran_on",
+    "tests.other_postgres",
     "tests.sharing",
     "tests.servers",
     "tests.api.fixtures",
@@ -119,9 +120,10 @@ def _version(url: str) -> str:
 @pytest.fixture
 def database_url(server_settings: Settings, template: str, administer: Callable[[str], None]) -> Iterator[str]:
     """URL of a fresh, migrated database."""
-    from tests.ran_on import met  # as a plug-in it is loaded after this file
+    from tests.other_postgres import KIND  # as plug-ins these are loaded after this file
+    from tests.ran_on import met
 
-    met(f"PostgreSQL {_version(embedded.database_url(server_settings))}, embedded")
+    met(f"PostgreSQL {_version(embedded.database_url(server_settings))}, {KIND}")
     name = f"test_{os.getpid()}_{next(_numbers)}"
     administer(f"create database {name} template {template} strategy file_copy")  # half the time of `wal_log`
     yield embedded.database_url(server_settings).replace("/postgres?", f"/{name}?")

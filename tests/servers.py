@@ -19,7 +19,9 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from app.db import cluster
 from app.processes import dies_with_parent, free_port, python_module
+from tests import other_postgres
 
 START_SECONDS = 90.0
 HOW = {
@@ -103,6 +105,8 @@ def running(
 
 
 def _postgres_binaries() -> Path | None:
+    if other_postgres.FOLDER:
+        return cluster.programs(Path(other_postgres.FOLDER))
     found = shutil.which("postgres")
     packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     return Path(found).resolve().parent if found else packaged[-1] if packaged else None
@@ -187,7 +191,7 @@ def own_s3(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """An external PostgreSQL, reached by TCP."""
-    usual = "postgresql://postgres@127.0.0.1:5432/postgres"
+    usual = "" if other_postgres.FOLDER else "postgresql://postgres@127.0.0.1:5432/postgres"
     with server("POSTGRES", usual, _postgres_binaries() is not None, own_postgres) as url:
         yield url
 

@@ -4,7 +4,7 @@
 GROUPED = """
 select body, count(*) from (
   select body from item_result where batch_id = %(batch_id)s and run = %(run)s and ok = 0 and not stored limit 10000) r
-group by body order by count(*) desc, min(body) limit %(limit)s"""
+group by body order by count(*) desc, body limit %(limit)s"""
 # The same of a sealed batch, whose errors differ in their stored form: grouped once they are opened.
 ERRORS = """
 select seq, run, body from item_result where batch_id = %(batch_id)s and run = %(run)s and ok = 0 and not stored limit 10000"""
