@@ -16,6 +16,7 @@ from app.batches import single_request
 from app.batches.openai import background_responses
 from app.batches.single_request import SingleRequest
 from app.db.pool import Connection, Database
+from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Catalogue
 from app.errors import KeysUnavailable, NotFound, StorageError
 from app.policy import vaults
@@ -56,7 +57,7 @@ async def add(conn: Connection, keeper: Keeper, turn: NewTurn, session: Session 
 
 @dataclass(frozen=True, slots=True)
 class Steward:
-    """What the steps of the steward need. `stuck`: turns that could not be started, which are not tried again at once."""
+    """What the steps of the steward need. `stuck`: turns that could not be started or ended, which are tried again later."""
 
     database: Database
     settings: Settings
@@ -77,7 +78,7 @@ async def end(steward: Steward, turn_ids: Sequence[UUID] | None = None) -> int:
     """End the turns whose batches have ended: those of `turn_ids`, or some of all. Returns their number."""
     query = sql.ENDED_BATCHES if turn_ids is None else sql.ENDED_OF
     async with steward.database.relaxed() as conn:
-        values = {"limit": _SLICE, "turn_ids": list(turn_ids or ())}
+        values = {"limit": _SLICE, "turn_ids": list(turn_ids or ()), "stuck": list(steward.stuck)}
         ended = await (await conn.execute(query, values)).fetchall()
     for turn_id, tenant_id, state in ended:
         await _attempted(steward, turn_id, _end(steward, tenant_id, turn_id, TurnState(state)))
@@ -87,19 +88,25 @@ async def end(steward: Steward, turn_ids: Sequence[UUID] | None = None) -> int:
 async def start(steward: Steward) -> int:
     """Start the turns that wait for nothing more. Returns their number."""
     async with steward.database.relaxed() as conn:
-        waiting = await (await conn.execute(sql.NEXT_QUEUED, {"limit": _SLICE})).fetchall()
+        values = {"limit": _SLICE, "stuck": list(steward.stuck)}
+        waiting = await (await conn.execute(sql.NEXT_QUEUED, values)).fetchall()
     for turn_id, session_id, tenant_id, batch_id in waiting:
-        if turn_id not in steward.stuck:
-            await _attempted(steward, turn_id, _start(steward, tenant_id, session_id, turn_id, batch_id))
+        await _attempted(steward, turn_id, _start(steward, tenant_id, session_id, turn_id, batch_id))
     return len(waiting)
 
 
 async def _attempted(steward: Steward, turn_id: UUID, work: Awaitable[None]) -> None:
+    """Do the work, or leave this turn alone for a while, so that it holds up no other."""
     try:
         await work
+    except TRANSIENT:
+        raise
     except (KeysUnavailable, StorageError, NotFound) as error:
         steward.stuck.add(turn_id)
         _log.warning("turn.waits", turn_id=str(turn_id), error=error.message)
+    except Exception:
+        steward.stuck.add(turn_id)
+        _log.exception("turn.failed", turn_id=str(turn_id))
 
 
 async def _end(steward: Steward, tenant_id: int, turn_id: UUID, state: TurnState) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import AsyncMock
+from uuid import UUID
 
 import httpx
 import orjson
@@ -16,6 +17,7 @@ from app.queue import service
 from app.queue.bodies import opened
 from app.queue.types import Result
 from app.sealing.keyring import Keyring
+from app.sessions import queued
 from app.settings import Settings
 from testing.fakes import embeddings_and_responses
 from testing.fakes.engine import FakeEngine
@@ -23,6 +25,7 @@ from tests.api.support import MODEL
 from tests.api.test_conversations import items, new, say
 from tests.gateway.support import Registry
 from tests.queue import support
+from workers.steward import turns as steward_turns
 from workers.steward.turns import Turns
 
 
@@ -143,3 +146,36 @@ async def test_background_responses_continue_and_are_continued(
     third = await say(client, "three", previous_response_id=second["id"])
     assert [each["content"] for each in engine.bodies[-1]["input"]] == ["one", "echo: one", "two", "echo: two", "three"]
     assert third["previous_response_id"] == second["id"]
+
+
+async def test_a_turn_that_cannot_be_started_holds_up_its_own_conversation_alone(
+    client: httpx.AsyncClient,
+    engine: FakeEngine,
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, sound = sorted([await new(client) for _ in range(2)])
+    for talk in (broken, sound):
+        first = await queue(client, "first", conversation=talk)
+        await queue(client, "second", conversation=talk)
+        await queue(client, "third", conversation=talk)
+        assert (await client.post(f"/v1/responses/{first['id']}/cancel")).status_code == 200
+    true_start = queued._start
+
+    async def start(steward: queued.Steward, tenant_id: int, session_id: UUID, *rest: Any) -> None:
+        if session_id.hex == broken.removeprefix("conv_"):
+            raise ValueError("it cannot be rendered")
+        await true_start(steward, tenant_id, session_id, *rest)
+
+    turns = Turns(database, settings)
+    monkeypatch.setattr(queued, "_start", AsyncMock())
+    await turns.look()
+    monkeypatch.setattr(queued, "_start", start)
+    monkeypatch.setattr(queued, "_SLICE", 1)
+    monkeypatch.setattr(steward_turns, "SWEEP_SECONDS", 600)
+    for _ in range(2):
+        await turns.look()
+    async with database.durable() as conn:
+        query = b"select session_id from turn where state = 'running'"
+        assert [row[0].hex for row in await (await conn.execute(query)).fetchall()] == [sound.removeprefix("conv_")]

@@ -225,6 +225,7 @@ async def test_packs_and_inputs_that_cannot_be_read_hold_up_no_others(
         return True
 
     true_group = feeding.Feeder._group
+    monkeypatch.setattr(feeding.put_off, "SECONDS", 600)
     if what == "groups":
         monkeypatch.setattr(feeding.Feeder, "_group", group)
         ended = []
