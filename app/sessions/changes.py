@@ -13,7 +13,7 @@ from app.audit.record import Record
 from app.db.pool import Connection
 from app.errors import Conflict, ConversationLocked, NotFound
 from app.queue import response_log
-from app.sessions import checkpoints, sealing, service, sql, transcript
+from app.sessions import checkpoints, ending, reading, sealing, service, sql, transcript
 from app.sessions.sealing import INPUT, OUTPUT
 from app.sessions.service import Keeper, Session, StoredTurn
 from app.sessions.transcript import PastTurn
@@ -37,7 +37,7 @@ async def delete(keeper: Keeper, account: str, session_id: UUID) -> Sequence[str
     Raises NotFound, Conflict while a turn runs or waits, or an engine makes a summary.
     """
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
-    await service.lapse(keeper.database, session_id)
+    await ending.lapse(keeper.database, session_id)
     async with keeper.database.relaxed() as conn:
         made = await (await conn.execute(sql.CHECKPOINT_OF, values)).fetchone()
     if made is not None:
@@ -78,7 +78,7 @@ async def forgetting(keeper: Keeper, turn: StoredTurn) -> Callable[[Connection],
     if turn.session_id is not None:
         if turn.response is None:
             return _nothing  # it is emptied as its batch ends
-        session = await service.read(keeper, turn.session_id)
+        session = await reading.read(keeper, turn.session_id)
         return partial(_rewrite, keeper, session, turn, replace(turn.past, given=(), answer=()), gone=True)
     return partial(_forget_loose, keeper, turn)
 
@@ -98,7 +98,7 @@ async def delete_item(keeper: Keeper, account: str, session: Session, item_id: s
     """Delete an item of a conversation that was read whole. Raises NotFound, ConversationLocked."""
     for past in session.past:
         if (left := transcript.without(past, item_id)) is not None:
-            turn = await service.find(keeper, past.turn_id)
+            turn = await reading.find(keeper, past.turn_id)
             if turn is not None:
                 async with keeper.database.transaction() as conn:
                     await _rewrite(keeper, session, turn, left, conn)

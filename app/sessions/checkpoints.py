@@ -26,7 +26,7 @@ from app.queue import batch_state, response_log, settling
 from app.queue.bodies import BatchSeal
 from app.queue.ingest import NewBatch
 from app.queue.types import Kind
-from app.sessions import metrics, service, sql, transcript
+from app.sessions import metrics, reading, service, sql, transcript
 from app.sessions.queued import Steward
 from app.sessions.sealing import SUMMARY
 from app.sessions.service import Session
@@ -84,11 +84,11 @@ async def begin(steward: Steward, control: AdmissionControl) -> int:
 
 async def _asked(steward: Steward, control: AdmissionControl, due: _Due, model: Model) -> bool:
     keeper = steward.keeper(due.tenant_id)
-    session = await service.read(keeper, due.session_id)
+    session = await reading.read(keeper, due.session_id)
     end = transcript.foldable(session.past)
     if not end or session.past[end - 1].prompt_tokens < LEAST_SAVED:
         raise _Moved("too little would be saved")
-    last = await service.find(keeper, due.last)
+    last = await reading.find(keeper, due.last)
     instructions = (last.response or {}).get("instructions") if last else None
     item: dict[str, Any] = {
         "model": model.name,
@@ -161,7 +161,7 @@ async def stop(database: Database, tenant_id: int, request_id: UUID) -> None:
 async def _taken(steward: Steward, tenant_id: int, session_id: UUID, batch_id: int, request_id: UUID) -> None:
     keeper = steward.keeper(tenant_id)
     single = await single_request.find(steward.database, steward.settings, tenant_id, request_id, Kind.CHECKPOINT)
-    session = await service.read(keeper, session_id)
+    session = await reading.read(keeper, session_id)
     text = summary_of(single.result.body) if single is not None and single.result.ok else None
     values: dict[str, Any] = {"session_id": session_id, "batch_id": batch_id}
     async with steward.database.transaction() as conn:

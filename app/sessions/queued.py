@@ -24,7 +24,7 @@ from app.policy.vaults import Vaults
 from app.queue import batch_state, held_items, wakes
 from app.queue.types import Kind
 from app.sealing.keyring import Keyring
-from app.sessions import metrics, sealing, service, sql, transcript
+from app.sessions import ending, metrics, reading, sealing, service, sql, transcript
 from app.sessions.service import Keeper, NewTurn, Session, StoredTurn
 from app.settings import Settings
 from app.states import TurnState
@@ -111,22 +111,24 @@ async def _attempted(steward: Steward, turn_id: UUID, work: Awaitable[None]) -> 
 
 async def _end(steward: Steward, tenant_id: int, turn_id: UUID, state: TurnState) -> None:
     keeper = steward.keeper(tenant_id)
-    turn = await service.find(keeper, turn_id)
+    turn = await reading.find(keeper, turn_id)
     single = await steward.single(tenant_id, turn_id)
     if turn is None:
         return
     if state == TurnState.QUEUED:
-        await service.cancel_queued(steward.database, turn_id)
+        await ending.cancel_queued(steward.database, turn_id)
         metrics.ended("cancelled")
         return
     shown = None if single is None else background_responses.view(single, steward.models)
     if shown is None or shown["status"] not in _ENDED_WELL:
         verb = "cancel" if shown is not None and shown["status"] == "cancelled" else "fail"
-        await service.give_up(steward.database, turn_id, verb)
+        await ending.give_up(steward.database, turn_id, verb)
         metrics.ended("cancelled" if verb == "cancel" else "failed")
         return
-    ending = NewTurn(turn_id, tenant_id, None, turn.given, turn.seal)
-    await service.end(keeper, ending, turn.session_id, shown | continued(turn))
+    ended = NewTurn(turn_id, tenant_id, None, turn.given, turn.seal)
+    model = steward.models.resolve(str(shown.get("model")))
+    window = None if model is None else model.context_window
+    await ending.end(keeper, ended, turn.session_id, shown | continued(turn), window=window)
     metrics.ended("done")
 
 
@@ -140,12 +142,12 @@ def continued(turn: StoredTurn) -> dict[str, object]:
 async def _start(steward: Steward, tenant_id: int, session_id: UUID, turn_id: UUID, batch_id: int) -> None:
     """Give the item of a turn what comes before it, and let its batch go on. Without effect if the turn may not run yet."""
     keeper = steward.keeper(tenant_id)
-    await service.lapse(steward.database, session_id)
-    session = await service.read(keeper, session_id)
-    turn, single = await service.find(keeper, turn_id), await steward.single(tenant_id, turn_id)
+    await ending.lapse(steward.database, session_id)
+    session = await reading.read(keeper, session_id)
+    turn, single = await reading.find(keeper, turn_id), await steward.single(tenant_id, turn_id)
     if turn is None or single is None:
         return
-    done = await service.last_values(keeper, session_id)
+    done = await reading.last_values(keeper, session_id)
     own, values = transcript.renamed(orjson.dumps(list(turn.given)).decode(), turn.values, done)
     given = orjson.loads(own)
     item = single.request | {"input": [*transcript.rendered(session.past, session.summary), *given]}

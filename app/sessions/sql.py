@@ -82,10 +82,11 @@ update session set lease_until = now() + %(lease)s from unnest(%(sessions)s::uui
 where session.session_id = o.session_id and session.turn_id = o.turn_id"""
 
 PROMPTS = f"""
-select prompt_tokens from (
-  select n, prompt_tokens from turn
+select prompt_tokens, completion_tokens from (
+  select n, prompt_tokens, completion_tokens from turn
   where session_id = %(session_id)s and state = '{TurnState.DONE}' and model is not null order by n desc limit %(limit)s) p
 order by n"""
+ACCOUNT = "select account_id from tenant where tenant_id = %(tenant_id)s"
 
 
 def _over(verb: str, changes: str) -> str:

@@ -165,7 +165,7 @@ async def test_a_marker_that_fails_is_tried_alone_five_times_and_set_aside_until
     await world.feed()
     shown = await reads.get(database, settings, Tenant(tenant, "acme"), poisoned.request_id)
     assert [stage.row.stuck for stage in shown.stages] == [True, True, False, False]
-    link = waiting.of_stage(shown.pipeline, shown.stages, shown.stages[1])
+    link = waiting.of_stage(shown.row, shown.stages, shown.stages[1])
     assert link is not None
     assert "could not be handed on" in link.message
     for verb in ("pause", "resume"):

@@ -21,7 +21,7 @@ from app.batches.restoring import restorer
 from app.errors import BadInput
 from app.queue import response_log
 from app.queue.types import Kind
-from app.sessions import changes, queued, service, transcript
+from app.sessions import changes, queued, reading, transcript
 from app.sessions.service import StoredTurn
 from app.tenants.service import Tenant
 
@@ -114,7 +114,7 @@ async def _has_batch(parts: Parts, tenant: Tenant, request_id: UUID) -> bool:
 
 
 async def _turn(parts: Parts, tenant: Tenant, request_id: UUID) -> StoredTurn | None:
-    return await service.find(parts.keeper(tenant), request_id)
+    return await reading.find(parts.keeper(tenant), request_id)
 
 
 async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:

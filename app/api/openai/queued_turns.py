@@ -19,7 +19,7 @@ from app.errors import BadInput
 from app.queue.bodies import BatchSeal
 from app.queue.ingest import NewBatch
 from app.queue.types import Kind
-from app.sessions import continuing, queued, service
+from app.sessions import continuing, queued, reading
 from app.sessions.continuing import NOTHING, Continued
 from app.sessions.service import Keeper, NewTurn
 from app.tenants.service import Tenant
@@ -81,7 +81,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
 async def _continued(keeper: Keeper, item: dict[str, Any]) -> Continued:
     session_id = continuing.conversation_of(item)
     if session_id is not None:
-        return continuing.of_session(await service.read(keeper, session_id))
+        return continuing.of_session(await reading.read(keeper, session_id))
     if item.get("previous_response_id") is not None:
         return await continuing.of_response(keeper, item["previous_response_id"])
     return NOTHING
