@@ -18,6 +18,7 @@ SHAPE = re.compile(r"\[[A-Z][A-Z0-9_]{0,11}_[0-9]{1,5}\]")
 _BEGUN = re.compile(r"\[(?:[A-Z][A-Z0-9_]{0,17})?\Z")  # the end of a text, which may go on as a placeholder
 _JSON_BEGINS = re.compile(r"\s*(?:\{|\[\s*[\"\[{\]0-9tfn-])")
 
+_QUOTES = re.compile(r'\\(?:.|\Z)|"', re.DOTALL)  # strings of JSON begin and end here, but not at what is escaped
 _UNDECIDED = re.compile(r"\s*(?:\[\s*)?")  # a beginning that may go on as JSON or not, and has no placeholder
 
 
@@ -81,13 +82,15 @@ def is_json(text: str) -> bool:
 class StreamRestorer:
     """Restores a text that arrives in pieces. It holds back at most `LONGEST` - 1 characters, those that may begin a placeholder.
 
-    `in_json`: the text is JSON, as the arguments of a tool call; None: it is if it begins so.
+    `in_json`: the text is JSON, as the arguments of a tool call; None: it is if it begins so. Within the strings of JSON values
+    are escaped. Beside them they stay as they are: an own pattern may have taken the quotes of a string as part of its value.
     """
 
     def __init__(self, values: Mapping[str, str], *, in_json: bool | None = None) -> None:
         self._values = values
         self._in_json = in_json
-        self._held = self._begin = ""
+        self._in_string = False
+        self._held = self._begin = self._backslash = ""
 
     def feed(self, piece: str) -> str:
         """The restored text up to where a placeholder may have begun."""
@@ -107,7 +110,27 @@ class StreamRestorer:
             self._begin += text
             if not _UNDECIDED.fullmatch(self._begin):
                 self._in_json = bool(_JSON_BEGINS.match(self._begin))
-        return restored_text(text, self._values, in_json=bool(self._in_json))
+        return self._restored_json(text) if self._in_json else restored_text(text, self._values)
+
+    def _restored_json(self, text: str) -> str:
+        whole, end = "", 0
+        for found in SHAPE.finditer(text):
+            between, end = text[end : found.start()], found.end()
+            self._follow(between)
+            value = restored_text(found[0], self._values, in_json=self._in_string)
+            if not self._in_string:
+                self._follow(value)
+            whole += between + value
+        self._follow(text[end:])
+        return whole + text[end:]
+
+    def _follow(self, text: str) -> None:
+        """Note whether the text so far ends within a string of JSON."""
+        last = ""
+        for found in _QUOTES.finditer(self._backslash + text):
+            last = found[0]
+            self._in_string ^= last == '"'
+        self._backslash = last if last == "\\" else ""
 
 
 def _kind(name: str) -> str:

@@ -37,7 +37,7 @@ def test_cached_prompt_tokens_are_reported(stack: Stack) -> None:
     for _ in range(2):
         request_id = stack.submit([{"prompt": prompt, "max_tokens": 4, "temperature": 0}])
         totals.append(wait_for(lambda r=request_id: stack.poll(r))["usage"]["prompt_tokens_details"]["cached_tokens"])  # type: ignore[misc]
-    assert totals[1] > totals[0]
+    assert totals[0] <= totals[1] > 0  # an item whose first try was cut off has cached tokens in the first batch, too
 
 
 def test_a_schema_is_kept_and_a_refusal_of_the_engine_is_one_items_error(stack: Stack) -> None:

@@ -98,9 +98,9 @@ async def test_no_statement_has_more_bytes_than_its_bound_unless_it_is_one_resul
 ) -> None:
     flush, statements = queue.flush, list[list[int]]()
 
-    async def noted(conn: Connection, lease: Lease, results: Sequence[Result], *, engine_id: int | None = None) -> bool:
+    async def noted(conn: Connection, lease: Lease, results: Sequence[Result], **options: Any) -> bool:
         statements.append([len(result.body) for result in results])
-        return await flush(conn, lease, results, engine_id=engine_id)
+        return await flush(conn, lease, results, **options)
 
     monkeypatch.setattr(queue, "flush", noted)
     sizes = [MB // 2, MB // 4, MB // 2, 3 * MB, 10, 10, MB]

@@ -64,6 +64,14 @@ def test_a_stream_of_json_that_is_cut_anywhere_is_restored_as_json(
     assert orjson.loads(whole) == value
 
 
+@pytest.mark.parametrize("value", [['A"'], {'A"': "a@b.de"}, ["a", 'A"', ["x", 'B"']]])
+def test_a_pattern_that_takes_the_quotes_of_json_is_restored_as_they_were(value: Any) -> None:
+    found = TOKENIZE.redact({"prompt": orjson.dumps(value).decode()})
+    assert '"A' not in found.item["prompt"]
+    restorer = StreamRestorer(found.values)
+    assert orjson.loads("".join([*map(restorer.feed, found.item["prompt"]), restorer.finish()])) == value
+
+
 @settings(max_examples=300, deadline=None)
 @given(TEXTS)
 def test_redacting_again_changes_nothing_and_adds_only_new_values(text: str) -> None:

@@ -327,6 +327,9 @@ def _used(names: set[str], values: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if name in used}
 
 
+UPDATES = {"close": 2}  # batches that it updates for each row: the child, and the parent
+
+
 @pytest.mark.parametrize("prepared", [False, True], ids=["planned for its parameters", "planned once for all"])
 def test_no_statement_reads_a_table_of_the_queue_from_end_to_end(unrest: Backlog, prepared: bool) -> None:
     plans = {
@@ -338,5 +341,5 @@ def test_no_statement_reads_a_table_of_the_queue_from_end_to_end(unrest: Backlog
         + ", ".join(f"{n} {p.pages}/{p.rows}" for n, p in plans.items())
     )
     assert {name: plan.scanned for name, plan in plans.items() if plan.scanned} == {}
-    wasteful = {name: plan for name, plan in plans.items() if plan.pages > 40 + 24 * plan.rows}
+    wasteful = {name: plan for name, plan in plans.items() if plan.pages > 40 + 24 * plan.rows * UPDATES.get(name, 1)}
     assert wasteful == {}
