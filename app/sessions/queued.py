@@ -34,9 +34,11 @@ _ENDED_WELL = ("completed", "incomplete")
 _log = structlog.get_logger("sessions")
 
 
-async def add(conn: Connection, keeper: Keeper, turn: NewTurn, session: Session | None) -> None:
+async def add(
+    conn: Connection, keeper: Keeper, turn: NewTurn, session: Session | None, if_match: str | None = None
+) -> None:
     """Add a background turn, in the transaction that queues its batch. It runs, unless `session` is busy or has changed since it
-    was read: then its batch is paused.
+    was read: then its batch is paused. Raises VersionMoved unless the conversation is at the version in the header `if_match`.
     """
     if session is None:
         await service.add_in(conn, keeper, turn, None)
@@ -46,6 +48,7 @@ async def add(conn: Connection, keeper: Keeper, turn: NewTurn, session: Session 
     row = await (await conn.execute(sql.LOCK, values)).fetchone()
     if row is None:
         raise service.missing(service.name(session.session_id), "conversation")
+    service.check_version(if_match, row[0])
     runs = not session.busy and row == (session.version, None)
     if runs:
         await conn.execute(sql.TAKE, values | {"version": session.version})

@@ -15,7 +15,7 @@ import psycopg
 
 from app import cells
 from app.db.pool import Connection, Database
-from app.errors import BadInput, NotFound
+from app.errors import BadInput, NotFound, VersionMoved
 from app.policy.vaults import NO_VALUES, Vaults
 from app.sealing.keyring import Keyring
 from app.sessions import sealing, sql
@@ -122,6 +122,12 @@ def missing(text: object, param: str | None = None) -> NotFound:
     """The error for an unknown conversation or response."""
     what = "Conversation" if param == "conversation" else "Previous response"
     return NotFound(f"{what} with id {str(text)[:60]!r} not found.", code=404, param=param)
+
+
+def check_version(given: str | None, version: int) -> None:
+    """Raise VersionMoved unless the header If-Match, if there is one, names this version."""
+    if given is not None and given.strip().removeprefix("W/").strip('" ') not in ("*", str(version)):
+        raise VersionMoved(f"If-Match: the conversation is at version {version}, not {given[:20]}; read it again")
 
 
 async def create(keeper: Keeper, meta: Mapping[str, str], seal: TurnSeal) -> UUID:

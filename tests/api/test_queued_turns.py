@@ -17,7 +17,7 @@ from app.queue import service
 from app.queue.bodies import opened
 from app.queue.types import Result
 from app.sealing.keyring import Keyring
-from app.sessions import queued
+from app.sessions import continuing, queued
 from app.settings import Settings
 from testing.fakes import embeddings_and_responses
 from testing.fakes.engine import FakeEngine
@@ -123,6 +123,7 @@ async def test_a_response_whose_batch_has_ended_can_be_continued_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = await queue(client, "one")
+    monkeypatch.setattr(continuing, "SETTLE_SECONDS", 60.0)
     with monkeypatch.context() as patch:
         patch.setattr(Turns, "look", AsyncMock())
         await work(database, settings)
@@ -179,3 +180,41 @@ async def test_a_turn_that_cannot_be_started_holds_up_its_own_conversation_alone
     async with database.durable() as conn:
         query = b"select session_id from turn where state = 'running'"
         assert [row[0].hex for row in await (await conn.execute(query)).fetchall()] == [sound.removeprefix("conv_")]
+
+
+async def test_a_background_turn_that_is_sent_again_is_found_whatever_the_version_is_now(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    talk = await new(client)
+    headers = {"if-match": '"0"', "idempotency-key": "once"}
+    first = await say(client, "one", headers, conversation=talk, background=True)
+    await work(database, settings)
+    again = await say(client, "one", headers, conversation=talk, background=True)
+    assert (again["id"], again["status"]) == (first["id"], "completed")
+    body = {"model": MODEL, "input": "two", "conversation": talk, "background": True}
+    moved = await client.post("/v1/responses", json=body, headers={"if-match": '"0"'})
+    assert (moved.status_code, "at version 1" in moved.text) == (412, True)
+    assert await items(client, talk) == ["one", "echo: one"]
+
+
+async def test_the_version_is_looked_at_when_the_turn_is_queued(
+    client: httpx.AsyncClient,
+    engine: FakeEngine,
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not before: another turn may end meanwhile."""
+    talk, true_add = await new(client), queued.add
+
+    async def add(*args: Any) -> None:
+        async with database.durable() as conn:
+            await conn.execute("update session set version = version + 1")
+        await true_add(*args)
+
+    monkeypatch.setattr(queued, "add", add)
+    body = {"model": MODEL, "input": "two", "conversation": talk, "background": True}
+    moved = await client.post("/v1/responses", json=body, headers={"if-match": '"0"'})
+    assert moved.status_code == 412
+    async with database.durable() as conn:
+        assert await (await conn.execute("select from batch")).fetchall() == []

@@ -155,7 +155,7 @@ async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[It
     deadline = clock.monotonic() + parts.settings.line_seconds
     while True:
         session = await reading.read(keeper, session_id)
-        turns.check_version(version, session.version)
+        service.check_version(version, session.version)
         if session.late:
             await ending.lapse(keeper.database, session_id)
         elif not session.busy:

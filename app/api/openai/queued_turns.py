@@ -33,8 +33,6 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
     read_metadata(item.get("metadata"))
     keeper = parts.keeper(tenant)
     found = await _continued(keeper, item)
-    if found.session is not None:
-        turns.check_version(request.headers.get("if-match"), found.session.version)
     asked = {name: value for name, value in item.items() if name not in turns.CONTINUES}
     order, admitted = request_parsing.single_order(
         request,
@@ -62,7 +60,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
             n=found.n,
             batch_id=batch.batch_id,
         )
-        await queued.add(conn, keeper, turn, found.session)
+        await queued.add(conn, keeper, turn, found.session, request.headers.get("if-match"))
 
     request_id: UUID = await background_responses.create(
         parts.database,

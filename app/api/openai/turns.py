@@ -28,7 +28,7 @@ from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Model
 from app.engines.pricing import priced
 from app.engines.request_echo import echo
-from app.errors import BadInput, ConversationLocked, KeyReused, SlackwaterError, VersionMoved
+from app.errors import BadInput, ConversationLocked, KeyReused, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import SseEvent
@@ -300,7 +300,7 @@ async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Session, Prepar
         if same is not None and same.response is not None:
             return same
         if same is None:
-            check_version(headers.get("if-match"), session.version)
+            service.check_version(headers.get("if-match"), session.version)
         if session.late:
             await ending.lapse(keeper.database, session_id)
             continue
@@ -334,12 +334,6 @@ async def same_turn(keeper: Keeper, session_id: UUID, key: str | None, request_h
     if same is not None and same.request_hash != request_hash:
         raise KeyReused(KEY_REUSED)
     return same
-
-
-def check_version(given: str | None, version: int) -> None:
-    """Raise VersionMoved unless the header If-Match, if there is one, names this version."""
-    if given is not None and given.strip().removeprefix("W/").strip('" ') not in ("*", str(version)):
-        raise VersionMoved(f"If-Match: the conversation is at version {version}, not {given[:20]}; read it again")
 
 
 def readable(turn: StoredTurn, stored: T, tenant: Tenant) -> T:
