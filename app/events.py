@@ -40,6 +40,7 @@ class EventKind(StrEnum):
     PIPELINE_CANCELLED = "pipeline.cancelled"
     PIPELINE_EXPIRED = "pipeline.expired"
     STAGE_ENDED = "stage.ended"
+    CONVERSATION_FILLING = "conversation.filling"
     QUOTA_REACHED = "quota.reached"
     POLICY_APPLIED = "policy.applied"
     AUDIT_SIGNED = "audit.signed"
@@ -63,6 +64,7 @@ ITEM_KINDS = (EventKind.ITEM_SUCCEEDED, EventKind.ITEM_FAILED)
 WAITING_KINDS = (EventKind.ITEM_WAITING,)
 ENDPOINT_KINDS = (EventKind.ENDPOINT_FAILING, EventKind.ENDPOINT_DISABLED)
 BUDGET_KINDS = (EventKind.BUDGET_SOFT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
+CONVERSATION_KINDS = (EventKind.CONVERSATION_FILLING,)
 QUOTA_KINDS = (EventKind.QUOTA_REACHED,)
 POLICY_KINDS = (EventKind.POLICY_APPLIED,)
 AUDIT_KINDS = (EventKind.AUDIT_SIGNED,)
@@ -109,7 +111,7 @@ class EventData:
     """What every event carries. The kind `test` carries no more.
 
     `request_id`: the batch; in `pipeline.*` and `stage.*` the pipeline, in `endpoint.*` the endpoint, in `budget.*`, `quota.*`,
-    `policy.*`, `audit.*` and a test all zeros (`NO_REQUEST`). `traceparent`: from the submit, if it had one.
+    `policy.*`, `audit.*`, `conversation.*` and a test all zeros (`NO_REQUEST`). `traceparent`: from the submit, if it had one.
     """
 
     request_id: str
@@ -178,6 +180,18 @@ class BudgetData(EventData):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationData(EventData):
+    """Data of `conversation.*`. `tokens`: with which its next prompt begins. `slope`: tokens by which a prompt is longer than the
+    one before it. `turns`: that are left until the context window is full.
+    """
+
+    conversation: str
+    tokens: int
+    slope: float
+    turns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaData(EventData):
     """Data of `quota.*`. `quota`: its name. `message`: that of the refusal."""
 
@@ -207,6 +221,7 @@ class AuditData(EventData):
 _OF_NO_BATCH: tuple[tuple[tuple[EventKind, ...], type[EventData], tuple[str, ...]], ...] = (
     (ENDPOINT_KINDS, EndpointData, ("message",)),
     (BUDGET_KINDS, BudgetData, ("budget", "percent", "message")),
+    (CONVERSATION_KINDS, ConversationData, ("conversation", "tokens", "slope", "turns")),
     (QUOTA_KINDS, QuotaData, ("quota", "message")),
     (POLICY_KINDS, PolicyData, ("version", "message")),
     (AUDIT_KINDS, AuditData, ("row", "checkpoint", "signature")),

@@ -24,7 +24,7 @@ from app import cells, processes
 from app.db.pool import Database
 from app.policy.vaults import Vaults
 from app.sealing.keyring import Keyring
-from app.sessions import service
+from app.sessions import ending, reading, service
 from app.sessions.sealing import CLEAR
 from app.sessions.service import Keeper, NewTurn
 from app.settings import Settings
@@ -63,12 +63,12 @@ async def _turns(settings: Settings, count: int) -> dict[str, list[float]]:
             if n % TURNS == 0 and n:
                 session_id = await service.create(keeper, {}, CLEAR)
             times = [perf_counter()]
-            session = await service.read(keeper, session_id)
+            session = await reading.read(keeper, session_id)
             times.append(perf_counter())
             turn = NewTurn(cells.new_id(), tenant_id, MODEL, _INPUT)
             assert await service.begin(keeper, session, turn) is not None
             times.append(perf_counter())
-            await service.end(keeper, turn, session_id, _ANSWER)
+            await ending.end(keeper, turn, session_id, _ANSWER)
             times.append(perf_counter())
             for name, before, after in zip(spent, times, times[1:], strict=False):
                 spent[name] += [(after - before) * 1e3] if n >= TURNS else []

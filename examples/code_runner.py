@@ -50,16 +50,18 @@ class Sandbox:
 
     def run(self, code, session):
         """Exit code and output of the code, run in the folder of its session. 124: it took too long."""
+        self.sweep()
         place = self._folder / hashlib.sha256(session.encode()).hexdigest()
-        with self._guard:
-            lock = self._locks.setdefault(place.name, threading.Lock())
-        with lock:
-            self.sweep()
+        with self._lock(place):
             place.mkdir(mode=0o700, exist_ok=True)
             try:
                 return self._bounded([*self._command(place), "-c", code])
             finally:
                 place.touch()
+
+    def _lock(self, place):
+        with self._guard:
+            return self._locks.setdefault(place.name, threading.Lock())
 
     def _command(self, place):
         python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
@@ -95,9 +97,15 @@ class Sandbox:
     def sweep(self):
         """Remove the folders of sessions that were idle for too long."""
         for each in self._folder.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - each.stat().st_mtime > self._idle_seconds:
-                    shutil.rmtree(each, ignore_errors=True)
+            lock = self._lock(each)
+            if not lock.acquire(blocking=False):
+                continue  # it runs
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - each.stat().st_mtime > self._idle_seconds:
+                        shutil.rmtree(each, ignore_errors=True)
+            finally:
+                lock.release()
 
 
 class Slackwater:
@@ -107,13 +115,8 @@ class Slackwater:
         self._url, self._headers = f"{url}/v1/pipelines", {"authorization": f"Bearer {key}"}
 
     def waiting(self, pipeline, **query):
-        """The items of a pipeline that wait, page by page."""
-        while True:
-            page = self._call(f"/{pipeline}/waiting?{urllib.parse.urlencode(query)}")
-            yield from page["data"]
-            if not page["has_more"]:
-                return
-            query["after"] = page["last_id"]
+        """The items of a pipeline that wait."""
+        return self._listed(f"/{pipeline}/waiting", query)
 
     def one(self, pipeline, stage, item):
         """An item, if it waits."""
@@ -122,9 +125,8 @@ class Slackwater:
         return next((each for each in self.waiting(pipeline, **query) if each["item"] == item), None)
 
     def open_pipelines(self):
-        """The ids of pipelines that have not ended, of the newest 100."""
-        found = self._call("?limit=100")["data"]
-        return [each["id"] for each in found if not each.get("completed_at")]
+        """The ids of the pipelines that have not ended."""
+        return [each["id"] for each in self._listed("", {"limit": 100}) if each["ended_at"] is None]
 
     def answer(self, pipeline, item, answer):
         """Answer an item. False: it has another answer, or waits no more."""
@@ -135,6 +137,15 @@ class Slackwater:
                 return False
             raise
         return True
+
+    def _listed(self, path, query):
+        """What a route lists, page by page."""
+        while True:
+            page = self._call(f"{path}?{urllib.parse.urlencode(query)}")
+            yield from page["data"]
+            if not page["has_more"]:
+                return
+            query = {**query, "after": page["last_id"]}
 
     def _call(self, path, body=None):
         data = None if body is None else json.dumps(body).encode()
@@ -152,11 +163,11 @@ class Slackwater:
 
 
 class Runner:
-    """Answers each item once."""
+    """Answers items, each by one thread at a time."""
 
     def __init__(self, api, sandbox, stage, threads=4):
         self._api, self._sandbox, self._stage = api, sandbox, stage
-        self._threads, self._guard, self._seen = ThreadPoolExecutor(threads), threading.Lock(), set()
+        self._threads, self._guard, self._taken = ThreadPoolExecutor(threads), threading.Lock(), set()
 
     def catch_up(self):
         """Take what began to wait while nobody listened."""
@@ -165,19 +176,20 @@ class Runner:
                 self.take(pipeline, item["stage"], item["item"])
 
     def take(self, pipeline, stage, number):
-        """Run an item later, unless it was taken before."""
+        """Run an item later, unless it is taken at present. One that is asked again, by a retry, runs again."""
         with self._guard:
-            if stage == self._stage and (pipeline, stage, number) not in self._seen:
-                self._seen.add((pipeline, stage, number))
+            if stage == self._stage and (pipeline, stage, number) not in self._taken:
+                self._taken.add((pipeline, stage, number))
                 self._threads.submit(self._attempt, pipeline, stage, number)
 
     def _attempt(self, pipeline, stage, number):
         try:
             self._run(pipeline, stage, number)
         except Exception as error:  # its timeout will say so to the pipeline
-            with self._guard:
-                self._seen.discard((pipeline, stage, number))
             print(f"{pipeline} {stage}/{number}: {error!r}", file=sys.stderr)
+        finally:
+            with self._guard:
+                self._taken.discard((pipeline, stage, number))
 
     def _run(self, pipeline, stage, number):
         item = self._api.one(pipeline, stage, number)

@@ -90,6 +90,7 @@ _NEW_BATCH = {
     "metadata": None,
     "policy": None,
     "diverted_to": None,
+    "pipeline": None,
     "trace_id": None,
     "progress": 0.0,
     "eta": 1_795_357_122,

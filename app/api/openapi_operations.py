@@ -85,7 +85,7 @@ SUMMARIES: Mapping[str, str] = {
     "delete v1/responses/{response_id}": "Delete a response",
     "post v1/conversations": "Create a conversation",
     "get v1/conversations/{conversation_id}": "Get a conversation",
-    "post v1/conversations/{conversation_id}": "Replace the metadata of a conversation",
+    "post v1/conversations/{conversation_id}": "Update the metadata of a conversation",
     "delete v1/conversations/{conversation_id}": "Delete a conversation",
     "get v1/conversations/{conversation_id}/items": "List the items of a conversation",
     "post v1/conversations/{conversation_id}/items": "Add items to a conversation",

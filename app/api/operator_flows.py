@@ -28,8 +28,14 @@ class PipelineQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     account: Text = Field(default="", description="of this account; default: of all")
-    state: BatchState | None = Field(default=None, description="in this state")
-    waits: Pause | None = Field(default=None, description="pauses by itself for this reason")
+    state: BatchState | None = Field(
+        default=None, json_schema_extra={"enum": [*map(str, BatchState), None]}, description="in this state"
+    )
+    waits: Pause | None = Field(
+        default=None,
+        json_schema_extra={"enum": [*map(str, Pause), None]},
+        description="pauses by itself for this reason",
+    )
     name: Text = Field(default="", description="its name begins with this")
     limit: int = Field(default=listing.PAGE_ROWS, ge=1, le=100, description="pipelines in one page")
     after: Text | None = Field(

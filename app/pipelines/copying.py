@@ -41,10 +41,12 @@ class Part:
     last: bool
 
 
-async def ready(database: Database) -> tuple[int, int, int, bool] | None:
-    """A pipeline whose source is final: its id, the source, how much is copied, whether the source can be read. None: none."""
+async def ready(database: Database, later: Sequence[int]) -> tuple[int, int, int, bool] | None:
+    """A pipeline whose source is final: its id, the source, how much is copied, whether the source can be read. None: there is
+    none, except perhaps those of `later`.
+    """
     async with database.relaxed() as conn:
-        row = await (await conn.execute(queries.READY)).fetchone()
+        row = await (await conn.execute(queries.READY, {"later": list(later)})).fetchone()
     return None if row is None else (row[0], row[1], row[2], bool(row[4]))
 
 

@@ -2,12 +2,12 @@
 
 from app.states import BatchState
 
-# Pipelines whose source is final. A source that was deleted meanwhile has nothing to copy.
+# Pipelines whose source is final, except those that are tried later. A source that was deleted meanwhile has nothing to copy.
 READY = f"""
 select p.pipeline_id, p.source_id, p.copied, s.tenant_id, s.shredded_at is null
 from pipeline p left join batch s on s.batch_id = p.source_id
 where p.finalized_at is null and p.source_id is not null and p.state = '{BatchState.OPEN}'
-  and (s.batch_id is null or s.finalized_at is not null)
+  and (s.batch_id is null or s.finalized_at is not null) and p.pipeline_id <> all(%(later)s::int8[])
 order by p.pipeline_id limit 1"""
 
 COUNT = "select coalesce(max(seq) + 1, 0) from item_payload where batch_id = %(batch_id)s"

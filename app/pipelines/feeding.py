@@ -7,7 +7,6 @@ anywhere, and two feeders at once only waste work.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
@@ -21,12 +20,13 @@ from app.errors import KeysUnavailable, PolicyUnknown, RedactionDown, StorageErr
 from app.flows import counting, reads
 from app.flows.reads import NOTHING, Reads
 from app.flows.stages import BySize, ByValue, OfStage, Stage
-from app.pipelines import copying, writing
+from app.pipelines import copying, put_off, writing
 from app.pipelines import feeding_sql as queries
 from app.pipelines import running as pipelines
 from app.pipelines.children import Slice, value_of
 from app.pipelines.governing import Governor
 from app.pipelines.preparing import Preparer
+from app.pipelines.put_off import PutOff
 from app.pipelines.reading import Reader, Seqs
 from app.pipelines.running import Running
 from app.pipelines.writing import Changed, Prepared
@@ -41,16 +41,11 @@ from app.storage.store import Store
 
 MOST_MARKERS, MOST_BYTES, MOST_OF_BATCH = 16, 8 * 1024 * 1024, 4  # of one step
 _GROUPED = 4  # stages by value whose groups are remembered
-WAITS = (*TRANSIENT, KeysUnavailable, StorageError, PolicyUnknown, RedactionDown)  # not the marker's fault
+WAITS = (*TRANSIENT, PolicyUnknown, RedactionDown)  # then nothing can be handed on
 
 log = structlog.get_logger("steward")
 
 Elsewhere = Callable[[Sequence[Marker]], Awaitable[None]]
-
-
-def _is_for_good(error: Exception) -> bool:
-    """Whether waiting cannot help: a key was destroyed, or an object is not there. Then it is the marker's own."""
-    return (isinstance(error, KeysUnavailable) and error.gone) or (isinstance(error, StorageError) and error.missing)
 
 
 class Feeder:
@@ -60,6 +55,7 @@ class Feeder:
         self._database, self._settings = database, settings
         self._elsewhere = elsewhere or self._forget
         self.governor = Governor(database, settings)
+        self._later = PutOff()
         self._groups: dict[int, list[list[int]]] = {}  # by batch, the parts of each pack by value
         self.handed_on: Counter[str] = Counter()  # items by outcome, since the start
         self.set_aside = 0  # markers that failed too often
@@ -86,13 +82,20 @@ class Feeder:
         except (Changed, LanesChanged):
             return
         except Exception as error:
-            if isinstance(error, WAITS) and not _is_for_good(error):
+            if isinstance(error, WAITS):
                 raise
             if len(markers) > 1:
                 for marker in markers:
                     await self._attempt([marker])
-                return
-            await self._note_failure(markers[0], error)
+            elif _may_come(error):
+                await self._postpone(markers[0], error)
+            else:
+                await self._note_failure(markers[0], error)
+
+    async def _postpone(self, marker: Marker, error: Exception) -> None:
+        log.warning("handoff.postponed", batch=marker.batch_id, items=len(marker.seqs), error=str(error))
+        async with self._database.relaxed() as conn:
+            await handoff.postpone(conn, marker, put_off.SECONDS)
 
     async def _note_failure(self, marker: Marker, error: Exception) -> None:
         facts = {"batch": marker.batch_id, "items": len(marker.seqs), "tries": marker.tries + 1}
@@ -179,38 +182,52 @@ class Feeder:
         """Find the packs of the stages by value whose parents have ended. False: there are none."""
         async with self._database.relaxed() as conn:
             ripe = await handoff.ripe(conn)
-        if not ripe:
-            return False
-        keyring = Keyring.of(self._settings)
-        known, done = await pipelines.load(self._database, keyring, ripe), False
-        reader = Reader(self._database, Store.of(self._settings), keyring, crypto.secret_key(self._settings))
+        later, done = self._later.now(), False
         for batch_id in ripe:
-            running, number = known[batch_id]
-            if running.state != BatchState.OPEN:
-                continue
-            stage = running.flow.stage(number)
-            members, parts = await self._grouped(reader, running, stage)
-            try:
-                packs = len(self._groups[batch_id])
-                await writing.group(self._database, running, stage, packs, members=members, parts=parts)
-                done = True
-            except Changed:
-                continue
+            if batch_id not in later:
+                done |= await self._unless_it_fails(batch_id, self._group(batch_id))
         return done
+
+    async def _group(self, batch_id: int) -> bool:
+        keyring = Keyring.of(self._settings)
+        running, number = (await pipelines.load(self._database, keyring, [batch_id]))[batch_id]
+        if running.state != BatchState.OPEN:
+            return False
+        reader = Reader(self._database, Store.of(self._settings), keyring, crypto.secret_key(self._settings))
+        stage = running.flow.stage(number)
+        members, parts = await self._grouped(reader, running, stage)
+        packs = len(self._groups[batch_id])
+        await writing.group(self._database, running, stage, packs, members=members, parts=parts)
+        return True
 
     async def _copy_source(self) -> bool:
         """Copy a part of a batch that is the input of a pipeline. False: there is none that can be copied."""
-        found = await copying.ready(self._database)
+        found = await copying.ready(self._database, self._later.now())
         if found is None:
             return False
-        pipeline_id, source_id, low, readable = found
+        await self._unless_it_fails(found[0], self._copy(*found))
+        return True
+
+    async def _copy(self, pipeline_id: int, source_id: int, low: int, readable: bool) -> bool:
         keyring = Keyring.of(self._settings)
         running, _ = (await pipelines.load(self._database, keyring, [pipeline_id]))[pipeline_id]
         reader = Reader(self._database, Store.of(self._settings), keyring, crypto.secret_key(self._settings))
         rules = await self.governor.rules([running])
-        with suppress(Changed):
-            await copying.step(self._database, reader, rules, running, source_id, low, readable=readable)
+        await copying.step(self._database, reader, rules, running, source_id, low, readable=readable)
         return True
+
+    async def _unless_it_fails(self, batch_id: int, work: Awaitable[bool]) -> bool:
+        """What the work says. If it fails, this batch is tried later, and others go on."""
+        try:
+            return await work
+        except Changed:
+            return False
+        except WAITS:
+            raise
+        except Exception as error:
+            self._later.add(batch_id)
+            log.warning("handoff.postponed", batch=batch_id, error=repr(error), exc_info=not _may_come(error))
+            return False
 
     async def _grouped(self, reader: Reader, running: Running, stage: Stage) -> tuple[int, int]:
         """Remember the packs of a stage by value. Returns how many items its parent has, and how many of them are in packs."""
@@ -248,6 +265,13 @@ class Feeder:
         """Delete the markers of batches that are gone."""
         async with self._database.relaxed() as conn:
             await handoff.take(conn, markers)
+
+
+def _may_come(error: Exception) -> bool:
+    """Whether what was missing may be there later: keys, or objects."""
+    return (isinstance(error, KeysUnavailable) and not error.gone) or (
+        isinstance(error, StorageError) and not error.missing
+    )
 
 
 def _chosen(markers: Sequence[Marker]) -> list[Marker]:

@@ -60,7 +60,7 @@ class PipelineRow:
 class StageRow:
     """A stage as it is stored. `taken`: results of its parent that were handed on to it. `ran`, `passed`, `refused`: items by how
     they began; `dropped`: items of the parent that made none. `waits_for`: stages that must be final before it starts.
-    `parked`: items that wait for an answer from outside, at most MOST_WAITING.
+    `parked`: items that wait for an answer from outside, at most MOST_WAITING. `stuck`: results that it waits for were set aside.
     """
 
     pipeline_id: int
@@ -77,6 +77,7 @@ class StageRow:
     waits_for: Sequence[int] | None
     line_id: int | None
     parked: int
+    stuck: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The SQL that reads pipelines and their stages."""
 
+from app.queue.handoff_sql import SET_ASIDE
 from app.queue.types import Kind
 from app.states import PARKED
 
@@ -21,12 +22,14 @@ where p.tenant_id = %(tenant_id)s and (%(after)s::uuid is null or (p.created_at,
   (select a.created_at, a.pipeline_id from pipeline a where a.tenant_id = %(tenant_id)s and a.request_id = %(after)s))
 order by p.created_at desc, p.pipeline_id desc limit %(limit)s"""
 
-# The stages of several pipelines. `waiting`: items that wait for an answer from outside, counted up to a number.
+# The stages of several pipelines, with the items that wait for an answer from outside, counted up to a number, and whether
+# results that they wait for were set aside.
 STAGES = f"""
 select s.pipeline_id, s.n, s.name, b.batch_id, b.request_id, b.parent_id, s.taken, s.ran, s.passed, s.dropped, s.refused,
        s.waits_for, b.line_id,
        (select count(*)::int from (select from parked k where k.batch_id = b.batch_id and {PARKED.guard("answer", "k.")}
-                                   limit %(most)s) w)
+                                   limit %(most)s) w),
+       exists (select from handoff h where h.batch_id in (b.parent_id, b.batch_id) and {SET_ASIDE})
 from stage s join batch b on b.batch_id = s.batch_id where s.pipeline_id = any(%(pipeline_ids)s) order by s.pipeline_id, s.n"""
 
 # The sums of a page of pipelines, without their inputs that never run.

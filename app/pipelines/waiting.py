@@ -2,7 +2,8 @@
 
 budget, failing, items   the pipeline pauses by itself
 paused                   its owner paused it
-dependency               stages that must be final first, or results of its parent, or the end of the input's batch
+dependency               stages that must be final first, or results of its parent, or the end of the input's batch; also
+                         results that could not be handed on
 outside                  answers from outside
 """
 
@@ -29,6 +30,7 @@ _PAUSES = {
     Pause.ITEMS: "the pipeline has made ten times as many items as its input has; resume it to go on all the same",
 }
 _PAUSED = "the pipeline is paused; resume it to go on"
+_STUCK = "results before it could not be handed on, five times; once the operator has mended it, pause and resume the pipeline"
 PAUSED, DEPENDENCY, OUTSIDE = "paused", "dependency", "outside"
 
 
@@ -50,6 +52,8 @@ def of_stage(pipeline: PipelineRow, stages: Sequence[StageSight], stage: StageSi
     if stage.row.waits_for:
         names = ", ".join(stages[n].row.name for n in stage.row.waits_for)
         return Link(DEPENDENCY, f"it starts when {names} has ended", blocks=True)
+    if stage.row.stuck:
+        return Link(DEPENDENCY, _STUCK, blocks=True)
     return None if stage.outlook is not None and stage.outlook.chunks else _without_chunks(stages, stage)
 
 

@@ -59,8 +59,13 @@ async def rest(conn: Connection, markers: Sequence[Marker]) -> None:
 
 
 async def resume(conn: Connection, batch_ids: Sequence[int]) -> None:
-    """Hand on what rests of these batches."""
+    """Hand on what rests of these batches, or was set aside."""
     await conn.execute(queries.RESUME, {"batch_ids": list(batch_ids)})
+
+
+async def postpone(conn: Connection, marker: Marker, seconds: float) -> None:
+    """Try this marker again so much later."""
+    await conn.execute(queries.POSTPONE, {"ids": [marker.handoff_id], "seconds": seconds})
 
 
 async def note_failure(conn: Connection, marker: Marker) -> bool:

@@ -30,9 +30,15 @@ update handoff set tries = tries + 1,
   due = case when tries + 1 < {MOST_TRIES} then now() + make_interval(secs => power(2, tries)) else 'infinity' end
 where handoff_id = any(%(ids)s) returning tries"""
 
-RESUME = f"""
-update handoff set due = now() where due = 'infinity' and tries < {MOST_TRIES} and batch_id = any(%(batch_ids)s)"""
-DROP = "delete from handoff where batch_id = any(%(batch_ids)s)"
+# What they need cannot be had now, which is no failure of theirs.
+POSTPONE = """
+update handoff set due = now() + make_interval(secs => %(seconds)s)
+where handoff_id = any(%(ids)s) and due < 'infinity'"""
+
+# Those that were set aside get as many tries as new ones: whoever resumes has looked at why they failed.
+RESUME = """
+update handoff set due = now(), tries = 0 where due = 'infinity' and batch_id = any(%(batch_ids)s)"""
+SET_ASIDE = f"due = 'infinity' and tries >= {MOST_TRIES}"
 
 # How many inputs packs wait for: those that are known, and what becomes of them. Only the feeder reads and writes them.
 OPEN = """

@@ -13,12 +13,13 @@ from app.audit.record import Record
 from app.db.pool import Connection
 from app.errors import Conflict, ConversationLocked, NotFound
 from app.queue import response_log
-from app.sessions import sealing, service, sql, transcript
+from app.sessions import checkpoints, ending, reading, sealing, service, sql, transcript
 from app.sessions.sealing import INPUT, OUTPUT
 from app.sessions.service import Keeper, Session, StoredTurn
 from app.sessions.transcript import PastTurn
 
 _BUSY = "A turn of the conversation runs or waits; cancel it or wait for its end"
+_SUMMARISED = "An engine is making a summary of the conversation, and is being stopped; try again in a moment"
 
 
 async def rename(keeper: Keeper, account: str, session_id: UUID, meta: Mapping[str, str]) -> None:
@@ -33,17 +34,21 @@ async def rename(keeper: Keeper, account: str, session_id: UUID, meta: Mapping[s
 async def delete(keeper: Keeper, account: str, session_id: UUID) -> Sequence[str]:
     """Delete a conversation with all its turns, and destroy its keys. Returns the names of objects that are to be deleted, too.
 
-    Raises NotFound, Conflict while a turn runs or waits.
+    Raises NotFound, Conflict while a turn runs or waits, or an engine makes a summary.
     """
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
-    await service.lapse(keeper.database, session_id)
+    await ending.lapse(keeper.database, session_id)
+    async with keeper.database.relaxed() as conn:
+        made = await (await conn.execute(sql.CHECKPOINT_OF, values)).fetchone()
+    if made is not None:
+        await checkpoints.stop(keeper.database, keeper.tenant_id, made[0])
     async with keeper.database.transaction() as conn:
         if await (await conn.execute(sql.SESSION, values)).fetchone() is None:
             raise service.missing(service.name(session_id), "conversation")
         keys = await (await conn.execute(sql.KEYS_OF_SESSION, values)).fetchall()
         batches = await (await conn.execute(sql.BATCHES_OF_SESSION, values)).fetchall()
         if await (await conn.execute(sql.FORGET_SESSION, values)).fetchone() is None:
-            raise Conflict(_BUSY)
+            raise Conflict(_BUSY if made is None else _SUMMARISED)
         for (key_id,) in keys:
             await sealing.forget(conn, key_id)
         objects = [name for (batch_id,) in batches for name in await _forget_batch(conn, batch_id)]
@@ -73,7 +78,7 @@ async def forgetting(keeper: Keeper, turn: StoredTurn) -> Callable[[Connection],
     if turn.session_id is not None:
         if turn.response is None:
             return _nothing  # it is emptied as its batch ends
-        session = await service.read(keeper, turn.session_id)
+        session = await reading.read(keeper, turn.session_id)
         return partial(_rewrite, keeper, session, turn, replace(turn.past, given=(), answer=()), gone=True)
     return partial(_forget_loose, keeper, turn)
 
@@ -93,7 +98,7 @@ async def delete_item(keeper: Keeper, account: str, session: Session, item_id: s
     """Delete an item of a conversation that was read whole. Raises NotFound, ConversationLocked."""
     for past in session.past:
         if (left := transcript.without(past, item_id)) is not None:
-            turn = await service.find(keeper, past.turn_id)
+            turn = await reading.find(keeper, past.turn_id)
             if turn is not None:
                 async with keeper.database.transaction() as conn:
                     await _rewrite(keeper, session, turn, left, conn)

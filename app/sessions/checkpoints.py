@@ -12,20 +12,20 @@ from uuid import UUID
 import orjson
 import structlog
 
-from app.batches import single_request
+from app.batches import final_events, single_request
 from app.batches.request_labels import RequestLabels
 from app.batches.submit import Order, rules_of
 from app.batches.validation import openai
-from app.db.pool import Connection
+from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.engines.requests import RESPONSES
 from app.errors import KeysUnavailable, PolicyDenied, SlackwaterError, StorageError
 from app.metering.spend_labels import NO_SPEND_LABELS
-from app.queue import response_log
+from app.queue import batch_state, response_log, settling
 from app.queue.bodies import BatchSeal
 from app.queue.ingest import NewBatch
 from app.queue.types import Kind
-from app.sessions import metrics, service, sql, transcript
+from app.sessions import metrics, reading, service, sql, transcript
 from app.sessions.queued import Steward
 from app.sessions.sealing import SUMMARY
 from app.sessions.service import Session
@@ -50,26 +50,26 @@ class _Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A conversation that may get a checkpoint. `tokens`: of its last prompt and answer."""
+    """A conversation that may get a checkpoint. `model`, `last`: of its last turn."""
 
     session_id: UUID
     tenant_id: int
     account: str
     model: str
     last: UUID
-    tokens: int
-    turns: int
 
 
 async def begin(steward: Steward) -> int:
     """Ask for the summaries that are due. Returns their number."""
-    values = {"least": LEAST_SAVED, "turns": EVERY_TURNS, "limit": _SLICE}
+    known = list(steward.models.models.values())
+    full = [round(FULL_SHARE * model.context_window) for model in known]
+    values = {"least": LEAST_SAVED, "turns": EVERY_TURNS, "models": [model.name for model in known], "full": full}
     async with steward.database.relaxed() as conn:
-        rows = await (await conn.execute(sql.CHECKPOINTS_DUE, values)).fetchall()
+        rows = await (await conn.execute(sql.CHECKPOINTS_DUE, values | {"limit": _SLICE})).fetchall()
     count = 0
     for due in (_Due(*row) for row in rows):
         model = steward.models.resolve(due.model)
-        if model is None or (due.turns < EVERY_TURNS and due.tokens < FULL_SHARE * model.context_window):
+        if model is None:
             continue
         try:
             count += await _asked(steward, due, model)
@@ -77,17 +77,17 @@ async def begin(steward: Steward) -> int:
             metrics.CHECKPOINTS.labels("refused").inc()
             _log.info("checkpoint.refused", conversation=service.name(due.session_id), error=str(error))
             async with steward.database.relaxed() as conn:
-                await conn.execute(sql.CHECKPOINT_FAILED, {"session_id": due.session_id})
+                await conn.execute(sql.CHECKPOINT_FAILED, {"session_id": due.session_id, "batch_id": None})
     return count
 
 
 async def _asked(steward: Steward, due: _Due, model: Model) -> bool:
     keeper = steward.keeper(due.tenant_id)
-    session = await service.read(keeper, due.session_id)
+    session = await reading.read(keeper, due.session_id)
     end = transcript.foldable(session.past)
     if not end or session.past[end - 1].prompt_tokens < LEAST_SAVED:
         raise _Moved("too little would be saved")
-    last = await service.find(keeper, due.last)
+    last = await reading.find(keeper, due.last)
     instructions = (last.response or {}).get("instructions") if last else None
     item: dict[str, Any] = {
         "model": model.name,
@@ -135,7 +135,11 @@ async def _register(session: Session, n: int, conn: Connection, batch: NewBatch,
 
 
 async def end(steward: Steward) -> int:
-    """Take the summaries that were made. Returns their number."""
+    """Take the summaries that were made, and stop those that are not wanted any more. Returns the number of the first."""
+    async with steward.database.relaxed() as conn:
+        unwanted = await (await conn.execute(sql.CHECKPOINTS_UNWANTED, {"limit": _SLICE})).fetchall()
+    for tenant_id, request_id in unwanted:
+        await stop(steward.database, tenant_id, request_id)
     async with steward.database.relaxed() as conn:
         rows = await (await conn.execute(sql.CHECKPOINTS_MADE, {"limit": _SLICE})).fetchall()
     for session_id, tenant_id, batch_id, request_id in rows:
@@ -146,18 +150,26 @@ async def end(steward: Steward) -> int:
     return len(rows)
 
 
+async def stop(database: Database, tenant_id: int, request_id: UUID) -> None:
+    """Stop the making of a summary. What an engine is working on ends a little later."""
+    async with database.transaction() as conn:
+        if (moved := await batch_state.transition(conn, "cancel", tenant_id, request_id)) is not None:
+            await final_events.write(conn, await settling.finalise(conn, [moved[0]]))
+
+
 async def _taken(steward: Steward, tenant_id: int, session_id: UUID, batch_id: int, request_id: UUID) -> None:
     keeper = steward.keeper(tenant_id)
     single = await single_request.find(steward.database, steward.settings, tenant_id, request_id, Kind.CHECKPOINT)
-    session = await service.read(keeper, session_id)
+    session = await reading.read(keeper, session_id)
     text = summary_of(single.result.body) if single is not None and single.result.ok else None
     values: dict[str, Any] = {"session_id": session_id, "batch_id": batch_id}
     async with steward.database.transaction() as conn:
+        if text is not None:
+            values["summary"] = session.seal.sealed(session_id, SUMMARY, text.encode())
+            if await (await conn.execute(sql.CHECKPOINT_TAKEN, values)).fetchone() is None:
+                text = None
         if text is None:
             await conn.execute(sql.CHECKPOINT_FAILED, values)
-        else:
-            values["summary"] = session.seal.sealed(session_id, SUMMARY, text.encode())
-            await conn.execute(sql.CHECKPOINT_TAKEN, values)
         objects = [] if single is None else await response_log.forget(conn, batch_id)
     metrics.CHECKPOINTS.labels("failed" if text is None else "made").inc()
     if objects:

@@ -9,7 +9,7 @@ from uuid import UUID
 from app import clock
 from app.errors import BadInput
 from app.policy.vaults import NO_VALUES
-from app.sessions import service, transcript
+from app.sessions import reading, service, transcript
 from app.sessions.sealing import CLEAR, TurnSeal
 from app.sessions.service import CONVERSATION, RESPONSE, Keeper, Session
 from app.sessions.transcript import Item
@@ -99,11 +99,11 @@ async def of_response(keeper: Keeper, previous: object) -> Continued:
     turn_id = service.parse(previous, RESPONSE, "previous_response_id")
     deadline = clock.monotonic() + SETTLE_SECONDS
     while True:
-        chain = await service.chain(keeper, turn_id)
+        chain = await reading.chain(keeper, turn_id)
         if not chain:
             raise service.missing(previous, "previous_response_id")
         last = chain[-1]
-        if last.response is not None or clock.monotonic() >= deadline or not await service.is_ending(keeper, last):
+        if last.response is not None or clock.monotonic() >= deadline or not await reading.is_ending(keeper, last):
             break
         await asyncio.sleep(_POLL_SECONDS)
     if last.response is None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
-from app.sessions import service, sql
+from app.sessions import ending, service, sql
 
 
 class TurnLeases:
@@ -35,7 +35,7 @@ class TurnLeases:
 
     async def _give_up(self, turn_id: UUID, verb: str) -> None:
         with suppress(*TRANSIENT):  # then its lease runs out
-            await service.give_up(self._database, turn_id, verb)
+            await ending.give_up(self._database, turn_id, verb)
 
     async def keep(self) -> None:
         """Renew the leases, until cancelled."""

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import ceil
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -11,6 +10,7 @@ import orjson
 
 from app.db.pool import Connection, Database
 from app.errors import KeysUnavailable
+from app.metering.slope import turns_left
 from app.sealing.keyring import Keyring
 from app.sessions import listing_sql as sql
 from app.sessions import sealing, service
@@ -93,9 +93,7 @@ class Listed:
 
     def turns_left(self, window: int | None) -> int | None:
         """Turns until the window is full, as it grows now. None: it does not grow, or is not known."""
-        if not window or not self.prompt_tokens or self.slope is None or self.slope <= 0:
-            return None
-        return max(0, ceil((window - self.tokens) / self.slope))
+        return turns_left(self.tokens if self.prompt_tokens else None, self.slope, window)
 
 
 @dataclass(frozen=True, slots=True)

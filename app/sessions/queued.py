@@ -19,6 +19,7 @@ from app.batches import single_request
 from app.batches.openai import background_responses
 from app.batches.single_request import SingleRequest
 from app.db.pool import Connection, Database
+from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Catalogue
 from app.errors import KeysUnavailable, NotFound, PolicyUnknown, RedactionDown, SensitiveFound, StorageError
 from app.policy import vaults
@@ -27,7 +28,7 @@ from app.queue import batch_state, held_items, wakes
 from app.queue.held_items import HeldItem
 from app.queue.types import Kind
 from app.sealing.keyring import Keyring
-from app.sessions import metrics, sealing, service, sql, transcript
+from app.sessions import ending, metrics, reading, sealing, service, sql, transcript
 from app.sessions.service import Keeper, NewTurn, Session, StoredTurn
 from app.settings import Settings
 from app.states import TurnState
@@ -38,9 +39,11 @@ _ENDED_WELL = ("completed", "incomplete")
 _log = structlog.get_logger("sessions")
 
 
-async def add(conn: Connection, keeper: Keeper, turn: NewTurn, session: Session | None) -> None:
+async def add(
+    conn: Connection, keeper: Keeper, turn: NewTurn, session: Session | None, if_match: str | None = None
+) -> None:
     """Add a background turn, in the transaction that queues its batch. It runs, unless `session` is busy or has changed since it
-    was read: then its batch is paused.
+    was read: then its batch is paused. Raises VersionMoved unless the conversation is at the version in the header `if_match`.
     """
     if session is None:
         await service.add_in(conn, keeper, turn, None)
@@ -50,6 +53,7 @@ async def add(conn: Connection, keeper: Keeper, turn: NewTurn, session: Session 
     row = await (await conn.execute(sql.LOCK, values)).fetchone()
     if row is None:
         raise service.missing(service.name(session.session_id), "conversation")
+    service.check_version(if_match, row[0])
     runs = not session.busy and row == (session.version, None)
     if runs:
         await conn.execute(sql.TAKE, values | {"version": session.version})
@@ -62,7 +66,7 @@ async def add(conn: Connection, keeper: Keeper, turn: NewTurn, session: Session 
 @dataclass(frozen=True, slots=True)
 class Steward:
     """What the steps of the steward need. `control`: the policy, by which texts are redacted and withheld calls are noted.
-    `stuck`: turns that could not be started, which are not tried again at once.
+    `stuck`: turns that could not be started or ended, which are tried again later.
     """
 
     database: Database
@@ -99,7 +103,7 @@ async def end(steward: Steward, turn_ids: Sequence[UUID] | None = None) -> int:
     """End the turns whose batches have ended: those of `turn_ids`, or some of all. Returns their number."""
     query = sql.ENDED_BATCHES if turn_ids is None else sql.ENDED_OF
     async with steward.database.relaxed() as conn:
-        values = {"limit": _SLICE, "turn_ids": list(turn_ids or ())}
+        values = {"limit": _SLICE, "turn_ids": list(turn_ids or ()), "stuck": list(steward.stuck)}
         ended = await (await conn.execute(query, values)).fetchall()
     for turn_id, tenant_id, account, state in ended:
         await _attempted(steward, turn_id, _end(steward, Tenant(tenant_id, account), turn_id, TurnState(state)))
@@ -109,29 +113,35 @@ async def end(steward: Steward, turn_ids: Sequence[UUID] | None = None) -> int:
 async def start(steward: Steward) -> int:
     """Start the turns that wait for nothing more. Returns their number."""
     async with steward.database.relaxed() as conn:
-        waiting = await (await conn.execute(sql.NEXT_QUEUED, {"limit": _SLICE})).fetchall()
+        values = {"limit": _SLICE, "stuck": list(steward.stuck)}
+        waiting = await (await conn.execute(sql.NEXT_QUEUED, values)).fetchall()
     for turn_id, session_id, tenant_id, account, batch_id in waiting:
-        if turn_id not in steward.stuck:
-            tenant = Tenant(tenant_id, account)
-            await _attempted(steward, turn_id, _start(steward, tenant, session_id, turn_id, batch_id))
+        tenant = Tenant(tenant_id, account)
+        await _attempted(steward, turn_id, _start(steward, tenant, session_id, turn_id, batch_id))
     return len(waiting)
 
 
 async def _attempted(steward: Steward, turn_id: UUID, work: Awaitable[None]) -> None:
+    """Do the work, or leave this turn alone for a while, so that it holds up no other."""
     try:
         await work
+    except TRANSIENT:
+        raise
     except (KeysUnavailable, StorageError, NotFound, PolicyUnknown, RedactionDown) as error:
         steward.stuck.add(turn_id)
         _log.warning("turn.waits", turn_id=str(turn_id), error=error.message)
+    except Exception:
+        steward.stuck.add(turn_id)
+        _log.exception("turn.failed", turn_id=str(turn_id))
 
 
 async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState) -> None:
     keeper = steward.keeper(tenant.tenant_id)
-    turn = await service.find(keeper, turn_id)
+    turn = await reading.find(keeper, turn_id)
     if turn is None:
         return
     if state == TurnState.QUEUED:
-        await service.cancel_queued(steward.database, turn_id)
+        await ending.cancel_queued(steward.database, turn_id)
         metrics.ended("cancelled")
         return
     single = await steward.single(tenant, turn_id)
@@ -146,13 +156,16 @@ async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState
         _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
         await _give_up(steward, turn_id, "fail")
         return
-    ending = NewTurn(turn_id, tenant.tenant_id, None, turn.given, turn.seal)
-    await service.end(keeper, ending, turn.session_id, shown | continued(turn) | {"output": output}, values)
+    ended = NewTurn(turn_id, tenant.tenant_id, None, turn.given, turn.seal)
+    model = steward.models.resolve(str(shown.get("model")))
+    window = None if model is None else model.context_window
+    response = shown | continued(turn) | {"output": output}
+    await ending.end(keeper, ended, turn.session_id, response, values, window=window)
     metrics.ended("done")
 
 
 async def _give_up(steward: Steward, turn_id: UUID, verb: str) -> None:
-    await service.give_up(steward.database, turn_id, verb)
+    await ending.give_up(steward.database, turn_id, verb)
     metrics.ended("cancelled" if verb == "cancel" else "failed")
 
 
@@ -166,12 +179,12 @@ def continued(turn: StoredTurn) -> dict[str, object]:
 async def _start(steward: Steward, tenant: Tenant, session_id: UUID, turn_id: UUID, batch_id: int) -> None:
     """Give the item of a turn what comes before it, and let its batch go on. Without effect if the turn may not run yet."""
     keeper = steward.keeper(tenant.tenant_id)
-    await service.lapse(steward.database, session_id)
-    session = await service.read(keeper, session_id)
-    turn, single = await service.find(keeper, turn_id), await steward.single(tenant, turn_id)
+    await ending.lapse(steward.database, session_id)
+    session = await reading.read(keeper, session_id)
+    turn, single = await reading.find(keeper, turn_id), await steward.single(tenant, turn_id)
     if turn is None or single is None:
         return
-    done = await service.last_values(keeper, session_id)
+    done = await reading.last_values(keeper, session_id)
     own, known = transcript.renamed(orjson.dumps(list(turn.given)).decode(), turn.values, done)
     before = transcript.rendered(session.past, session.summary)
     try:

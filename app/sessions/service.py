@@ -15,12 +15,11 @@ import psycopg
 
 from app import cells
 from app.db.pool import Connection, Database
-from app.errors import BadInput, NotFound
-from app.metering.slope import TURNS, slope
+from app.errors import BadInput, NotFound, VersionMoved
 from app.policy.vaults import NO_VALUES, Vaults
 from app.sealing.keyring import Keyring
 from app.sessions import sealing, sql
-from app.sessions.sealing import CLEAR, INPUT, ORIGINAL, OUTPUT, SUMMARY, TurnSeal
+from app.sessions.sealing import CLEAR, INPUT, ORIGINAL, OUTPUT, TurnSeal
 from app.sessions.transcript import Item, PastTurn
 from app.states import TurnState
 
@@ -125,6 +124,12 @@ def missing(text: object, param: str | None = None) -> NotFound:
     return NotFound(f"{what} with id {str(text)[:60]!r} not found.", code=404, param=param)
 
 
+def check_version(given: str | None, version: int) -> None:
+    """Raise VersionMoved unless the header If-Match, if there is one, names this version."""
+    if given is not None and given.strip().removeprefix("W/").strip('" ') not in ("*", str(version)):
+        raise VersionMoved(f"If-Match: the conversation is at version {version}, not {given[:20]}; read it again")
+
+
 async def create(keeper: Keeper, meta: Mapping[str, str], seal: TurnSeal) -> UUID:
     """A new conversation."""
     session_id = cells.new_id()
@@ -133,120 +138,6 @@ async def create(keeper: Keeper, meta: Mapping[str, str], seal: TurnSeal) -> UUI
         values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "meta": orjson.dumps(dict(meta)).decode()}
         await conn.execute(sql.ADD_SESSION, values | {"key_id": seal.key_id})
     return session_id
-
-
-# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def read(keeper: Keeper, session_id: UUID, *, whole: bool = False) -> Session:
-    """A conversation with its past. `whole`: also the turns that its summary replaces. Raises NotFound, KeysUnavailable."""
-    async with keeper.database.relaxed() as conn:
-        values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
-        row = await (await conn.execute(sql.SESSION, values)).fetchone()
-        if row is None:
-            raise missing(name(session_id), "conversation")
-        _, version, turn_id, late, base, summary, meta, key_id, created_at, grows, queued, *vault_row = row
-        after = 0 if whole or summary is None else base
-        rows = await (await conn.execute(sql.PAST, {"session_id": session_id, "after": after}, binary=True)).fetchall()
-        keys = await sealing.wrapped_keys(conn, [key_id, vault_row[2], *(each[8] for each in rows)])
-    seals = await sealing.seals_of(keeper.keyring, keys)
-    seal = seals[key_id]
-    return Session(
-        session_id,
-        version,
-        busy=queued or turn_id is not None,
-        late=late,
-        meta=meta,
-        created_at=created_at,
-        slope=grows,
-        past=[_turn(keeper, each, seals).past for each in rows],
-        summary=None if summary is None or whole else seal.opened(session_id, SUMMARY, summary).decode(),
-        values=_values(keeper, seals, *vault_row),
-        seal=seal,
-    )
-
-
-async def find(keeper: Keeper, turn_id: UUID) -> StoredTurn | None:
-    """A stored turn of the account. None: there is none with this id."""
-    found = await _turns(keeper, sql.TURN_OF, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
-    return found[0] if found else None
-
-
-async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
-    """A response and those that it continues, the first one first; of a conversation: its turns until this one.
-
-    Empty: there is no such response, or one that it continues was deleted.
-    """
-    found = await _turns(keeper, sql.CHAIN, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
-    if found and found[-1].session_id is not None:
-        values = {"session_id": found[-1].session_id, "after": 0}
-        return [each for each in await _turns(keeper, sql.PAST, values) if each.n <= found[-1].n]
-    if found and found[0].session_id is not None:  # a response that continues a turn of a conversation
-        values = {"session_id": found[0].session_id, "after": 0}
-        return [*(t for t in await _turns(keeper, sql.PAST, values) if t.n < found[0].n), *found]
-    return found if found and found[0].parent is None else []
-
-
-async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
-    """Whether a background turn runs although its batch has ended: the steward is about to store its answer."""
-    if turn.state != TurnState.RUNNING or turn.batch_id is None:
-        return False
-    async with keeper.database.relaxed() as conn:
-        return await (await conn.execute(sql.IS_ENDING, {"turn_id": turn.turn_id})).fetchone() is not None
-
-
-async def last_values(keeper: Keeper, session_id: UUID) -> Mapping[str, str]:
-    """The values of the placeholders in the turns of a conversation that have ended."""
-    found = await _turns(keeper, sql.LAST_WITH_VALUES, {"session_id": session_id})
-    return found[0].values if found else NO_VALUES
-
-
-async def keyed(keeper: Keeper, session_id: UUID, key: str) -> StoredTurn | None:
-    """The turn of a conversation that came with this Idempotency-Key."""
-    found = await _turns(keeper, sql.KEYED, {"session_id": session_id, "key": key})
-    return found[0] if found else None
-
-
-async def _turns(keeper: Keeper, query: str, values: Mapping[str, Any]) -> list[StoredTurn]:
-    async with keeper.database.relaxed() as conn:
-        rows = await (await conn.execute(query, values, binary=True)).fetchall()
-        keys = await sealing.wrapped_keys(conn, [row[8] for row in rows])
-    seals = await sealing.seals_of(keeper.keyring, keys)
-    return [_turn(keeper, row, seals) for row in rows]
-
-
-def _turn(keeper: Keeper, row: Sequence[Any], seals: Mapping[UUID | None, TurnSeal]) -> StoredTurn:
-    turn_id, n, state, batch_id, _, given, output, vault, key_id, prompt_tokens, session_id, parent, *rest = row
-    seal = seals.get(key_id, CLEAR)
-    return StoredTurn(
-        turn_id,
-        n,
-        TurnState(state),
-        session_id,
-        parent,
-        batch_id,
-        orjson.loads(seal.opened(turn_id, INPUT, given)),
-        None if output is None else orjson.loads(seal.opened(turn_id, OUTPUT, output)),
-        _values(keeper, seals, turn_id, vault, key_id),
-        seal,
-        prompt_tokens,
-        rest[0] if rest else None,
-    )
-
-
-def _values(
-    keeper: Keeper,
-    seals: Mapping[UUID | None, TurnSeal],
-    turn_id: UUID | None,
-    vault: bytes | None,
-    key_id: UUID | None,
-) -> Mapping[str, str]:
-    if turn_id is None or vault is None:
-        return NO_VALUES
-    return keeper.vaults.opened(seals[key_id].opened_vault(turn_id, vault), turn_id.bytes)
-
-
-# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def begin(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
@@ -282,35 +173,6 @@ async def _written(
     return None if row is None else int(row[0])
 
 
-async def lapse(database: Database, session_id: UUID) -> None:
-    """End the running turn of a conversation as failed, if its lease has run out."""
-    async with database.durable() as conn:
-        await conn.execute(sql.LAPSE, {"session_id": session_id})
-
-
-async def end(
-    keeper: Keeper,
-    turn: NewTurn,
-    session_id: UUID | None,
-    response: Mapping[str, Any],
-    values: Mapping[str, str] = NO_VALUES,
-) -> None:
-    """Store the answer of a running turn, and let the next one begin. `values`: of all placeholders, if the answer has new ones.
-
-    Raises NotFound: it does not run any more.
-    """
-    written = _answer(keeper, turn, response, values)
-    async with keeper.database.durable() as conn:
-        grows = None
-        if session_id is not None:
-            rows = await (await conn.execute(sql.PROMPTS, {"session_id": session_id, "limit": TURNS - 1})).fetchall()
-            grows = slope([row[0] for row in rows] + [written["prompt_tokens"]])
-        statement = sql.END_LOOSE if session_id is None else sql.END
-        row = await (await conn.execute(statement, written | {"slope": grows})).fetchone()
-    if row is None:
-        raise NotFound("The turn of the conversation was given up before its answer came: it was cut off for too long.")
-
-
 async def add(keeper: Keeper, turn: NewTurn, response: Mapping[str, Any] | None, values: Mapping[str, str]) -> None:
     """Store a response of no conversation: with its answer, or without one that its batch will have."""
     async with keeper.database.transaction() as conn:
@@ -327,24 +189,12 @@ async def add_in(
     """The same in a transaction of the caller."""
     row = row_of(keeper, turn, TurnState.RUNNING if response is None else TurnState.DONE)
     if response is not None:
-        row |= {name: value for name, value in _answer(keeper, turn, response, values).items() if value is not None}
+        row |= {
+            name: value for name, value in answer_columns(keeper, turn, response, values).items() if value is not None
+        }
     if turn.seal.new is not None:
         await sealing.store(conn, turn.seal)
     await conn.execute(sql.ADD, row | {"n": turn.n})
-
-
-async def give_up(database: Database, turn_id: UUID, verb: str) -> None:
-    """End a running turn without an answer: `fail` or `cancel`."""
-    values = {"turn_id": turn_id, "slope": None}
-    async with database.durable() as conn:
-        if not (await conn.execute(sql.GIVE_UP[verb], values)).rowcount:
-            await conn.execute(sql.GIVE_UP_LOOSE[verb], values)
-
-
-async def cancel_queued(database: Database, turn_id: UUID) -> None:
-    """A turn that waits is not to begin."""
-    async with database.durable() as conn:
-        await conn.execute(sql.CANCEL_QUEUED, {"turn_id": turn_id})
 
 
 def row_of(keeper: Keeper, turn: NewTurn, state: TurnState) -> dict[str, Any]:
@@ -372,7 +222,10 @@ def row_of(keeper: Keeper, turn: NewTurn, state: TurnState) -> dict[str, Any]:
     }
 
 
-def _answer(keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+def answer_columns(
+    keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], values: Mapping[str, str]
+) -> dict[str, Any]:
+    """The columns of an answer."""
     usage = response.get("usage") or {}
     output = orjson.dumps(response)
     return {

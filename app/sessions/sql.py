@@ -1,6 +1,6 @@
 """The SQL of conversations and stored responses. `app.states.TURN` has the transitions."""
 
-from app.states import TURN, TurnState
+from app.states import BATCH, TURN, TurnState
 
 ADD_SESSION = """
 insert into session (session_id, tenant_id, meta, key_id) values (%(session_id)s, %(tenant_id)s, %(meta)s, %(key_id)s)"""
@@ -82,10 +82,11 @@ update session set lease_until = now() + %(lease)s from unnest(%(sessions)s::uui
 where session.session_id = o.session_id and session.turn_id = o.turn_id"""
 
 PROMPTS = f"""
-select prompt_tokens from (
-  select n, prompt_tokens from turn
+select prompt_tokens, completion_tokens from (
+  select n, prompt_tokens, completion_tokens from turn
   where session_id = %(session_id)s and state = '{TurnState.DONE}' and model is not null order by n desc limit %(limit)s) p
 order by n"""
+ACCOUNT = "select account_id from tenant where tenant_id = %(tenant_id)s"
 
 
 def _over(verb: str, changes: str) -> str:
@@ -123,24 +124,26 @@ _ENDED = """
 select t.turn_id, t.tenant_id, a.account_id, t.state from turn t join batch b using (batch_id)
 join tenant a on a.tenant_id = t.tenant_id
 where t.state in ('queued', 'running') and b.finalized_at is not null"""
-ENDED_BATCHES = f"{_ENDED} order by t.batch_id limit %(limit)s"
+ENDED_BATCHES = f"{_ENDED} and t.turn_id <> all(%(stuck)s::uuid[]) order by t.batch_id limit %(limit)s"
 IS_ENDING = f"{_ENDED} and t.turn_id = %(turn_id)s"
 ENDED_OF = f"{_ENDED} and t.turn_id = any(%(turn_ids)s)"
+# The first turn that waits in each conversation, except where one is stuck.
 NEXT_QUEUED = f"""
 select distinct on (t.session_id) t.turn_id, t.session_id, t.tenant_id, a.account_id, t.batch_id
 from turn t join session s using (session_id) join batch b using (batch_id) join tenant a on a.tenant_id = t.tenant_id
 where t.state = '{TurnState.QUEUED}' and (s.turn_id is null or {_IS_LATE}) and b.finalized_at is null
+  and not exists (select from turn k where k.turn_id = any(%(stuck)s::uuid[]) and k.session_id = t.session_id)
 order by t.session_id, t.n limit %(limit)s"""
 
-# A conversation whose last turns were answered lately. `checkpoint_n` of one without a batch: when one was tried last.
+# A conversation whose last turns were answered lately, and that has many of them, or whose last prompt and answer are `full` for
+# its model. `checkpoint_n` of one without a batch: when one was tried last.
 CHECKPOINTS_DUE = """
-select s.session_id, s.tenant_id, a.account_id, t.model, t.turn_id, t.prompt_tokens + t.completion_tokens,
-       s.version - greatest(s.base, s.checkpoint_n)
+select s.session_id, s.tenant_id, a.account_id, t.model, t.turn_id
 from session s join turn t on t.session_id = s.session_id and t.n = s.version join tenant a on a.tenant_id = s.tenant_id
+join unnest(%(models)s::text[], %(full)s::int[]) m (name, tokens) on m.name = t.model
 where s.used_at > now() - interval '10 minutes' and s.checkpoint_batch is null and a.state = 'active'
-  and t.state = 'done' and t.model is not null and t.prompt_tokens > %(least)s
-  and s.version > coalesce(s.checkpoint_n, 0)
-  and (s.version - greatest(s.base, s.checkpoint_n) >= %(turns)s or t.prompt_tokens > 2 * %(least)s)
+  and t.state = 'done' and t.prompt_tokens > %(least)s and s.version > coalesce(s.checkpoint_n, 0)
+  and (s.version - greatest(s.base, s.checkpoint_n) >= %(turns)s or t.prompt_tokens + t.completion_tokens >= m.tokens)
 order by s.used_at limit %(limit)s"""
 CHECKPOINT_ASKED = """
 update session set checkpoint_batch = %(batch_id)s, checkpoint_n = %(n)s
@@ -148,11 +151,21 @@ where session_id = %(session_id)s and version = %(version)s and checkpoint_batch
 CHECKPOINTS_MADE = """
 select s.session_id, s.tenant_id, s.checkpoint_batch, b.request_id
 from session s join batch b on b.batch_id = s.checkpoint_batch where b.finalized_at is not null limit %(limit)s"""
+# Those without `checkpoint_n` are not wanted any more: the conversation has lost an item that they may tell of.
+CHECKPOINTS_UNWANTED = f"""
+select s.tenant_id, b.request_id from session s join batch b on b.batch_id = s.checkpoint_batch
+where s.checkpoint_n is null and {BATCH.guard("cancel", "b.")} limit %(limit)s"""
+CHECKPOINT_OF = """
+select b.request_id from session s join batch b on b.batch_id = s.checkpoint_batch
+where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s and b.finalized_at is null"""
 CHECKPOINT_TAKEN = """
 update session set summary = %(summary)s, base = checkpoint_n, checkpoint_batch = null, checkpoint_n = null
-where session_id = %(session_id)s and checkpoint_batch = %(batch_id)s"""
+where session_id = %(session_id)s and checkpoint_batch = %(batch_id)s and checkpoint_n is not null returning base"""
+# `batch_id`: of the checkpoint; null: none could be asked for. The next one is tried later, at once after an unwanted one.
 CHECKPOINT_FAILED = """
-update session set checkpoint_batch = null, checkpoint_n = version where session_id = %(session_id)s"""
+update session set checkpoint_batch = null,
+  checkpoint_n = case when checkpoint_batch is null or checkpoint_n is not null then version end
+where session_id = %(session_id)s and checkpoint_batch is not distinct from %(batch_id)s::int8"""
 
 # ---------------------------------------------------------------- the owner's changes
 
@@ -162,14 +175,17 @@ FORGET_SESSION = f"""
 delete from session s where session_id = %(session_id)s and tenant_id = %(tenant_id)s
   and (turn_id is null or {_IS_LATE})
   and not exists (select from turn q where q.session_id = s.session_id and q.state = '{TurnState.QUEUED}')
+  and not exists (select from batch b where b.batch_id = s.checkpoint_batch and b.finalized_at is null)
 returning session_id"""
 KEYS_OF_SESSION = """
 select key_id from session where session_id = %(session_id)s and key_id is not null
 union select key_id from turn where session_id = %(session_id)s and key_id is not null"""
-BATCHES_OF_SESSION = "select batch_id from turn where session_id = %(session_id)s and batch_id is not null"
-# Without its summary, which may tell what the item said.
+BATCHES_OF_SESSION = """
+select batch_id from turn where session_id = %(session_id)s and batch_id is not null
+union all select checkpoint_batch from session where session_id = %(session_id)s and checkpoint_batch is not null"""
+# Without its summary, which may tell what the item said, nor the one that is being made.
 REWRITE = f"""
-with s as (update session set base = 0, summary = null, checkpoint_batch = null, checkpoint_n = null
+with s as (update session set base = 0, summary = null, checkpoint_n = null
     where session_id = %(session_id)s and tenant_id = %(tenant_id)s and version = %(version)s and turn_id is null
     returning session_id)
 update turn t set input = %(input)s, output = %(output)s, original = null from s

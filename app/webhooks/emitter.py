@@ -9,6 +9,7 @@ Who calls them, by event:
     item.succeeded, .failed                       workers.gpu.result_writer
     item.waiting                                  app.pipelines.parked
     budget.soft, .spent, .renewed, .diverted      app.batches.budget_events
+    conversation.filling                          app.sessions.growth
     quota.reached                                 app.admission.quota_events
     policy.applied                                app.admission.policy_versions
     audit.signed                                  app.batches.audit_events

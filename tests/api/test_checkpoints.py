@@ -1,13 +1,16 @@
 """Claims about checkpoints: a long conversation gets a summary in idle time, and keeps its turns."""
 
+from typing import Any
+
 import httpx
 import orjson
 import pytest
 
 from app.batches import lifecycle
 from app.db.pool import Database
+from app.engines import catalogue
 from app.engines.service import ensure_pool
-from app.queue import service
+from app.queue import chunk_sweeps, service
 from app.queue.types import Result
 from app.sessions import checkpoints
 from app.settings import Settings
@@ -22,15 +25,92 @@ from workers.steward.turns import Turns
 __all__ = ["engine"]
 
 
-async def test_a_long_conversation_goes_on_from_a_summary(
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "LEAST_SAVED", 0)
+    monkeypatch.setattr(turns, "SWEEP_SECONDS", 0.0)
+
+
+async def rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    async with database.durable() as conn:
+        return await (await conn.execute(query.encode())).fetchall()
+
+
+async def long_talk(client: httpx.AsyncClient, steward: Turns) -> str:
+    """A conversation of which a summary is being made."""
+    talk = await new(client)
+    for n in range(checkpoints.EVERY_TURNS + 2):
+        await say(client, f"turn {n}", conversation=talk)
+    await steward.look()
+    return talk
+
+
+async def test_a_deleted_conversation_leaves_no_summary_that_is_being_made(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    steward = Turns(database, settings)
+    talk = await long_talk(client, steward)
+    assert len(await rows(database, "select from item_payload")) == 1
+    assert (await client.delete(f"/v1/conversations/{talk}")).status_code == 200
+    assert await rows(database, "select from item_payload") == []
+    assert await rows(database, "select from batch where finalized_at is null") == []
+    talk = await long_talk(client, steward)
+    async with database.durable() as conn:
+        pool = await ensure_pool(conn, MODEL)
+        lease = await support.claim(conn, pool, await support.make_worker(database, pool))
+        assert lease is not None
+    for _ in range(2):
+        refused = await client.delete(f"/v1/conversations/{talk}")
+        assert (refused.status_code, "try again" in refused.text) == (409, True)
+    async with database.durable() as conn:
+        await service.finish(conn, lease)
+        await chunk_sweeps.sweep(conn)
+        async with database.transaction() as inner:
+            await lifecycle.settle(inner)
+    assert (await client.delete(f"/v1/conversations/{talk}")).status_code == 200
+    assert await rows(database, "select from item_payload") == []
+
+
+async def test_a_summary_of_an_item_that_is_deleted_meanwhile_is_stopped_and_made_anew(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    steward = Turns(database, settings)
+    talk = await long_talk(client, steward)
+    first = (await client.get(f"/v1/conversations/{talk}/items?order=asc")).json()["data"][0]
+    assert (await client.delete(f"/v1/conversations/{talk}/items/{first['id']}")).status_code == 200
+    await steward.look()
+    [(body,)] = await rows(database, "select body from item_payload")
+    assert b"turn 1" in body
+    assert b'"turn 0"' not in body
+    assert await rows(database, "select from session where checkpoint_batch is null") == []
+
+
+async def test_full_conversations_get_their_summary_whatever_else_is_long(
     client: httpx.AsyncClient,
     engine: FakeEngine,
     database: Database,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkpoints, "LEAST_SAVED", 0)
-    monkeypatch.setattr(turns, "SWEEP_SECONDS", 0.0)
+    """Those that need none do not take the places of a round."""
+    monkeypatch.setattr(checkpoints, "_SLICE", 1)
+    short, full = [await new(client) for _ in range(2)]
+    for talk in (short, full):
+        for n in range(4):
+            await say(client, f"turn {n}", conversation=talk)
+    async with database.durable() as conn:
+        window = catalogue.load(settings.models_file).models[MODEL].context_window
+        query = "update turn set prompt_tokens = %s where session_id = %s and n = 4"
+        await conn.execute(query, (window, full.removeprefix("conv_")))
+        await conn.execute(query, (5, short.removeprefix("conv_")))
+    await Turns(database, settings).look()
+    [(asked,)] = await rows(database, "select session_id from session where checkpoint_batch is not null")
+    assert asked.hex == full.removeprefix("conv_")
+
+
+async def test_a_long_conversation_goes_on_from_a_summary(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
     talk = await new(client)
     for n in range(checkpoints.EVERY_TURNS + 2):
         await say(client, f"turn {n}", conversation=talk, instructions="Be brief.")

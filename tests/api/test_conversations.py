@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from app.db.pool import Database
+from app.engines import catalogue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from tests.api import in_process
@@ -191,3 +193,22 @@ async def test_deleted_items_responses_and_conversations_are_gone(
     assert (await client.get(f"/v1/conversations/{talk}")).status_code == 404
     async with database.durable() as conn:
         assert await (await conn.execute("select from turn")).fetchall() == []
+
+
+async def test_a_conversation_that_fills_its_window_soon_is_told_of_once(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    talk, window = await new(client), catalogue.load(settings.models_file).models[MODEL].context_window
+    for text in ("one", "two"):
+        await say(client, text, conversation=talk)
+    async with database.durable() as conn:
+        await conn.execute(
+            "update turn set prompt_tokens = (n - 3) * %s", (window,)
+        )  # so the next one is as much longer
+    for text in ("three", "four"):
+        await say(client, text, conversation=talk)
+    async with database.durable() as conn:
+        rows = await (await conn.execute("select data from event where kind = 'conversation.filling'")).fetchall()
+    [data] = [orjson.loads(row[0]) for row in rows]
+    assert (data["conversation"], data["turns"]) == (talk, 1)
+    assert data["slope"] == pytest.approx(window, rel=0.01)

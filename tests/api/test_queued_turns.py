@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from unittest.mock import AsyncMock
+from uuid import UUID
 
 import httpx
 import orjson
@@ -16,6 +17,7 @@ from app.queue import service
 from app.queue.bodies import opened
 from app.queue.types import Result
 from app.sealing.keyring import Keyring
+from app.sessions import continuing, queued
 from app.settings import Settings
 from testing.fakes import embeddings_and_responses
 from testing.fakes.engine import FakeEngine
@@ -23,6 +25,7 @@ from tests.api.support import MODEL
 from tests.api.test_conversations import items, new, say
 from tests.gateway.support import Registry
 from tests.queue import support
+from workers.steward import turns as steward_turns
 from workers.steward.turns import Turns
 
 
@@ -120,6 +123,7 @@ async def test_a_response_whose_batch_has_ended_can_be_continued_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = await queue(client, "one")
+    monkeypatch.setattr(continuing, "SETTLE_SECONDS", 60.0)
     with monkeypatch.context() as patch:
         patch.setattr(Turns, "look", AsyncMock())
         await work(database, settings)
@@ -143,3 +147,74 @@ async def test_background_responses_continue_and_are_continued(
     third = await say(client, "three", previous_response_id=second["id"])
     assert [each["content"] for each in engine.bodies[-1]["input"]] == ["one", "echo: one", "two", "echo: two", "three"]
     assert third["previous_response_id"] == second["id"]
+
+
+async def test_a_turn_that_cannot_be_started_holds_up_its_own_conversation_alone(
+    client: httpx.AsyncClient,
+    engine: FakeEngine,
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken, sound = sorted([await new(client) for _ in range(2)])
+    for talk in (broken, sound):
+        first = await queue(client, "first", conversation=talk)
+        await queue(client, "second", conversation=talk)
+        await queue(client, "third", conversation=talk)
+        assert (await client.post(f"/v1/responses/{first['id']}/cancel")).status_code == 200
+    true_start = queued._start
+
+    async def start(steward: queued.Steward, tenant_id: int, session_id: UUID, *rest: Any) -> None:
+        if session_id.hex == broken.removeprefix("conv_"):
+            raise ValueError("it cannot be rendered")
+        await true_start(steward, tenant_id, session_id, *rest)
+
+    turns = Turns(database, settings)
+    monkeypatch.setattr(queued, "_start", AsyncMock())
+    await turns.look()
+    monkeypatch.setattr(queued, "_start", start)
+    monkeypatch.setattr(queued, "_SLICE", 1)
+    monkeypatch.setattr(steward_turns, "SWEEP_SECONDS", 600)
+    for _ in range(2):
+        await turns.look()
+    async with database.durable() as conn:
+        query = b"select session_id from turn where state = 'running'"
+        assert [row[0].hex for row in await (await conn.execute(query)).fetchall()] == [sound.removeprefix("conv_")]
+
+
+async def test_a_background_turn_that_is_sent_again_is_found_whatever_the_version_is_now(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    talk = await new(client)
+    headers = {"if-match": '"0"', "idempotency-key": "once"}
+    first = await say(client, "one", headers, conversation=talk, background=True)
+    await work(database, settings)
+    again = await say(client, "one", headers, conversation=talk, background=True)
+    assert (again["id"], again["status"]) == (first["id"], "completed")
+    body = {"model": MODEL, "input": "two", "conversation": talk, "background": True}
+    moved = await client.post("/v1/responses", json=body, headers={"if-match": '"0"'})
+    assert (moved.status_code, "at version 1" in moved.text) == (412, True)
+    assert await items(client, talk) == ["one", "echo: one"]
+
+
+async def test_the_version_is_looked_at_when_the_turn_is_queued(
+    client: httpx.AsyncClient,
+    engine: FakeEngine,
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not before: another turn may end meanwhile."""
+    talk, true_add = await new(client), queued.add
+
+    async def add(*args: Any) -> None:
+        async with database.durable() as conn:
+            await conn.execute("update session set version = version + 1")
+        await true_add(*args)
+
+    monkeypatch.setattr(queued, "add", add)
+    body = {"model": MODEL, "input": "two", "conversation": talk, "background": True}
+    moved = await client.post("/v1/responses", json=body, headers={"if-match": '"0"'})
+    assert moved.status_code == 412
+    async with database.durable() as conn:
+        assert await (await conn.execute("select from batch")).fetchall() == []

@@ -105,6 +105,8 @@ class FakeApi:
         yield {"stage": "review", "item": 9}
 
     def one(self, pipeline: str, stage: str, item: int) -> dict[str, Any] | None:
+        if item in self.answers:
+            return None
         return {"id": f"{stage}/{item}", "item": item, "custom_id": "c", "body": {"code": f"print({item})"}}
 
     def answer(self, pipeline: str, item: dict[str, Any], answer: Any) -> bool:
@@ -133,6 +135,39 @@ def test_what_was_missed_and_what_is_signed_is_answered_once() -> None:
         server.shutdown()
     assert (statuses, forged) == ([204, 204, 204], 401)
     assert api.answers == {n: {"code": f"print({n})", "session": "pipe_1/c"} for n in range(3)}
+
+
+def test_an_item_that_is_asked_again_is_answered_again() -> None:
+    api = FakeApi(0)
+    runner = code_runner.Runner(api, Echo(), "run")
+    for _ in range(2):
+        api.answers.clear()
+        runner.take("pipe_1", "run", 0)
+        wait_for(lambda: api.answers and not runner._taken, what="an answer")
+
+
+def test_what_waits_is_found_in_all_open_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {
+        "?limit=100": {"data": [{"id": "pipe_3", "ended_at": None}, {"id": "pipe_2", "ended_at": 7}], "has_more": True},
+        "?limit=100&after=pipe_2": {"data": [{"id": "pipe_1", "ended_at": None}], "has_more": False},
+    }
+    pages["?limit=100"]["last_id"] = "pipe_2"
+    api = code_runner.Slackwater("http://127.0.0.1:8700", "sk_sw_x")
+    monkeypatch.setattr(api, "_call", pages.__getitem__)
+    assert api.open_pipelines() == ["pipe_3", "pipe_1"]
+
+
+def test_a_sweep_leaves_a_session_alone_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = code_runner.Sandbox(tmp_path, idle_seconds=-1)
+
+    def bounded(_: list[str]) -> str:
+        sandbox.sweep()
+        return str([each.is_dir() for each in tmp_path.iterdir()])
+
+    monkeypatch.setattr(sandbox, "_bounded", bounded)
+    assert sandbox.run("", "a") == "[True]"
+    sandbox.sweep()
+    assert list(tmp_path.iterdir()) == []
 
 
 def _deliver(port: int, secret: str, item: int) -> int:

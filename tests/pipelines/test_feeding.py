@@ -1,6 +1,6 @@
 """Claims about the hand-off beside its usual course: verbs in the middle, markers that fail, sealed batches, retries."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +11,9 @@ from app.db.pool import Connection, Database
 from app.engines import catalogue
 from app.errors import Conflict, KeysUnavailable, StorageError
 from app.flows.stages import INPUT
-from app.pipelines import feeding, retrying, verbs
+from app.pipelines import feeding, reads, retrying, verbs, waiting
 from app.queue import handoff_sql, retention_sql
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.states import BatchState
 from app.tenants.service import Tenant
@@ -136,8 +137,8 @@ async def test_an_expired_pipeline_gives_up_all_of_its_stages(database: Database
         assert await count(conn, states, made.pipeline_id) == 3
 
 
-async def test_a_marker_that_fails_is_tried_alone_five_times_and_set_aside(
-    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch
+async def test_a_marker_that_fails_is_tried_alone_five_times_and_set_aside_until_the_pipeline_is_resumed(
+    database: Database, settings: Settings, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poisoned, sound = [await support.create(database, tenant, CHAIN, LINES) for _ in range(2)]
     pipelines_load = feeding.pipelines.load
@@ -160,6 +161,85 @@ async def test_a_marker_that_fails_is_tried_alone_five_times_and_set_aside(
     async with database.durable() as conn:
         tries = "select count(*) from handoff where batch_id = %s and tries = %s and due = 'infinity'"
         assert await count(conn, tries, poisoned.batches[INPUT], handoff_sql.MOST_TRIES) == 1
+    monkeypatch.undo()
+    await world.feed()
+    shown = await reads.get(database, settings, Tenant(tenant, "acme"), poisoned.request_id)
+    assert [stage.row.stuck for stage in shown.stages] == [True, True, False, False]
+    link = waiting.of_stage(shown.row, shown.stages, shown.stages[1])
+    assert link is not None
+    assert "could not be handed on" in link.message
+    for verb in ("pause", "resume"):
+        await move(database, poisoned, verb)
+    [ended] = await world.finish(poisoned)
+    assert ended.state == BatchState.COMPLETED
+    await check(database, poisoned)
+
+
+@pytest.mark.parametrize("error", [KeysUnavailable("the key provider does not answer"), StorageError("not reachable")])
+async def test_a_pipeline_whose_keys_or_objects_cannot_be_had_holds_up_no_other(
+    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    locked, sound = [await support.create(database, tenant, CHAIN, LINES) for _ in range(2)]
+    pipelines_load = feeding.pipelines.load
+
+    async def load(database: Database, keyring: Keyring, batch_ids: Collection[int]) -> object:
+        if set(batch_ids) & set(locked.batches):
+            raise error
+        return await pipelines_load(database, keyring, batch_ids)
+
+    monkeypatch.setattr(feeding.pipelines, "load", load)
+    await world.finish(sound)
+    await check_alone(database, sound)
+    async with database.durable() as conn:
+        assert (
+            await count(conn, "select count(*) from handoff where tries = 0 and due > now() and due < 'infinity'") == 1
+        )
+        await conn.execute("update handoff set due = now()")
+    monkeypatch.undo()
+    await world.finish(locked)
+    await check(database, locked)
+
+
+@pytest.mark.parametrize("what", ["groups", "source"])
+async def test_packs_and_inputs_that_cannot_be_read_hold_up_no_others(
+    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    definition = pipeline(stage("a", "{{item.id}}"), stage("b", "{{parts.text}}", pack={"by": "item.id", "max": 2}))
+    locked, sound = [await support.create(database, tenant, definition, LINES) for _ in range(2)]
+    tried: list[int] = []
+
+    async def group(feeder: feeding.Feeder, batch_id: int) -> bool:
+        tried.append(batch_id)
+        if batch_id in locked.batches:
+            raise ValueError("it cannot be read")
+        return await true_group(feeder, batch_id)
+
+    async def ready(_: Database, later: Sequence[int]) -> object:
+        left = [each.pipeline_id for each in (locked, sound) if each.pipeline_id not in [*later, *tried[1:]]]
+        return (left[0], 1, 0, True) if left else None
+
+    async def copy(_: feeding.Feeder, pipeline_id: int, *rest: object) -> bool:
+        tried.append(pipeline_id)
+        if pipeline_id == locked.pipeline_id:
+            raise ValueError("it cannot be read")
+        return True
+
+    true_group = feeding.Feeder._group
+    monkeypatch.setattr(feeding.put_off, "SECONDS", 600)
+    if what == "groups":
+        monkeypatch.setattr(feeding.Feeder, "_group", group)
+        ended = []
+        for _ in range(4):
+            await world.feed()
+            await world.work(by_batch(locked) | by_batch(sound))
+            ended += await world.settle()
+        assert [each.pipeline_id for each in ended] == [sound.pipeline_id]
+        assert sorted(tried) == [locked.batches[2], sound.batches[2]]
+    else:
+        monkeypatch.setattr(feeding.copying, "ready", ready)
+        monkeypatch.setattr(feeding.Feeder, "_copy", copy)
+        await world.feed()
+        assert tried == [locked.pipeline_id, sound.pipeline_id]
 
 
 @pytest.mark.parametrize(
@@ -175,6 +255,29 @@ async def test_a_pipeline_whose_key_or_object_is_gone_holds_up_no_other(
         if poisoned.pipeline_id in batch_ids:
             raise lost
         return await pipelines_load(database, keyring, batch_ids)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(feeding.pipelines, "load", load)
+    await world.finish(sound)
+    await check_alone(database, sound)
+    async with database.durable() as conn:
+        assert await count(
+            conn, "select count(*) from handoff where batch_id = %s and tries > 0", poisoned.batches[INPUT]
+        )
+
+
+@pytest.mark.parametrize(
+    "lost", [KeysUnavailable("its key was destroyed", gone=True), StorageError("no such object", missing=True)], ids=str
+)
+async def test_what_is_gone_for_good_counts_as_a_failure_and_holds_up_no_other(
+    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch, lost: Exception
+) -> None:
+    poisoned, sound = [await support.create(database, tenant, CHAIN, LINES) for _ in range(2)]
+    pipelines_load = feeding.pipelines.load
+
+    async def load(database: Database, keyring: Keyring, batch_ids: Collection[int]) -> object:
+        if poisoned.pipeline_id in batch_ids:
+            raise lost
+        return await pipelines_load(database, keyring, batch_ids)
 
     monkeypatch.setattr(feeding.pipelines, "load", load)
     await world.finish(sound)

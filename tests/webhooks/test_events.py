@@ -7,6 +7,7 @@ from app import events
 from app.events import (
     AUDIT_KINDS,
     BUDGET_KINDS,
+    CONVERSATION_KINDS,
     ENDPOINT_KINDS,
     ITEM_KINDS,
     KINDS,
@@ -18,6 +19,7 @@ from app.events import (
     BatchData,
     BatchFailure,
     BudgetData,
+    ConversationData,
     Counts,
     EndpointData,
     EventData,
@@ -32,6 +34,15 @@ from app.events import (
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 COMMON = {"request_id": "r", "account_id": "acme"}
 
+OF_NO_BATCH = {
+    ENDPOINT_KINDS: EndpointData(**COMMON, message="gone"),
+    BUDGET_KINDS: BudgetData(**COMMON, budget="month", percent=75, message="spent"),
+    CONVERSATION_KINDS: ConversationData(**COMMON, conversation="conv_1", tokens=3000, slope=120.5, turns=9),
+    QUOTA_KINDS: QuotaData(**COMMON, quota="open_items", message="full"),
+    POLICY_KINDS: PolicyData(**COMMON, version=3, message="in force"),
+    AUDIT_KINDS: AuditData(**COMMON, row=7, checkpoint="{}", signature="00"),
+}
+
 
 def data(kind: EventKind) -> EventData:
     """Data with every field that an event of this kind can have."""
@@ -43,16 +54,9 @@ def data(kind: EventKind) -> EventData:
         return PipelineData(
             **COMMON, pipeline="pipe_1", name="n", stage="run", batch="batch_1", counts=Counts(3, 1, 1, 1)
         )
-    if kind in ENDPOINT_KINDS:
-        return EndpointData(**COMMON, message="gone")
-    if kind in BUDGET_KINDS:
-        return BudgetData(**COMMON, budget="month", percent=75, message="spent")
-    if kind in QUOTA_KINDS:
-        return QuotaData(**COMMON, quota="open_items", message="full")
-    if kind in POLICY_KINDS:
-        return PolicyData(**COMMON, version=3, message="in force")
-    if kind in AUDIT_KINDS:
-        return AuditData(**COMMON, row=7, checkpoint="{}", signature="00")
+    for kinds, of_no_batch in OF_NO_BATCH.items():
+        if kind in kinds:
+            return of_no_batch
     if kind == EventKind.TEST:
         return EventData(**COMMON)
     return BatchData(**COMMON, traceparent=TRACE, counts=Counts(3, 1, 1, 1), failure=BatchFailure("why", 5006, 400))

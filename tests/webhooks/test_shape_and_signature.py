@@ -58,6 +58,7 @@ def event(kind: str, **data: object) -> formats.Event:
         *(
             (kind, data, {"requestId": REQUEST} | data)
             for kind, data in (
+                ("conversation.filling", {"conversation": "conv_1", "tokens": 3000, "slope": 120.5, "turns": 9}),
                 ("quota.reached", {"quota": "open_items", "message": "full"}),
                 ("policy.applied", {"version": 3, "message": "in force"}),
                 ("audit.signed", {"row": 7, "checkpoint": "{}", "signature": "00"}),
@@ -111,6 +112,7 @@ def test_the_standard_format_has_type_timestamp_and_data() -> None:
 def test_every_format_has_a_body_for_every_kind_that_it_knows(shape: str) -> None:
     stored = {"item": 0, "reference": "france", "counts": COUNTS, "budget": "b", "percent": 75} | FAILURE
     stored |= {"pipeline": "pipe_1", "stage": "extract"}
+    stored |= {"conversation": "conv_1", "tokens": 3000, "slope": 120.5, "turns": 9}
     stored |= {"quota": "open_items", "version": 3, "row": 7, "checkpoint": "{}", "signature": "00"}
     for kind in formats.known_kinds(shape, KINDS):
         assert orjson.loads(formats.FORMATS[shape](event(kind, **stored), SUBSCRIPTION))

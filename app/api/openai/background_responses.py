@@ -5,7 +5,7 @@ A response that was stored with its answer is a turn. Until then, and for its ev
 
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import orjson
@@ -21,7 +21,7 @@ from app.batches.restoring import restorer
 from app.errors import BadInput
 from app.queue import response_log
 from app.queue.types import Kind
-from app.sessions import changes, queued, service, transcript
+from app.sessions import changes, queued, reading, transcript
 from app.sessions.service import StoredTurn
 from app.tenants.service import Tenant
 
@@ -114,7 +114,7 @@ async def _has_batch(parts: Parts, tenant: Tenant, request_id: UUID) -> bool:
 
 
 async def _turn(parts: Parts, tenant: Tenant, request_id: UUID) -> StoredTurn | None:
-    return await service.find(parts.keeper(tenant), request_id)
+    return await reading.find(parts.keeper(tenant), request_id)
 
 
 async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:
@@ -142,21 +142,21 @@ def events(parts: Parts, tenant: Tenant, request_id: UUID, after: int) -> Respon
 
     async def frames() -> AsyncIterator[bytes]:
         models, on_withheld = parts.catalogue, partial(parts.admission.withheld, tenant.account_id)
+        turn = await _turn(parts, tenant, request_id)
+        more = queued.continued(turn) if turn else {}
         async for event in background_responses.follow(
             parts.database, parts.settings, models, tenant, request_id, after, on_withheld
         ):
-            yield (
-                _KEEP_ALIVE
-                if event is None
-                else b"event: %b\ndata: %b\n\n"
-                % (
-                    str(event["type"]).encode(),
-                    orjson.dumps(event),
-                )
-            )
+            yield _KEEP_ALIVE if event is None else _frame(event, more)
 
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
     return StreamingResponse(frames(), media_type="text/event-stream", headers=headers)
+
+
+def _frame(event: dict[str, Any], more: Mapping[str, object]) -> bytes:
+    """An event of a stream. `more`: the fields of its response that say what it continues."""
+    shown = event | {"response": event["response"] | more} if "response" in event else event
+    return b"event: %b\ndata: %b\n\n" % (str(event["type"]).encode(), orjson.dumps(shown))
 
 
 def _parse(text: str) -> UUID:

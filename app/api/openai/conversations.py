@@ -21,7 +21,7 @@ from app.batches.validation.openai import check_items
 from app.errors import BadInput, ConversationLocked, NotFound
 from app.policy.redaction import restored
 from app.policy.vaults import NO_VALUES
-from app.sessions import changes, service, transcript
+from app.sessions import changes, ending, reading, service, transcript
 from app.sessions.sealing import CLEAR
 from app.sessions.service import CONVERSATION, NewTurn, Session
 from app.sessions.transcript import Item
@@ -68,13 +68,13 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     session_id = await service.create(keeper, meta, seal)
     if items:
         await _append(parts, tenant, session_id, items, None)
-    return _view(await service.read(keeper, session_id))
+    return _view(await reading.read(keeper, session_id))
 
 
 @router.get("/{conversation_id}")
 async def retrieve(conversation_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """One conversation."""
-    return _view(await service.read(parts.keeper(tenant), _parse(conversation_id)))
+    return _view(await reading.read(parts.keeper(tenant), _parse(conversation_id)))
 
 
 @router.post("/{conversation_id}")
@@ -84,7 +84,7 @@ async def update(conversation_id: str, request: Request, tenant: KeyHolder, part
     meta = read_metadata(change.metadata) or {}
     _check_texts(parts, tenant, meta)
     await changes.rename(parts.keeper(tenant), tenant.account_id, session_id, meta)
-    return _view(await service.read(parts.keeper(tenant), session_id))
+    return _view(await reading.read(parts.keeper(tenant), session_id))
 
 
 @router.delete("/{conversation_id}")
@@ -133,14 +133,14 @@ async def retrieve_item(conversation_id: str, item_id: str, tenant: KeyHolder, p
 async def delete_item(conversation_id: str, item_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Delete an item of a conversation, and the summary of the conversation, if it has one."""
     keeper = parts.keeper(tenant)
-    session = await service.read(keeper, _parse(conversation_id), whole=True)
+    session = await reading.read(keeper, _parse(conversation_id), whole=True)
     await changes.delete_item(keeper, tenant.account_id, session, item_id)
-    return _view(await service.read(keeper, session.session_id))
+    return _view(await reading.read(keeper, session.session_id))
 
 
 async def _items(parts: Parts, tenant: Tenant, session_id: UUID) -> list[Item]:
     """All items of a conversation as this caller may read them, the first one first."""
-    session = await service.read(parts.keeper(tenant), session_id, whole=True)
+    session = await reading.read(parts.keeper(tenant), session_id, whole=True)
     return _readable([item for turn in session.past for item in transcript.shown(turn)], session.values, tenant)
 
 
@@ -154,10 +154,10 @@ async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[It
     keeper, redaction = parts.keeper(tenant), parts.admission.redaction(tenant)
     deadline = clock.monotonic() + parts.settings.line_seconds
     while True:
-        session = await service.read(keeper, session_id)
-        turns.check_version(version, session.version)
+        session = await reading.read(keeper, session_id)
+        service.check_version(version, session.version)
         if session.late:
-            await service.lapse(keeper.database, session_id)
+            await ending.lapse(keeper.database, session_id)
         elif not session.busy:
             given, values = items, session.values
             if redaction is not None:

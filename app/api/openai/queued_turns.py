@@ -19,7 +19,7 @@ from app.errors import BadInput
 from app.queue.bodies import BatchSeal
 from app.queue.ingest import NewBatch
 from app.queue.types import Kind
-from app.sessions import continuing, queued, service
+from app.sessions import continuing, queued, reading
 from app.sessions.continuing import NOTHING, Continued
 from app.sessions.service import Keeper, NewTurn
 from app.tenants.service import Tenant
@@ -33,8 +33,6 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
     read_metadata(item.get("metadata"))
     keeper = parts.keeper(tenant)
     found = await _continued(keeper, item)
-    if found.session is not None:
-        turns.check_version(request.headers.get("if-match"), found.session.version)
     asked = {name: value for name, value in item.items() if name not in turns.CONTINUES}
     order, admitted = request_parsing.single_order(
         request,
@@ -62,7 +60,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
             n=found.n,
             batch_id=batch.batch_id,
         )
-        await queued.add(conn, keeper, turn, found.session)
+        await queued.add(conn, keeper, turn, found.session, request.headers.get("if-match"))
 
     request_id: UUID = await background_responses.create(
         parts.database,
@@ -81,7 +79,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
 async def _continued(keeper: Keeper, item: dict[str, Any]) -> Continued:
     session_id = continuing.conversation_of(item)
     if session_id is not None:
-        return continuing.of_session(await service.read(keeper, session_id))
+        return continuing.of_session(await reading.read(keeper, session_id))
     if item.get("previous_response_id") is not None:
         return await continuing.of_response(keeper, item["previous_response_id"])
     return NOTHING

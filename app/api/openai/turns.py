@@ -28,14 +28,14 @@ from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Model
 from app.engines.pricing import priced
 from app.engines.request_echo import echo
-from app.errors import BadInput, ConversationLocked, KeyReused, SlackwaterError, VersionMoved
+from app.errors import BadInput, ConversationLocked, KeyReused, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import SseEvent
 from app.policy.redaction import restored
 from app.policy.vaults import NO_VALUES
 from app.sealing.keyring import Keyring, wanted
-from app.sessions import continuing, metrics, sealing, service
+from app.sessions import continuing, ending, metrics, reading, sealing, service
 from app.sessions.continuing import NOTHING, Continued
 from app.sessions.sealing import TurnSeal
 from app.sessions.service import RESPONSE, Keeper, NewTurn, Session, StoredTurn
@@ -225,7 +225,8 @@ class _Turn(_Keeping):
         leases, turn_id = self._incoming.parts.turns, self._turn.turn_id
         try:
             output, values = _redacted(self._prepared, response)
-            await service.end(self._incoming.keeper, self._turn, self._session_id, output, values)
+            keeper, window = self._incoming.keeper, call.model.context_window
+            await ending.end(keeper, self._turn, self._session_id, output, values, window=window)
         except BaseException:
             leases.give_up(turn_id, "fail")
             raise
@@ -294,14 +295,14 @@ async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Session, Prepar
     key = submit_params.idempotency_key(headers.get("idempotency-key"), "Idempotency-Key")
     deadline = clock.monotonic() + incoming.parts.settings.line_seconds
     while True:
-        session = await service.read(keeper, session_id)
+        session = await reading.read(keeper, session_id)
         same = await same_turn(keeper, session_id, key, incoming.request_hash)
         if same is not None and same.response is not None:
             return same
         if same is None:
-            check_version(headers.get("if-match"), session.version)
+            service.check_version(headers.get("if-match"), session.version)
         if session.late:
-            await service.lapse(keeper.database, session_id)
+            await ending.lapse(keeper.database, session_id)
             continue
         if same is None and not session.busy:
             found = continuing.of_session(session)
@@ -329,16 +330,10 @@ async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Session, Prepar
 
 async def same_turn(keeper: Keeper, session_id: UUID, key: str | None, request_hash: bytes) -> StoredTurn | None:
     """The turn that came with this Idempotency-Key. Raises KeyReused for the key of another request."""
-    same = None if key is None else await service.keyed(keeper, session_id, key)
+    same = None if key is None else await reading.keyed(keeper, session_id, key)
     if same is not None and same.request_hash != request_hash:
         raise KeyReused(KEY_REUSED)
     return same
-
-
-def check_version(given: str | None, version: int) -> None:
-    """Raise VersionMoved unless the header If-Match, if there is one, names this version."""
-    if given is not None and given.strip().removeprefix("W/").strip('" ') not in ("*", str(version)):
-        raise VersionMoved(f"If-Match: the conversation is at version {version}, not {given[:20]}; read it again")
 
 
 def readable(turn: StoredTurn, stored: T, tenant: Tenant) -> T:

@@ -12,11 +12,11 @@ from app.console.views.batch_filter import Chip, address, cursor
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
 from app.errors import BadInput
+from app.metering.slope import is_soon
 from app.sessions.listing import Listed
 
 PATH = "/console/conversations"
 VIEWS = {"all": "All", "growing": "Growing", "busy": "In a turn"}
-SOON_TURNS = 10  # until the window is full
 _NEAR = 0.8  # of the window
 
 
@@ -90,8 +90,7 @@ def view(seen: Seen, params: Mapping[str, str], now: datetime) -> dict[str, Any]
 
 def soon(seen: Listed, windows: Mapping[str, int]) -> bool:
     """Whether its window is full within a few turns."""
-    left = seen.turns_left(windows.get(seen.model or ""))
-    return left is not None and left <= SOON_TURNS
+    return is_soon(seen.turns_left(windows.get(seen.model or "")))
 
 
 def title(seen: Seen) -> str:

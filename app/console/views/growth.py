@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from math import ceil
 from typing import Any
 
 from app.access.roles import Viewer
 from app.console.views import text
 from app.console.views.figures import Figure, figure
 from app.console.views.plots import Bar, Meter
-from app.metering import session_report
+from app.metering import session_report, slope
 from app.metering.families import NONE
 from app.metering.lines import MIXED
 from app.metering.reports import UsageRow
@@ -19,7 +18,6 @@ from app.usage_counts import UsageCounts
 
 DAYS = 7
 _MOST_FAMILIES, _MOST_SESSIONS = 20, 10
-_SOON_TURNS = 10  # until the window is full
 _WEAK_SHARE = 0.3  # of prompt tokens from the cache; a larger family below it is worth a look
 _FAMILY_TOKENS = 100_000  # prompt tokens of a family that is worth a look
 _NAMES = {NONE: "no family", MIXED: "several in one chunk"}
@@ -81,9 +79,7 @@ def headline(seen: Seen, families: Sequence[Family]) -> tuple[str, str]:
             "No session and no family in seven days",
             "Requests with a session id, and prompts that begin alike, appear here.",
         )
-    full = [
-        each for each in seen.sessions if (left := turns_left(each, seen.windows)) is not None and left <= _SOON_TURNS
-    ]
+    full = [each for each in seen.sessions if slope.is_soon(turns_left(each, seen.windows))]
     title = (
         f"{text.sentence(text.plural(len(full), 'session'))} will fill {'its' if len(full) == 1 else 'their'} window soon"
         if full
@@ -102,10 +98,7 @@ def headline(seen: Seen, families: Sequence[Family]) -> tuple[str, str]:
 
 def turns_left(session: Session, windows: Mapping[str, int]) -> int | None:
     """Requests until the prompt exceeds the context window of its model. None: it does not grow, or is not known."""
-    window = windows.get(session.group[-1])
-    if window is None or session.slope is None or session.slope <= 0:
-        return None
-    return max(0, ceil((window - session.prompt) / session.slope))
+    return slope.turns_left(session.prompt, session.slope, windows.get(session.group[-1]))
 
 
 def figures(seen: Seen, families: Sequence[Family]) -> list[Figure]:
@@ -191,7 +184,7 @@ def _session(each: Session, windows: Mapping[str, int]) -> dict[str, Any]:
     account, workflow, model = each.group
     left = turns_left(each, windows)
     share = each.prompt / windows[model] if windows.get(model) else 0.0
-    soon = left is not None and left <= _SOON_TURNS
+    soon = slope.is_soon(left)
     words = f"{text.count(each.prompt)} tokens, {text.percent(min(share, 1))}{text.NBSP}%"
     return {
         "name": text.short(each.session),

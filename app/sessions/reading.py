@@ -1,0 +1,121 @@
+"""Reads conversations and their turns, opened, with the values behind their placeholders."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from app.policy.vaults import NO_VALUES
+from app.sessions import sealing, service, sql
+from app.sessions.sealing import CLEAR, INPUT, OUTPUT, SUMMARY, TurnSeal
+from app.sessions.service import Keeper, Session, StoredTurn
+from app.states import TurnState
+
+
+async def read(keeper: Keeper, session_id: UUID, *, whole: bool = False) -> Session:
+    """A conversation with its past. `whole`: also the turns that its summary replaces. Raises NotFound, KeysUnavailable."""
+    async with keeper.database.relaxed() as conn:
+        values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
+        row = await (await conn.execute(sql.SESSION, values)).fetchone()
+        if row is None:
+            raise service.missing(service.name(session_id), "conversation")
+        _, version, turn_id, late, base, summary, meta, key_id, created_at, grows, queued, *vault_row = row
+        after = 0 if whole or summary is None else base
+        rows = await (await conn.execute(sql.PAST, {"session_id": session_id, "after": after}, binary=True)).fetchall()
+        keys = await sealing.wrapped_keys(conn, [key_id, vault_row[2], *(each[8] for each in rows)])
+    seals = await sealing.seals_of(keeper.keyring, keys)
+    seal = seals[key_id]
+    return Session(
+        session_id,
+        version,
+        busy=queued or turn_id is not None,
+        late=late,
+        meta=meta,
+        created_at=created_at,
+        slope=grows,
+        past=[_turn(keeper, each, seals).past for each in rows],
+        summary=None if summary is None or whole else seal.opened(session_id, SUMMARY, summary).decode(),
+        values=_values(keeper, seals, *vault_row),
+        seal=seal,
+    )
+
+
+async def find(keeper: Keeper, turn_id: UUID) -> StoredTurn | None:
+    """A stored turn of the account. None: there is none with this id."""
+    found = await _turns(keeper, sql.TURN_OF, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
+    return found[0] if found else None
+
+
+async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
+    """A response and those that it continues, the first one first; of a conversation: its turns until this one.
+
+    Empty: there is no such response, or one that it continues was deleted.
+    """
+    found = await _turns(keeper, sql.CHAIN, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
+    if found and found[-1].session_id is not None:
+        values = {"session_id": found[-1].session_id, "after": 0}
+        return [each for each in await _turns(keeper, sql.PAST, values) if each.n <= found[-1].n]
+    if found and found[0].session_id is not None:  # a response that continues a turn of a conversation
+        values = {"session_id": found[0].session_id, "after": 0}
+        return [*(t for t in await _turns(keeper, sql.PAST, values) if t.n < found[0].n), *found]
+    return found if found and found[0].parent is None else []
+
+
+async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
+    """Whether a background turn runs although its batch has ended: the steward is about to store its answer."""
+    if turn.state != TurnState.RUNNING or turn.batch_id is None:
+        return False
+    async with keeper.database.relaxed() as conn:
+        return await (await conn.execute(sql.IS_ENDING, {"turn_id": turn.turn_id})).fetchone() is not None
+
+
+async def last_values(keeper: Keeper, session_id: UUID) -> Mapping[str, str]:
+    """The values of the placeholders in the turns of a conversation that have ended."""
+    found = await _turns(keeper, sql.LAST_WITH_VALUES, {"session_id": session_id})
+    return found[0].values if found else NO_VALUES
+
+
+async def keyed(keeper: Keeper, session_id: UUID, key: str) -> StoredTurn | None:
+    """The turn of a conversation that came with this Idempotency-Key."""
+    found = await _turns(keeper, sql.KEYED, {"session_id": session_id, "key": key})
+    return found[0] if found else None
+
+
+async def _turns(keeper: Keeper, query: str, values: Mapping[str, Any]) -> list[StoredTurn]:
+    async with keeper.database.relaxed() as conn:
+        rows = await (await conn.execute(query, values, binary=True)).fetchall()
+        keys = await sealing.wrapped_keys(conn, [row[8] for row in rows])
+    seals = await sealing.seals_of(keeper.keyring, keys)
+    return [_turn(keeper, row, seals) for row in rows]
+
+
+def _turn(keeper: Keeper, row: Sequence[Any], seals: Mapping[UUID | None, TurnSeal]) -> StoredTurn:
+    turn_id, n, state, batch_id, _, given, output, vault, key_id, prompt_tokens, session_id, parent, *rest = row
+    seal = seals.get(key_id, CLEAR)
+    return StoredTurn(
+        turn_id,
+        n,
+        TurnState(state),
+        session_id,
+        parent,
+        batch_id,
+        orjson.loads(seal.opened(turn_id, INPUT, given)),
+        None if output is None else orjson.loads(seal.opened(turn_id, OUTPUT, output)),
+        _values(keeper, seals, turn_id, vault, key_id),
+        seal,
+        prompt_tokens,
+        rest[0] if rest else None,
+    )
+
+
+def _values(
+    keeper: Keeper,
+    seals: Mapping[UUID | None, TurnSeal],
+    turn_id: UUID | None,
+    vault: bytes | None,
+    key_id: UUID | None,
+) -> Mapping[str, str]:
+    if turn_id is None or vault is None:
+        return NO_VALUES
+    return keeper.vaults.opened(seals[key_id].opened_vault(turn_id, vault), turn_id.bytes)
