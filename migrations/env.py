@@ -17,6 +17,7 @@ import app.metering.tables
 import app.pipelines.tables
 import app.policy.tables
 import app.queue.delta_tables
+import app.queue.dependency_table
 import app.queue.handoff_tables
 import app.queue.history_tables
 import app.queue.tables

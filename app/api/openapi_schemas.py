@@ -204,6 +204,12 @@ _FILE_BATCH: Schema = one(
     },
     mixed={"type": ["boolean", "null"], "description": "lines may name several models and endpoints"},
     validation={"enum": ["strict", "lenient", None], "description": "lenient: a bad line fails alone"},
+    depends_on={
+        "type": ["array", "null"],
+        "items": {"type": "string"},
+        "maxItems": 64,
+        "description": "batches that must have ended before it starts, however they end",
+    },
     then={"type": ["array", "null"], "items": OBJECT, "description": "stages that follow it, as those of a pipeline"},
     partial_results={"type": ["boolean", "null"], "description": "the output file can be read while the batch runs"},
     output_expires_after=or_null(_EXPIRY),

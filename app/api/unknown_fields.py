@@ -36,7 +36,7 @@ _INFERENCE = """
 """
 _BATCH = """
     input_file_id endpoint completion_window metadata output_expires_after idempotency_key requests mixed validation
-    partial_results then
+    partial_results then depends_on
 """
 INFERENCE = frozenset([*FIELDS, *LENGTHS, *_INFERENCE.split()]) - ENGINE_PRIVATE_FIELDS
 BATCH = frozenset(_BATCH.split())

@@ -31,7 +31,7 @@ from app.errors import Conflict, ModelUnknown, NotFound, StageOfPipeline
 from app.events import BatchData, EventKind
 from app.files import service as files
 from app.metering import budgets, lines
-from app.queue import batch_state, running_batches, settling, wakes
+from app.queue import batch_state, dependencies, running_batches, settling, wakes
 from app.queue.batch_state import ItemModel
 from app.queue.chunking import NewChunk, cut
 from app.settings import Settings
@@ -60,6 +60,8 @@ _REACHED = {
 async def change_state(database: Database, tenant: Tenant, request_id: UUID, verb: Verb) -> list[settling.Settled]:
     """Pause, resume or cancel. A repeated verb has no effect. Returns the batch if it is final now. Raises NotFound, Conflict."""
     async with database.transaction() as conn:
+        if verb != "cancel" and await _held(conn, tenant, request_id, verb):
+            return []
         moved = await batch_state.transition(conn, verb, tenant.tenant_id, request_id)
         if moved is None:
             standing = await _standing(conn, tenant, request_id)
@@ -83,6 +85,17 @@ async def change_state(database: Database, tenant: Tenant, request_id: UUID, ver
         )
     batch_spans.ended(ended)
     return ended
+
+
+async def _held(conn: Connection, tenant: Tenant, request_id: UUID, verb: str) -> bool:
+    """Pause or resume a batch that waits for others. It is paused anyway, and starts by itself unless its owner has paused it.
+    False: it waits for none.
+    """
+    held = verb == "pause"
+    before = await dependencies.hold(conn, tenant.tenant_id, request_id, held=held)
+    if before is not None and before != held:
+        await _record(conn, tenant, request_id, verb, {"held": before}, {"held": held})
+    return before is not None
 
 
 async def _record(conn: Connection, tenant: Tenant, request_id: UUID, verb: str, before: Terms, after: Terms) -> None:

@@ -4,14 +4,15 @@ can look back at.
 
 from app.batches.why_chain import MOST_TOGETHER, explain
 from app.db.pool import Database
-from app.queue import phases, reads
+from app.queue import dependencies, phases, reads
 from app.queue.estimate import Outlook
 from app.queue.phases import OpenBatch
 from app.queue.reads import BatchStatus
+from app.states import BatchState
 
 MOST_BATCHES = 256  # in one look
 RUNNING = "running"
-BUDGET = "budget"
+BUDGET, DEPENDENCY = "budget", "dependency"
 
 
 def code(status: BatchStatus, outlook: Outlook | None) -> str:
@@ -40,7 +41,15 @@ class PhaseLog:
             sights = await reads.snapshots(self._database, [(each.tenant_id, each.request_id) for each in part])
             found = [sight for sight in sights if sight is not None]
             codes |= {status.batch_id: code(status, outlook) for status, outlook in found if not status.finalized_at}
+        codes |= await self._waiting([batch_id for batch_id, found in codes.items() if found == BatchState.PAUSED])
         if not codes:
             return 0
         async with self._database.relaxed() as conn, conn.transaction():
             return await phases.note(conn, codes)
+
+    async def _waiting(self, paused: list[int]) -> dict[int, str]:
+        """Those of the paused batches that wait for others."""
+        if not paused:
+            return {}
+        async with self._database.relaxed() as conn:
+            return dict.fromkeys(await dependencies.waiting(conn, paused), DEPENDENCY)

@@ -3,7 +3,7 @@
 The chain of conditions between a batch and its end is checked in this order. The first one that blocks is the answer:
 
     its own state      paused, ending
-    dependency         whether its items are still to come from another stage of its pipeline
+    dependency         whether other batches must end first, or its items are still to come from another stage of its pipeline
     budget             whether all its items wait for money of a budget
     engines            whether its model has an engine, and one that is ready
     gate               whether an engine admits batch work; if not: signal, value, threshold
@@ -27,7 +27,7 @@ from app.batches.why_text import batch_message
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.quantities import duration, many
-from app.queue import reads
+from app.queue import dependencies, reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
 from app.queue.reads import BatchSnapshot, BatchStatus
 from app.sealing import batch_keys
@@ -36,6 +36,7 @@ from app.states import BatchState
 KeyFailure = tuple[str, datetime]
 MOMENT_SECONDS = 5.0  # a gate that is closed for less does not block a running batch: the items in the engine continue
 MOST_TOGETHER = 64  # batches in one query
+MOST_NAMED = 3  # batches in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +75,33 @@ async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | Non
 
 async def explained(database: Database, status: BatchStatus, outlook: Outlook | None) -> Why:
     """The chain from the rows that were read, and the money that its chunks wait for, if they do."""
-    waits, failure = outlook is not None and outlook.unfunded, None
+    waits, failure, needed = outlook is not None and outlook.unfunded, None, list[UUID]()
+    if status.state == BatchState.PAUSED and status.pipeline is None:
+        async with database.relaxed() as conn:
+            needed = await dependencies.needed(conn, status.batch_id)
     if outlook is not None and outlook.delayed:
         async with database.relaxed() as conn:
             failure = await batch_keys.failure(conn, status.batch_id)
-    return explain(status, outlook, await money_wait.read(database, status.batch_id) if waits else None, failure)
+    money = await money_wait.read(database, status.batch_id) if waits else None
+    return explain(status, outlook, money, failure, needed)
 
 
 def explain(
-    status: BatchStatus, outlook: Outlook | None, money: MoneyWait | None = None, unreadable: KeyFailure | None = None
+    status: BatchStatus,
+    outlook: Outlook | None,
+    money: MoneyWait | None = None,
+    unreadable: KeyFailure | None = None,
+    needed: Sequence[UUID] = (),
 ) -> Why:
-    """The chain from the rows that were read. `unreadable`: why its key could not be unwrapped, and since when. Pure."""
+    """The chain from the rows that were read. `unreadable`: why its key could not be unwrapped, and since when. `needed`: the
+    batches that must end before it starts. Pure.
+    """
     if status.finalized_at is not None:
         return Why(status, (), (), None)
     expected = None if outlook is None else estimate(status.state, outlook)
     if money is not None and expected is not None:
         expected = money.delayed(expected)
-    chain = tuple(walk(status, outlook, expected, money, unreadable))
+    chain = tuple(walk(status, outlook, expected, money, unreadable, needed))
     return Why(status, chain, outlook.gates if outlook else (), expected, money)
 
 
@@ -100,9 +111,12 @@ def walk(
     estimate: Estimate | None,
     money: MoneyWait | None = None,
     unreadable: KeyFailure | None = None,
+    needed: Sequence[UUID] = (),
 ) -> Iterator[Link]:
     """The chain of an unfinished batch. A batch without chunks has no outlook. `money`: of its unfunded chunks."""
-    if status.state != BatchState.OPEN:
+    if needed:
+        yield Link("dependency", batch_message("after", batches=_ends(needed)), blocks=True)
+    elif status.state != BatchState.OPEN:
         yield Link(status.state, batch_message(status.state), None, blocks=True)
     if outlook is None or estimate is None or not outlook.chunks:
         code = "dependency" if status.fed else "settling"
@@ -114,6 +128,14 @@ def walk(
     yield from _own_chunks(outlook, unreadable)
     yield from _queue_order(status, outlook, estimate)
     yield _eta(estimate)
+
+
+def _ends(needed: Sequence[UUID]) -> str:
+    """Which batches are to end, the first few by name."""
+    names = [f"batch_{each.hex}" for each in needed[:MOST_NAMED]]
+    if more := len(needed) - len(names):
+        names.append(f"{more} more")
+    return f"{', '.join(names)} {'has' if len(needed) == 1 else 'have'} ended"
 
 
 def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:

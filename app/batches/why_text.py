@@ -15,6 +15,7 @@ _BATCH = {
     "cancelling": "the batch is being cancelled; its items in an engine are being stopped",
     "expiring": "the batch has expired; its items in an engine are being stopped",
     "dependency": "waits for results of the stage before it",
+    "after": "it starts when {batches}",
     "settling": "every item is done; the batch is being settled",
     "running": "with an engine: {leased} of {chunks}",
     "backoff": "{delayed} will be tried again, the next in {pause}",

@@ -45,7 +45,7 @@ _QUEUE = {
         ("file", "file_batch", "upload", "upload_part", "object_store", "worker", "engine", "pool"), "rawd"
     ),
     **dict.fromkeys(("attempt", "decision", "engine_sample", "engine_minute", "pace", "ledger_check"), "rawd"),
-    **dict.fromkeys(("pipeline", "stage", "parked", "handoff", "gather"), "rawd"),
+    **dict.fromkeys(("pipeline", "stage", "parked", "handoff", "gather", "dependency"), "rawd"),
     "pool_status": "r",
 }
 _RECORDS = {"audit": "ra", "audit_pending": "ra", "audit_seal": "r", "audit_checkpoint": "r"}

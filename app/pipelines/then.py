@@ -22,6 +22,7 @@ from app.pipelines.verbs import Verb
 from app.queue import ingest
 from app.queue.answer_lengths import UsualLength
 from app.queue.bodies import BatchSeal
+from app.queue.dependencies import FIELD
 from app.queue.types import Kind
 from app.settings import Settings
 from app.tenants.service import Tenant
@@ -44,6 +45,9 @@ async def create(
     """
     if stages is None:
         return await file_batches.create(database, settings, catalogue, tenant, new, usual)
+    if new.depends_on:
+        message = f"{FIELD}: a batch with stages behind it cannot wait; use a pipeline whose input is the last of those batches"
+        raise BadInput(message, param=FIELD)
     order = await _order(catalogue, tenant, new, stages, usual)
     async with database.relaxed() as conn:
         await creation.check_floor(conn)

@@ -53,6 +53,7 @@ FORGET = (
     "delete from batch_phase where batch_id = any(%(ids)s)",
     "delete from batch_error where batch_id = any(%(ids)s)",
     "delete from handoff where batch_id = any(%(ids)s)",
+    "delete from dependency where batch_id = any(%(ids)s)",
     "delete from gather where batch_id = any(%(ids)s)",
     "delete from parked where batch_id = any(%(ids)s)",
     """with removed as (delete from batch where batch_id = any(%(ids)s)

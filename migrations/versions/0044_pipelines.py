@@ -1,4 +1,5 @@
-"""Pipelines: batches that feed others, markers of results that are to be handed on, open inputs of packs, parked items.
+"""Pipelines: batches that feed others, markers of results that are to be handed on, open inputs of packs, parked items;
+batches that start when others have ended.
 
 No column is filled in old rows, so nothing is rewritten. The checks of `batch` allow more than before, so they are validated
 without holding up anybody.
@@ -157,6 +158,15 @@ CREATE TABLE parked (
 CREATE INDEX parked_due ON parked (due) WHERE state = 'waiting';
 CREATE INDEX parked_waiting ON parked (batch_id, seq) WHERE state = 'waiting';
 COMMENT ON COLUMN parked.due IS 'when it becomes an error if nobody has answered';
+CREATE TABLE dependency (
+  batch_id BIGINT NOT NULL,
+  needs_id BIGINT NOT NULL,
+  held BOOLEAN DEFAULT false NOT NULL,
+  CONSTRAINT dependency_pkey PRIMARY KEY (batch_id, needs_id)
+);
+COMMENT ON COLUMN dependency.batch_id IS 'a batch that waits';
+COMMENT ON COLUMN dependency.needs_id IS 'a batch that must be final first';
+COMMENT ON COLUMN dependency.held IS 'its owner paused it meanwhile, so it stays paused in the end';
 """
 
 
@@ -173,7 +183,7 @@ def downgrade() -> None:
     run_script(
         op.get_bind(),
         """
-        DROP TABLE parked, stage, pipeline, gather, handoff;
+        DROP TABLE dependency, parked, stage, pipeline, gather, handoff;
         DELETE FROM batch WHERE total = 0;
         UPDATE batch SET kind = 'batch' WHERE kind in ('stage', 'checkpoint');
         ALTER TABLE batch DROP CONSTRAINT batch_total, DROP CONSTRAINT batch_kind,

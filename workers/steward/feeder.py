@@ -10,7 +10,7 @@ from app.clock import monotonic
 from app.db.pool import Database
 from app.pipelines import ids, lifecycle, verbs
 from app.pipelines.feeding import WAITS, Elsewhere, Feeder
-from app.queue import stages
+from app.queue import dependencies, stages
 from app.queue.settling import Settled
 from app.settings import Settings
 
@@ -57,8 +57,9 @@ class PipelineKeeper:
         self._progress |= progress
 
     async def run(self) -> bool:
-        """Once a round, and not in the transaction that ends batches: give up pipelines whose time is over, begin stages, end
-        pipelines. Every few seconds it looks after all of them. Returns whether anything changed.
+        """Once a round, and not in the transaction that ends batches: give up pipelines whose time is over, begin stages and
+        batches that waited for others, end pipelines. Every few seconds it looks after all of them. Returns whether
+        anything changed.
         """
         if everything := monotonic() >= self._sweep_at:
             async with self._database.transaction() as conn:
@@ -68,12 +69,15 @@ class PipelineKeeper:
             await self._pause()
         if not self._ended and not everything:
             return False
+        async with self._database.transaction() as conn:
+            awake = await dependencies.start(conn)
         async with self._database.relaxed() as conn:
             found = await (verbs.unfinished(conn) if everything else verbs.of_batches(conn, self._ended))
-        ended, awake = [], []
+        ended = []
         if found:
             async with self._database.transaction() as conn:
-                ended, awake = await verbs.end(conn, found), await stages.awake(conn, found)
+                ended = await verbs.end(conn, found)
+                awake += await stages.awake(conn, found)
                 await lifecycle.tell_ends(conn, ended)
         self._ended.clear()
         for each in ended:

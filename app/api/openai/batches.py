@@ -24,6 +24,7 @@ from app.files import ids
 from app.files import service as files
 from app.pipelines import ids as pipeline_ids
 from app.pipelines import then
+from app.queue import dependencies
 from app.queue.listing import Filters
 from app.queue.reads import BatchStatus
 from app.queue.types import Kind
@@ -170,7 +171,24 @@ def _read(given: dict[str, Any], request: Request, tenant: Tenant) -> NewFileBat
         partial=_flag(given, "partial_results"),
         mixed=_flag(given, "mixed"),
         lenient=_lenient(given.get("validation")),
+        depends_on=_depends_on(given.get("depends_on")),
     )
+
+
+def _depends_on(given: Any) -> tuple[UUID, ...]:
+    """The batches that must end first. Raises BadInput."""
+    if given is None:
+        return ()
+    if not isinstance(given, list) or len(given) > dependencies.MOST:
+        raise BadInput(
+            f"{dependencies.FIELD}: must be a list of at most {dependencies.MOST} ids", param=dependencies.FIELD
+        )
+    found = [submit_params.batch_id(name) for name in given]
+    for place, each in enumerate(found):
+        if each is None:
+            where = f"{dependencies.FIELD}[{place}]"
+            raise BadInput(f"{where}: must be the id of a batch, as its create returns it", param=where)
+    return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
 def _flag(given: dict[str, Any], name: str) -> bool:

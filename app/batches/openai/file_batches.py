@@ -38,7 +38,7 @@ from app.events import BatchData, BatchFailure, EventKind
 from app.files import ids, sealed_files, sql
 from app.files import service as files
 from app.files.service import File
-from app.queue import ingest, reads
+from app.queue import dependencies, ingest, reads
 from app.queue.answer_lengths import UsualLength
 from app.queue.bodies import BatchSeal
 from app.queue.listing import Filters
@@ -56,7 +56,8 @@ class NewFileBatch:
     """The request to create a batch. `window`: the caller's text; `deadline_seconds`: its meaning, None: no deadline.
 
     `partial`: its files can be read while it runs. `mixed`: its lines may name several models and endpoints. `lenient`: invalid
-    lines become lines of the error file, and the others run. `then`: the stages that follow it; None: none do.
+    lines become lines of the error file, and the others run. `then`: the stages that follow it; None: none do. `depends_on`: the
+    batches that must be final before it starts.
     """
 
     input_file_id: str
@@ -70,6 +71,7 @@ class NewFileBatch:
     lenient: bool = False
     admission: Admission = NO_ADMISSION
     then: bytes | None = None
+    depends_on: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ async def create(
 
             async def register(conn: Connection, batch: ingest.NewBatch, seal: BatchSeal | None) -> None:
                 await register_batch(conn, tenant, new, batch.request_id, batch.batch_id, None)
+                if new.depends_on:
+                    await dependencies.add(conn, tenant.tenant_id, batch.batch_id, batch.request_id, new.depends_on)
                 if follow is not None:
                     await follow(conn, batch, seal)
 
@@ -185,7 +189,8 @@ def _terms(new: NewFileBatch) -> bytes:
     """The part of a request, besides its lines, that must be equal under the same idempotency key."""
     flags = [new.endpoint, new.window, new.output_seconds, new.partial, new.mixed, new.lenient]
     terms = orjson.dumps([flags, sorted((new.labels.metadata or {}).items())])
-    return terms if new.then is None else terms + new.then
+    needs = orjson.dumps(sorted(map(str, new.depends_on))) if new.depends_on else b""
+    return terms + (new.then or b"") + needs
 
 
 async def _refuse(database: Database, tenant: Tenant, new: NewFileBatch, problems: Sequence[LineProblem]) -> FileBatch:
