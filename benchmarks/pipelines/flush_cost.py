@@ -17,7 +17,8 @@ from typing import Any
 from app.db.pool import Connection, Database
 from app.queue import service as queue
 from app.queue.types import Lease, Result
-from benchmarks.harness import Testbed, cpu_seconds, open_testbed, say
+from app.settings import Settings
+from benchmarks.harness import cpu_seconds, open_testbed, say
 from benchmarks.queue_drain_worker import answer
 from benchmarks.queue_workload import fill
 
@@ -44,7 +45,8 @@ def flush_cost(*, items: int = 24_000, rounds: int = 5) -> dict[str, Any]:
     with open_testbed("") as testbed:
         for number in range(rounds):
             for size in SIZES:
-                found[size].append(asyncio.run(_flushes(testbed, items, size)))
+                settings = testbed.settings(testbed.database(), chunk_items=CHUNK_ITEMS)
+                found[size].append(asyncio.run(_flushes(settings, items, size)))
                 testbed.clear()
             say(f"flush: round {number + 1} of {rounds}: {_ratios([found[size][-1] for size in SIZES])}")
     of_rounds = [_ratios(each) for each in zip(*found.values(), strict=True)]
@@ -70,9 +72,8 @@ def _ratios(spent: Sequence[Spent]) -> tuple[float, float]:
     return ratio("cpu"), ratio("wal")
 
 
-async def _flushes(testbed: Testbed, items: int, size: int) -> Spent:
+async def _flushes(settings: Settings, items: int, size: int) -> Spent:
     """What half of the items cost with a marker, and the other half without."""
-    settings = testbed.settings(testbed.database(), chunk_items=CHUNK_ITEMS)
     spent, kinds = Spent(), _alternating()
     async with AsyncExitStack() as stack:
         own = {marked: await stack.enter_async_context(_session(settings.database_url)) for marked in (False, True)}
