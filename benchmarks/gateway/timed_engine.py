@@ -28,8 +28,10 @@ class TimedEngine(FakeEngine):
         self._cache = SimulatedPrefixCache(cache_blocks)
 
     async def _serve(self, request: web.Request, body: dict[str, Any], prompt: str) -> web.StreamResponse:
-        run = Run(body, Answer(prompt, self.answer_tokens))
-        usage = self._usage(body, run)
+        messages = body.get("messages") or [{"role": "user", "content": body.get("prompt")}]
+        whole = tokens.encode(rendered(messages))
+        run = Run(body, Answer(prompt, self.answer_tokens), prompt=whole)
+        usage = self._usage(body, run, messages, whole)
         self.bodies.clear()
         if body.get("stream"):
             return await self._timed(request, run, usage)
@@ -52,12 +54,12 @@ class TimedEngine(FakeEngine):
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    def _usage(self, body: dict[str, Any], run: Run) -> dict[str, Any]:
+    def _usage(
+        self, body: dict[str, Any], run: Run, messages: list[dict[str, Any]], prompt: list[int]
+    ) -> dict[str, Any]:
         """Token counts and cached tokens. Stores the prompt and the answer in the cache."""
         salt = str(body.get("cache_salt", ""))
-        messages = body.get("messages") or [{"role": "user", "content": body.get("prompt")}]
         reply = {"role": "assistant", "content": "".join(run.answer.text(n) for n in range(run.stop))}
-        prompt = tokens.encode(rendered(messages))
         cached = self._cache.hit(salt, prompt)
         self._cache.keep(salt, tokens.encode(rendered([*messages, reply])))
         self.prompt_tokens += len(prompt)
