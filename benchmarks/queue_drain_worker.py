@@ -73,9 +73,10 @@ async def run_one(
     made = monotonic()
     if seal is not None:
         results = [r._replace(body=seal.result(r.seq, lease.run, r.body)) for r in results]
+    feeds = any(item.feeds for item in items)
     for first in range(0, len(results), rows):
         async with database.durable() as conn:
-            if not await queue.flush(conn, lease, results[first : first + rows]):
+            if not await queue.flush(conn, lease, results[first : first + rows], feeds=feeds):
                 raise SystemExit("a lease was lost: the machine is too busy for this benchmark")
     flushed = monotonic()
     if not await finish(database, lease):

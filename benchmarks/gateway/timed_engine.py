@@ -28,12 +28,15 @@ class TimedEngine(FakeEngine):
         self._cache = SimulatedPrefixCache(cache_blocks)
 
     async def _serve(self, request: web.Request, body: dict[str, Any], prompt: str) -> web.StreamResponse:
-        run = Run(body, Answer(prompt, self.answer_tokens))
-        usage = self._usage(body, run)
+        messages = body.get("messages") or [{"role": "user", "content": body.get("prompt")}]
+        whole = tokens.encode(rendered(messages))
+        run = Run(body, Answer(prompt, self.answer_tokens), prompt=whole)
+        usage = self._usage(body, run, messages, whole)
         self.bodies.clear()
         if body.get("stream"):
             return await self._timed(request, run, usage)
         await asyncio.sleep(self.latency + self.token_seconds * (run.stop - 1))
+        self.generation_tokens += run.stop
         return web.json_response({**run.whole(), "usage": usage})
 
     async def _timed(self, request: web.Request, run: Run, usage: dict[str, Any]) -> web.StreamResponse:
@@ -45,19 +48,21 @@ class TimedEngine(FakeEngine):
         for number in range(run.stop):
             await _until(due + number * self.token_seconds)
             await _send(response, run.piece(number, number + 1))
+            self.generation_tokens += 1
         if run.options.get("include_usage"):
             await _send(response, run.event([], usage=usage))
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    def _usage(self, body: dict[str, Any], run: Run) -> dict[str, Any]:
+    def _usage(
+        self, body: dict[str, Any], run: Run, messages: list[dict[str, Any]], prompt: list[int]
+    ) -> dict[str, Any]:
         """Token counts and cached tokens. Stores the prompt and the answer in the cache."""
         salt = str(body.get("cache_salt", ""))
-        messages = body.get("messages") or [{"role": "user", "content": body.get("prompt")}]
         reply = {"role": "assistant", "content": "".join(run.answer.text(n) for n in range(run.stop))}
-        prompt = tokens.encode(rendered(messages))
         cached = self._cache.hit(salt, prompt)
         self._cache.keep(salt, tokens.encode(rendered([*messages, reply])))
+        self.prompt_tokens += len(prompt)
         counts = {"prompt_tokens": len(prompt), "completion_tokens": run.stop, "total_tokens": len(prompt) + run.stop}
         return {**counts, "prompt_tokens_details": {"cached_tokens": cached}}
 
@@ -85,6 +90,7 @@ async def serve(**options: Any) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--model", default="smollm2-135m-instruct")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds to the first token")
     parser.add_argument("--token-seconds", type=float, default=0.0, help="seconds between two tokens")
     parser.add_argument("--answer-tokens", type=int, default=4)

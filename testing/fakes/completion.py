@@ -8,9 +8,14 @@ from testing.fakes.tokens import Answer
 
 
 class Run:
-    """One completion: the tokens of `answer` from `done`, the number that a continuation brought, to `stop`."""
+    """One completion: the tokens of `answer` from `done`, the number that a continuation brought, to `stop`.
 
-    def __init__(self, body: dict[str, Any], answer: Answer, name: str = "cmpl-1") -> None:
+    `prompt`: the tokens of the whole prompt; None: those of the text that is answered.
+    """
+
+    def __init__(
+        self, body: dict[str, Any], answer: Answer, name: str = "cmpl-1", prompt: list[int] | None = None
+    ) -> None:
         self.chat = "messages" in body
         self.answer = answer
         self.options: dict[str, Any] = body.get("stream_options") or {}
@@ -20,7 +25,7 @@ class Run:
         self._ids = bool(body.get("return_token_ids"))
         given = body.get("prompt")
         continued = isinstance(given, list) and isinstance(given[0], int) and tokens.known(given)
-        self._prompt: list[int] = given if continued else tokens.encode(answer.prompt)
+        self._prompt: list[int] = given if continued else prompt or tokens.encode(answer.prompt)
         _, generated = tokens.split(self._prompt)
         self.done = len(generated)
         if generated != [answer.token(i) for i in range(min(self.done, answer.length - 1))]:

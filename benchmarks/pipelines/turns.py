@@ -1,18 +1,11 @@
-"""What a conversation costs its turns, on this machine.
+"""Arm `turns`: what a conversation costs its turns.
 
-    python -m benchmarks.turns --json [--quick] [--database-url postgresql://…]
-
-begin    milliseconds to read a conversation of ten turns, to begin a turn of it, and to end it, in the process
-first    milliseconds to the first token of a streamed response: in a conversation of up to ten turns, and with the same turns
-         sent by hand and `store: false`, one after the other in the same run, through the API and a fake engine
-
-Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
+The steps of a turn (read a conversation of up to ten turns, begin a turn of it, end it) are timed in this process. The first
+token of a streamed response is timed through the API and a fake engine: in a conversation of up to ten turns, and with the same
+turns sent by hand and `store: false`, one after the other in the same run.
 """
 
-import argparse
 import asyncio
-import json
-import os
 import sys
 from statistics import median
 from time import perf_counter
@@ -31,7 +24,6 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from benchmarks.gateway.installation import RunningGateway, installation, running
 from benchmarks.harness import MODEL, SECRET, Testbed, open_testbed, say
-from benchmarks.machine import describe
 from benchmarks.statistics import percentiles
 
 TURNS = 10
@@ -39,15 +31,23 @@ _ANSWER = {"status": "completed", "output": [], "usage": {"input_tokens": 50, "o
 _INPUT = [{"role": "user", "content": "What came next, and why? " * 20}]
 
 
-def begun(testbed: Testbed, count: int) -> dict[str, Any]:
-    """The arm `begin`: medians and 99th percentiles over `count` turns."""
+def turns(*, count: int = 500) -> dict[str, Any]:
+    """`turn_begin_ms_p50`: to read a conversation and to begin a turn of it. `turn_added_ttft_ms_p50`: what a conversation adds
+    to the first token. Over so many turns; milliseconds.
+    """
+    with open_testbed("") as testbed:
+        return {**_begun(testbed, count), **_first_tokens(testbed, count)}
+
+
+def _begun(testbed: Testbed, count: int) -> dict[str, Any]:
+    """Medians and 99th percentiles of the steps of a turn."""
     spent = asyncio.run(_turns(testbed.settings(testbed.database()), count))
     whole = [read + begin for read, begin in zip(spent["read"], spent["begin"], strict=True)]
     figures: dict[str, Any] = {"turns": count, "turn_begin_ms_p50": round(median(whole), 2)}
     for name, each in spent.items():
         p50, p99 = percentiles(each)
         figures |= {f"turn_{name}_only_ms_p50": round(p50, 2), f"turn_{name}_only_ms_p99": round(p99, 2)}
-    say(f"begin: {figures}")
+    say(f"turns: {figures}")
     return figures
 
 
@@ -75,18 +75,18 @@ async def _turns(settings: Settings, count: int) -> dict[str, list[float]]:
     return spent
 
 
-def first_tokens(testbed: Testbed, count: int) -> dict[str, Any]:
-    """The arm `first`."""
+def _first_tokens(testbed: Testbed, count: int) -> dict[str, Any]:
+    """Of the first token, in a conversation and by hand."""
     port = processes.free_port()
     engine = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port), "--latency", "0.02"]
     with running(engine), installation(testbed, [f"http://127.0.0.1:{port}"]) as gateway:
         found = asyncio.run(_both(gateway, count))
-    figures: dict[str, Any] = {"responses": count}
+    figures: dict[str, Any] = {"turn_responses": count}
     for name, each in found.items():
         p50, p99 = percentiles(each)
         figures |= {f"{name}_ttft_ms_p50": round(p50, 2), f"{name}_ttft_ms_p99": round(p99, 2)}
     figures["turn_added_ttft_ms_p50"] = round(figures["turn_ttft_ms_p50"] - figures["plain_ttft_ms_p50"], 2)
-    say(f"first: {figures}")
+    say(f"first tokens: {figures}")
     return figures
 
 
@@ -118,25 +118,3 @@ async def _first_ms(client: aiohttp.ClientSession, more: dict[str, Any]) -> floa
             if not first and b".delta" in line:
                 first = perf_counter()
     return (first - began) * 1e3
-
-
-def measure(testbed: Testbed, *, quick: bool = False) -> dict[str, Any]:
-    """The figures of both arms."""
-    count = 50 if quick else 500
-    return {**begun(testbed, count), **first_tokens(testbed, count)}
-
-
-def main() -> None:
-    """Run both arms, and print their figures."""
-    parser = argparse.ArgumentParser(prog="benchmarks.turns", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the turns")
-    parser.add_argument("--database-url", default=os.environ.get("SLACKWATER_DATABASE_URL", ""))
-    arguments = parser.parse_args()
-    with open_testbed(arguments.database_url) as testbed:
-        figures = {**describe(), **measure(testbed, quick=arguments.quick)}
-    print(json.dumps(figures) if arguments.json else figures)
-
-
-if __name__ == "__main__":
-    main()
