@@ -165,7 +165,7 @@ async def _write(
         if await (await conn.execute(queries.COPIED, values)).fetchone() is None:
             raise Changed
         if rows:
-            await stages.copy_items(conn, [copy_format.HEADER, *rows, copy_format.TRAILER])
+            await stages.copy_items(conn, [copy_format.whole(rows)])
             await writing.copy(conn, feeding_sql.COPY_RESULTS, feeding_sql.COPY_RESULTS_TYPES, results)
         if part.last:
             await conn.execute(queries.COMPLETE, values)

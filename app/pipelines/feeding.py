@@ -39,7 +39,8 @@ from app.settings import Settings
 from app.states import BatchState
 from app.storage.store import Store
 
-MOST_MARKERS, MOST_BYTES, MOST_OF_BATCH = 16, 8 * 1024 * 1024, 4  # of one step
+MOST_MARKERS, MOST_BYTES = 16, 8 * 1024 * 1024  # of one step
+MOST_OF_BATCH = 4  # of these, while others wait
 _GROUPED = 4  # stages by value whose groups are remembered
 WAITS = (*TRANSIENT, PolicyUnknown, RedactionDown)  # then nothing can be handed on
 
@@ -276,6 +277,8 @@ def _may_come(error: Exception) -> bool:
 
 def _chosen(markers: Sequence[Marker]) -> list[Marker]:
     """Those of one step. A batch with many does not hold up the others, nor does a marker that has failed."""
+    alone = len({marker.batch_id for marker in markers}) == 1
+    most_of_batch = MOST_MARKERS if alone else MOST_OF_BATCH
     chosen: list[Marker] = []
     size, of_batch = 0, Counter[int]()
     for marker in markers:
@@ -286,7 +289,7 @@ def _chosen(markers: Sequence[Marker]) -> list[Marker]:
         size += marker.bytes
         if chosen and (size > MOST_BYTES or len(chosen) == MOST_MARKERS):
             break
-        if of_batch[marker.batch_id] < MOST_OF_BATCH:
+        if of_batch[marker.batch_id] < most_of_batch:
             of_batch[marker.batch_id] += 1
             chosen.append(marker)
     return chosen

@@ -5,7 +5,7 @@ each item.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from app.admission.samples import RequestSamples
 from app.audit.grouped import GroupedLog
 from app.batches.submit import rules_of
 from app.batches.validation.openai_lines import ROUTES
-from app.batches.validation.text_generation import ItemError, ItemFacts
+from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules
 from app.clock import monotonic
 from app.db.pool import Database
 from app.engines import catalogue
@@ -47,6 +47,7 @@ class Rules:
     models: Catalogue
     lengths: LearnedLengths
     admissions: Mapping[Place, Admission]
+    _rules: dict[tuple[int, str], ItemRules] = field(default_factory=dict)  # by account and model
 
     def request(self, running: Running, stage: int, asked: Asked) -> Request:
         """The request as it will be queued. Raises ItemError where it may not run."""
@@ -81,7 +82,11 @@ class Rules:
         return self.admissions[running.pipeline_id, stage]
 
     def _examined(self, endpoint: str, tenant_id: int, model: Model, body: dict[str, Any]) -> ItemFacts:
-        return ROUTES[endpoint][1](body, rules_of(model, partial(self.lengths.usual, tenant_id)))
+        rules = self._rules.get((tenant_id, model.name))
+        if rules is None:
+            rules = rules_of(model, partial(self.lengths.usual, tenant_id))
+            self._rules[tenant_id, model.name] = rules
+        return ROUTES[endpoint][1](body, rules)
 
 
 class Governor:

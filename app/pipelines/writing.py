@@ -90,7 +90,7 @@ async def _write_items(conn: Connection, given: Prepared) -> None:
         ended = [item for item in made if item.ok is not None]
         results += [_result(given, running, stage, item) for item in ended]
     if rows:
-        await stages.copy_items(conn, [copy_format.HEADER, *rows, copy_format.TRAILER])
+        await stages.copy_items(conn, [copy_format.whole(rows)])
     if results:
         await copy(conn, queries.COPY_RESULTS, queries.COPY_RESULTS_TYPES, results)
     for number, made in given.slice.made.items():

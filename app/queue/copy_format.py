@@ -4,6 +4,7 @@ Format: PostgreSQL documentation, COPY, "Binary Format".
 """
 
 import struct
+from collections.abc import Iterable
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 TRAILER = struct.pack("!h", -1)
@@ -49,6 +50,11 @@ def payload_row(
             _NULL if vault is None else _LENGTH.pack(len(vault)) + vault,
         )
     )
+
+
+def whole(rows: Iterable[bytes]) -> bytes:
+    """The data of a COPY of these rows, in one piece."""
+    return b"".join((HEADER, *rows, TRAILER))
 
 
 def _text(value: str | None) -> bytes:
