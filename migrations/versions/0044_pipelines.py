@@ -113,7 +113,8 @@ CREATE INDEX pipeline_open ON pipeline (pipeline_id) WHERE finalized_at is null;
 CREATE INDEX pipeline_listed ON pipeline (tenant_id, created_at, pipeline_id);
 COMMENT ON COLUMN pipeline.pipeline_id IS 'the batch_id of its input, stage 0';
 COMMENT ON COLUMN pipeline.request_id IS 'the id callers see';
-COMMENT ON COLUMN pipeline.definition IS 'JSON; sealed with the key of its input where that is sealed';
+COMMENT ON COLUMN pipeline.definition IS
+  'JSON; sealed with the key of its input where that is sealed; empty: its contents were deleted';
 COMMENT ON COLUMN pipeline.inputs IS 'lines of its input; null: its source is not final yet';
 COMMENT ON COLUMN pipeline.source_id IS 'the batch whose items become its input; null: it has lines of its own, or all are copied';
 COMMENT ON COLUMN pipeline.copied IS 'items of its source with numbers below this are copied';

@@ -20,8 +20,9 @@ _OWNED = {
     "batch_id": "batch_id in (select batch_id from batch where tenant_id = %(tenant)s)",
     "endpoint_id": "endpoint_id in (select endpoint_id from endpoint where tenant_id = %(tenant)s)",
 }
-# What steward and notifier do meanwhile is theirs; samples say only that somebody asked.
-_MOVING = frozenset({"request_sample", "batch_delta", "sched", "sched_delta"})
+# What steward and notifier do meanwhile is theirs; samples say only that somebody asked; what a synchronous request used is
+# booked a little later.
+_MOVING = frozenset({"request_sample", "batch_delta", "sched", "sched_delta", "line", "session_growth"})
 
 
 @dataclass(frozen=True)
