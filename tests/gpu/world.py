@@ -66,7 +66,7 @@ class World:
         async with self.database.durable() as conn:
             return await (await conn.execute(sql, parameters)).fetchall()
 
-    async def finished(self, batch_id: int, seconds: float = 15) -> None:
+    async def finished(self, batch_id: int, seconds: float = 60) -> None:
         """Wait until the batch is final."""
         async with asyncio.timeout(seconds):
             while not await self.fetch(

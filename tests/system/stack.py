@@ -30,6 +30,7 @@ T = TypeVar("T")
 ACCOUNT = "acme"
 MODEL = "smollm2-135m-instruct"
 USUAL_UMASK = 0o022
+START_SECONDS = 600.0  # a real engine needs half a minute on idle cores, and ten times that among other tests
 RUN = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
 
 
@@ -39,7 +40,7 @@ def open_to_others(folder: Path) -> list[str]:
     return [f"{each} {stat.filemode(mode)}" for each in found if (mode := each.lstat().st_mode) & 0o077]
 
 
-def wait_for(get: Callable[[], T], seconds: float = 60, what: str = "") -> T:
+def wait_for(get: Callable[[], T], seconds: float = 180, what: str = "") -> T:
     """The first truthy value of `get`; connection errors are ignored until then."""
     deadline = time.monotonic() + seconds
     while True:
@@ -102,7 +103,7 @@ class Stack:
             self.process = subprocess.Popen(
                 command, env=child_environment(self.settings, {}), stdout=log, stderr=log, umask=USUAL_UMASK
             )
-        wait_for(lambda: self.client.get("/ready").status_code == 200, 180, f"API up; see {self.log}")
+        wait_for(lambda: self.client.get("/ready").status_code == 200, START_SECONDS, f"API up; see {self.log}")
         key = create_key(self.settings, ACCOUNT, "test", 1)
         self.client.headers["authorization"] = f"Bearer {key}"
 
