@@ -53,6 +53,7 @@ RULES = [
     Rule(
         r"/v1/batches", r"output_expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"
     ),
+    Rule(r"/v1/batches", r"depends_on(\[[0-9]+\])?: ", "an id has two forms, and it depends on what there is"),
     Rule(
         r"/v1/pipelines(/check)?",
         r"(pipeline|input|stages|budget|limit|name|completion_window)\b",
