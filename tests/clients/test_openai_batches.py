@@ -209,6 +209,17 @@ def test_other_routes_are_served_too(client: OpenAI, endpoint: str, body: dict[s
     assert len(lines_of(client, batch.output_file_id)) == 3
 
 
+def test_a_batch_that_depends_on_another_starts_by_itself_when_that_has_ended(client: OpenAI) -> None:
+    first = created(client, uploaded(client, *(line(n) for n in range(2_000))))
+    client.post(f"/batches/{first.id}/pause", cast_to=object)
+    later = created(client, uploaded(client, line(1)), extra_body={"depends_on": [first.id]})
+    free = ended(client, created(client, uploaded(client, line(2))))
+    assert (free.status, client.batches.retrieve(later.id).status) == ("completed", "paused")
+    client.post(f"/batches/{first.id}/resume", cast_to=object)
+    assert ended(client, later).status == "completed"
+    assert client.batches.retrieve(first.id).status == "completed"
+
+
 def test_stages_behind_a_batch_end_in_one_file_with_a_line_for_each_of_its_lines(client: OpenAI) -> None:
     asks = {"messages": [{"role": "user", "content": "again {{text}}"}]}
     stages = [{"id": "again", "model": MODEL, "body": asks, "when": 'text != "echo: line 1"'}]
