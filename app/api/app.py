@@ -1,7 +1,6 @@
 """The FastAPI application: lifespan, error envelope, routers."""
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -58,6 +57,7 @@ from app.crypto import secret_key
 from app.db.pool import Database, watching
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
+from app.garbage import collect_seldom
 from app.gateway.relay import Gateway
 from app.policy.in_force import PolicyInForce
 from app.sessions.leases import TurnLeases
@@ -67,9 +67,6 @@ from app.webhooks.egress import Egress
 _log = structlog.get_logger("api")
 # Well below the 60 seconds after which the TypeScript SDK repeats a call.
 _PATIENCE_SECONDS = 5.0
-# Requests and their connections leave no reference cycles. Python's default, 700 objects, spends a tenth of the processor time on
-# looking for them.
-_COLLECT_AFTER = (20_000, 20, 20)
 _CANCEL_SECONDS = 0.5
 ACCOUNT = "/client/v4/accounts/{account_id}"
 
@@ -107,8 +104,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         )
         gauges = QueueGauges(watch)
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission, turns)
-        gc.freeze()  # what is here now stays; looking through it again would hold up every request for some 100 ms
-        gc.set_threshold(*_COLLECT_AFTER)
+        collect_seldom()
         await changes.started(database, "api")
         _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
         try:

@@ -49,7 +49,7 @@ class Answer(Readable):
     @cached_property
     def text(self) -> Any:
         """The text of the first choice."""
-        return MISSING if not self.choices or self.choices is MISSING else self.choices[0]["text"]
+        return next(_texts(self.content), (MISSING, None))[0] if self.ok else MISSING
 
     @cached_property
     def json(self) -> Any:

@@ -5,7 +5,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
@@ -48,7 +48,7 @@ class Governing(Protocol):
         """A text about an item, without sensitive values."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Made:
     """An item of a stage. `request`: of one that is to run. `body`: what a parked item asks outside; the result of one that has
     its result already, with `ok` and, if it is an error, its class. `timeout`: seconds, of a parked item. `values`: of the
@@ -152,8 +152,9 @@ class Slice:
             made = self._made(stage, seq, child, error)
         except InvalidItem as invalid:  # of what is redacted, or of the policy
             made = self._refused(seq, stage, f"it may not run: {invalid}", Reason.NOT_VALID)
-        of = made.request.facts.affinity if made.request else None
-        self.made[stage.number].append(replace(made, reference=reference, affinity=of or affinity))
+        made.reference = reference
+        made.affinity = (made.request.facts.affinity if made.request else None) or affinity
+        self.made[stage.number].append(made)
 
     def _made(self, stage: Stage, seq: int, child: Child, error: str | None) -> Made:
         """One item. `error`: the class of the parent's error. Raises InvalidItem."""

@@ -39,7 +39,7 @@ from app.settings import Settings
 from app.states import BatchState
 from app.storage.store import Store
 
-MOST_MARKERS, MOST_BYTES = 16, 8 * 1024 * 1024  # of one step
+MOST_MARKERS, MOST_BYTES = 32, 8 * 1024 * 1024  # of one step
 MOST_OF_BATCH = 4  # of these, while others wait
 _GROUPED = 4  # stages by value whose groups are remembered
 WAITS = (*TRANSIENT, PolicyUnknown, RedactionDown)  # then nothing can be handed on

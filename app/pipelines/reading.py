@@ -155,6 +155,9 @@ class Reader:
         bodies, found, safe = self._bodies[batch_id], list[Row](), Vaults(self.secret, running.tenant_id)
         for row in rows:
             body, request = row.body, row.request
+            if row.vault is None and not (body and is_sealed(body)) and not (request and is_sealed(request)):
+                found.append(row)
+                continue
             if body is not None and is_sealed(body):
                 body = await bodies.result(row.seq, row.run or 0, body)
             if request is not None and is_sealed(request):

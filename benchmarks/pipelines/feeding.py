@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from app.db.pool import Database
+from app.garbage import collect_seldom
 from app.pipelines.feeding import Feeder
 from app.settings import Settings
 from benchmarks.harness import MODEL, Testbed, api, open_testbed, say
@@ -31,6 +32,7 @@ def feed(*, items: int = 20_000) -> dict[str, Any]:
     """`feed_items_s`: children of stored answers that are made in a second; the median of the stages. `feed_input_items_s`: of
     the lines of an input.
     """
+    collect_seldom()  # as the steward does
     with open_testbed("") as testbed:
         settings = testbed.settings(testbed.database())
         with api(settings) as (_, key):
