@@ -5,6 +5,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.db.pool import Connection
 from app.queue import handoff_sql as queries
@@ -48,14 +49,13 @@ async def exclusively(conn: Connection) -> None:
 
 async def take(conn: Connection, markers: Sequence[Marker]) -> bool:
     """Delete the markers. False: another feeder has handed some of them on; roll back."""
-    ids = [marker.handoff_id for marker in markers]
-    return len(await (await conn.execute(queries.TAKE, {"ids": ids})).fetchall()) == len(ids)
+    return len(await (await conn.execute(queries.TAKE, _these(markers))).fetchall()) == len(markers)
 
 
 async def rest(conn: Connection, markers: Sequence[Marker]) -> None:
     """Leave the markers of pipelines that do not run, until `resume`."""
     if markers:
-        await conn.execute(queries.REST, {"ids": [marker.handoff_id for marker in markers]})
+        await conn.execute(queries.REST, _these(markers))
 
 
 async def resume(conn: Connection, batch_ids: Sequence[int]) -> None:
@@ -65,13 +65,17 @@ async def resume(conn: Connection, batch_ids: Sequence[int]) -> None:
 
 async def postpone(conn: Connection, marker: Marker, seconds: float) -> None:
     """Try this marker again so much later."""
-    await conn.execute(queries.POSTPONE, {"ids": [marker.handoff_id], "seconds": seconds})
+    await conn.execute(queries.POSTPONE, _these([marker]) | {"seconds": seconds})
 
 
 async def note_failure(conn: Connection, marker: Marker) -> bool:
     """Try this marker again later. False: it was the last try, and the marker is set aside."""
-    row = await (await conn.execute(queries.FAILED, {"ids": [marker.handoff_id]})).fetchone()
+    row = await (await conn.execute(queries.FAILED, _these([marker]))).fetchone()
     return row is None or row[0] < queries.MOST_TRIES
+
+
+def _these(markers: Sequence[Marker]) -> dict[str, Any]:
+    return {"batch_ids": [each.batch_id for each in markers], "ids": [each.handoff_id for each in markers]}
 
 
 async def add(

@@ -18,22 +18,24 @@ LOOK = """
 select handoff_id, batch_id, run, seqs, bytes, tries from handoff
 where due < 'infinity' and due <= now() order by input, handoff_id limit %(limit)s"""
 
+_THESE = "(batch_id, handoff_id) in (select * from unnest(%(batch_ids)s::bigint[], %(ids)s::bigint[]))"
+
 # Whoever deletes a marker hands it on. Another feeder, which read it too, finds fewer than it has read, and begins again.
-TAKE = "delete from handoff where handoff_id = any(%(ids)s) returning handoff_id"
+TAKE = f"delete from handoff where {_THESE} returning handoff_id"
 
 # Two feeders, one of which has lost the lead without noticing yet, would lock packs and pools in different orders.
 ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtext('slackwater feed'))"
 
-REST = "update handoff set due = 'infinity' where handoff_id = any(%(ids)s)"
+REST = f"update handoff set due = 'infinity' where {_THESE}"
 FAILED = f"""
 update handoff set tries = tries + 1,
   due = case when tries + 1 < {MOST_TRIES} then now() + make_interval(secs => power(2, tries)) else 'infinity' end
-where handoff_id = any(%(ids)s) returning tries"""
+where {_THESE} returning tries"""
 
 # What they need cannot be had now, which is no failure of theirs.
-POSTPONE = """
+POSTPONE = f"""
 update handoff set due = now() + make_interval(secs => %(seconds)s)
-where handoff_id = any(%(ids)s) and due < 'infinity'"""
+where {_THESE} and due < 'infinity'"""
 
 # Those that were set aside get as many tries as new ones: whoever resumes has looked at why they failed.
 RESUME = """

@@ -24,7 +24,7 @@ _CHURN = {"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 10
 handoff = Table(
     "handoff",
     metadata,
-    Column("handoff_id", BigInteger, Identity(always=True), primary_key=True),
+    Column("handoff_id", BigInteger, Identity(always=True), nullable=False),
     Column("batch_id", BigInteger, nullable=False),
     Column("run", SmallInteger, nullable=False, comment="0: the items are packs of the batch, to be made"),
     Column("seqs", ARRAY(Integer), nullable=False, comment="items of the batch that have a result of this run"),
@@ -44,9 +44,9 @@ handoff = Table(
         server_default=func.now(),
         comment="when it is tried next; infinity: its pipeline is paused, or it was given up",
     ),
+    PrimaryKeyConstraint("batch_id", "handoff_id"),
     postgresql_with=_CHURN,
 )
-Index("handoff_batch", handoff.c.batch_id)
 Index("handoff_order", handoff.c.input, handoff.c.handoff_id, postgresql_where=text("due < 'infinity'"))
 
 gather = Table(

@@ -71,7 +71,7 @@ RESULT_COLUMNS = {
 }
 _COLUMNS = ", ".join(RESULT_COLUMNS)
 _MARK = """insert into handoff (batch_id, run, seqs, bytes)
-       select %(batch_id)s, %(run)s, array_agg(seq order by seq), %(bytes)s from inserted having count(*) > 0"""
+       select %(batch_id)s, %(run)s, array_agg(seq), %(bytes)s from inserted having count(*) > 0"""
 
 
 def _flush(*, feeds: bool) -> str:

@@ -60,9 +60,8 @@ CREATE TABLE handoff (
   input BOOLEAN DEFAULT false NOT NULL,
   tries SMALLINT DEFAULT 0 NOT NULL,
   due TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-  CONSTRAINT handoff_pkey PRIMARY KEY (handoff_id)
+  CONSTRAINT handoff_pkey PRIMARY KEY (batch_id, handoff_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-CREATE INDEX handoff_batch ON handoff (batch_id);
 CREATE INDEX handoff_order ON handoff (input, handoff_id) WHERE due < 'infinity';
 COMMENT ON COLUMN handoff.run IS '0: the items are packs of the batch, to be made';
 COMMENT ON COLUMN handoff.seqs IS 'items of the batch that have a result of this run';

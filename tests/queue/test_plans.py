@@ -247,7 +247,7 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "flush": flushing(lease),
         "flush, feeding": flushing(lease, feeds=True),
         "look for markers": (handoff_sql.LOOK, {"limit": 64}),
-        "take markers": (handoff_sql.TAKE, {"ids": [1, 2, 3]}),
+        "take markers": (handoff_sql.TAKE, {"batch_ids": [lease.batch_id] * 3, "ids": [1, 2, 3]}),
         "close": (handoff_sql.CLOSE, {}),
         "ripe": (handoff_sql.RIPE, {}),
         "open inputs": (handoff_sql.OPEN, {"batch_ids": [lease.batch_id], "seqs": [1]}),
@@ -327,7 +327,8 @@ def _used(names: set[str], values: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if name in used}
 
 
-UPDATES = {"close": 2}  # batches that it updates for each row: the child, and the parent
+# It updates a child and its parent for each row. Rows of the newest batches are updated often, so their pages have old versions.
+WIDER = {"close": 2, "listing by nothing": 2}
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["planned for its parameters", "planned once for all"])
@@ -341,5 +342,5 @@ def test_no_statement_reads_a_table_of_the_queue_from_end_to_end(unrest: Backlog
         + ", ".join(f"{n} {p.pages}/{p.rows}" for n, p in plans.items())
     )
     assert {name: plan.scanned for name, plan in plans.items() if plan.scanned} == {}
-    wasteful = {name: plan for name, plan in plans.items() if plan.pages > 40 + 24 * plan.rows * UPDATES.get(name, 1)}
+    wasteful = {name: plan for name, plan in plans.items() if plan.pages > 40 + 24 * plan.rows * WIDER.get(name, 1)}
     assert wasteful == {}
