@@ -83,6 +83,11 @@ REPORTED = f"""
   returning e.engine_id, e.worker_id, e.intake),
  noted as ({changes.also(_MOVED)})"""
 
+# The same where no report has news: the rows of the engines stay as they are.
+UNCHANGED = """
+ reported as (select e.engine_id, e.worker_id, e.intake from renewed join engine e using (worker_id)
+       where e.engine_id = any(%(engine_ids)s::bigint[]))"""
+
 _RELEASED = f"""select now(), '{ChangeKind.ENGINE_RELEASED}', name, jsonb_build_object('engine', name)
   from before, released where before.state = '{EngineState.READY}'"""
 RELEASE = f"""

@@ -9,16 +9,14 @@ from app.worker_lease import WORKER_LEASE_HOLDS
 _SOME_READY = f"""(
         select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = r.pool_id order by deadline limit 1)"""
 
-# A lapsed lease cannot be renewed: its chunks may already belong to another worker. A row for each worker whose lease holds:
-# whether its engine may take new work (null: no report, or another worker controls it), what the steward last saw of its pool,
-# whether work waits that it could claim, and the chunks that it holds. From these the worker learns of cancelled and paused
-# batches, and of leases it does not know.
-HEARTBEAT = f"""
+
+def _heartbeat(reported: str) -> str:
+    return f"""
 with beat as materialized (select * from unnest(%(worker_ids)s::bigint[], %(hungry)s::bool[]) b (worker_id, hungry)),
  renewed as (update worker w
        set lease_until = now() + make_interval(secs => %(lease_seconds)s), renewed_at = now(), hungry = b.hungry
        from beat b where w.worker_id = b.worker_id and w.{WORKER_LEASE_HOLDS}
-       returning w.worker_id, w.pool_id, w.hungry),{engines.REPORTED}
+       returning w.worker_id, w.pool_id, w.hungry),{reported}
 select r.worker_id, e.intake, s.slack, coalesce(s.scarce, false),
        coalesce((select sum(workers) from pool_status where {pools.FRESH}),
                 (select count(*) from worker where {WORKER_LEASE_HOLDS}))::int,
@@ -27,3 +25,11 @@ select r.worker_id, e.intake, s.slack, coalesce(s.scarce, false),
         from chunk c join batch b using (batch_id) where c.worker_id = r.worker_id and {CHUNK.guard("finish", "c.")})
 from renewed r left join reported e using (worker_id)
   left join pool_status s on s.pool_id = r.pool_id and s.{pools.FRESH}"""
+
+
+# A lapsed lease cannot be renewed: its chunks may already belong to another worker. A row for each worker whose lease holds:
+# whether its engine may take new work (null: no report, or another worker controls it), what the steward last saw of its pool,
+# whether work waits that it could claim, and the chunks that it holds. From these the worker learns of cancelled and paused
+# batches, and of leases it does not know.
+HEARTBEAT = _heartbeat(engines.REPORTED)
+HEARTBEAT_WITHOUT_NEWS = _heartbeat(engines.UNCHANGED)

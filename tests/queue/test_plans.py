@@ -262,6 +262,10 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "finish": (on_day(worker_sql.FINISH, lease.batch_id), finishing(lease)),
         "finish, split": (on_day(worker_sql.FINISH, lease.batch_id), finishing(lease) | {"split": True}),
         "heartbeat": heartbeat_of([lease.worker_id, lease.worker_id + 1]),
+        "heartbeat without news": (
+            heartbeat_sql.HEARTBEAT_WITHOUT_NEWS,
+            {"worker_ids": [lease.worker_id], "hungry": [True], "lease_seconds": 30.0, "engine_ids": [1, 2]},
+        ),
         "retire": (worker_sql.RETIRE_WORKER, {"worker_id": lease.worker_id}),
         "take back": (charges.TAKE_BACK, {"worker_id": lease.worker_id, "most": charges.MOST}),
         "status": (read_sql.STATUS, name),

@@ -1,13 +1,18 @@
-"""Sends the heartbeats of all workers of a process together: one statement, whatever the number of its engines."""
+"""Sends the heartbeats of all workers of a process together: one statement, whatever the number of its engines.
+
+Engines without work report the same again and again. That is stored seldom, because it is most of what a heartbeat costs.
+"""
 
 import asyncio
 import random
+from collections.abc import Mapping, Sequence
 
 from app import clock
 from app.db.pool import Database
 from app.queue import heartbeat
 from app.queue.heartbeat import Heartbeat, HeartbeatAnswer
 
+REPORT_SECONDS = 10.0  # a report without news is stored again after this time
 GATHER_SECONDS = 0.005  # heartbeats that are due at the same moment come within this time
 
 
@@ -20,6 +25,8 @@ class Heartbeats:
         self._lease_seconds = lease_seconds
         self._phase = random.uniform(0, every_seconds)  # noqa: S311 - it spreads the load of a fleet
         self._waiting: dict[int, Heartbeat] = {}
+        self._stored: dict[int, Heartbeat] = {}  # by worker id
+        self._store_again = 0.0  # at this monotonic second
         self._sending: asyncio.Task[dict[int, HeartbeatAnswer]] | None = None
 
     def next(self) -> float:
@@ -43,7 +50,30 @@ class Heartbeats:
         await asyncio.sleep(GATHER_SECONDS)
         heartbeats, self._waiting, self._sending = list(self._waiting.values()), {}, None
         async with asyncio.timeout(self._lease_seconds), self._database.durable() as conn:
-            return await heartbeat.send(conn, heartbeats, self._lease_seconds)
+            news = self._have_news(heartbeats)
+            answers = await heartbeat.send(conn, heartbeats, self._lease_seconds, news=news)
+        self._note(heartbeats, answers, news=news)
+        return answers
+
+    def _have_news(self, heartbeats: Sequence[Heartbeat]) -> bool:
+        """Whether reports must be stored. Those are forgotten then, because a failed statement may have stored them or not."""
+        if clock.monotonic() < self._store_again and all(
+            self._stored.get(each.worker_id) == each for each in heartbeats
+        ):
+            return False
+        for each in heartbeats:
+            self._stored.pop(each.worker_id, None)
+        return True
+
+    def _note(self, heartbeats: Sequence[Heartbeat], answers: Mapping[int, HeartbeatAnswer], *, news: bool) -> None:
+        for each in heartbeats:
+            answer = answers.get(each.worker_id)
+            if answer is None or (each.report is not None and answer.intake is None):
+                self._stored.pop(each.worker_id, None)
+            elif news:
+                self._stored[each.worker_id] = each
+        if news:
+            self._store_again = clock.monotonic() + REPORT_SECONDS
 
 
 def _note_error(task: "asyncio.Task[dict[int, HeartbeatAnswer]]") -> None:
