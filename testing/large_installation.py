@@ -34,7 +34,7 @@ class LargeInstallation:
 
     def sql(self) -> str:
         """The statements that fill an empty database with today's partitions. They are one transaction."""
-        return f"{_ACCOUNTS}; {self._batches()}; {self._large()}; {_PHASES}"
+        return f"{ACCOUNTS}; {self._batches()}; {self._large()}; {_PHASES}"
 
     def _batches(self) -> str:
         return f"""
@@ -72,7 +72,7 @@ insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, n, est_tokens, dea
 insert into sched (pool_id, tenant_id, ready) select 1, tenant_id, count(*) from chunk group by tenant_id"""
 
 
-_ACCOUNTS = """
+ACCOUNTS = """
 insert into pool (model) values ('toy');
 insert into tenant (account_id, name) select 'account-' || g, g from generate_series(1, 25) g"""
 _PHASES = """

@@ -57,7 +57,7 @@ from app.crypto import secret_key
 from app.db.pool import Database, watching
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
-from app.garbage import collect_seldom
+from app.garbage import collect_seldom, trim_often
 from app.gateway.relay import Gateway
 from app.policy.in_force import PolicyInForce
 from app.sessions.leases import TurnLeases
@@ -105,6 +105,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         gauges = QueueGauges(watch)
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission, turns)
         collect_seldom()
+        trim_often()
         await changes.started(database, "api")
         _log.info("api.serving", url=f"http://{settings.host}:{settings.port}")
         try:

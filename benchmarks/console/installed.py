@@ -1,4 +1,6 @@
-"""The installation that pages are measured on: history of engines and webhooks, 10,000 batches, one of a million items."""
+"""The installation that pages are measured on: history of engines and webhooks, 10,000 batches, one of a million items,
+pipelines and conversations.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +10,7 @@ from app.cli.database import on_database
 from app.db.pool import Connection
 from app.settings import Settings
 from benchmarks.harness import Testbed, say
-from testing import operations_data
+from testing import large_flows, operations_data
 from testing.large_installation import ACCOUNT, LargeInstallation
 
 LARGE_BATCH = "ffffffff-0000-0000-0000-000000000000"
@@ -39,6 +41,7 @@ def install(testbed: Testbed, batches: int, items: int) -> Installed:
     with psycopg.connect(settings.database_url, autocommit=True, options=options) as conn:
         conn.execute(large.sql().encode())
         conn.execute(large.chunks().encode())
+        conn.execute(large_flows.SQL.encode())
         on_database(settings, _history)
         conn.execute("vacuum (analyze)")
         conn.execute("checkpoint")

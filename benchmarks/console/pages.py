@@ -16,10 +16,13 @@ import psycopg
 
 from app.access.roles import Role
 from app.console.pages import PAGES
+from app.pipelines.ids import format_id
+from app.sessions.service import CONVERSATION
 from benchmarks.console.installed import ENGINE, HOOK, LARGE_BATCH, Installed, install
 from benchmarks.console.site import PageReader, Site, console
 from benchmarks.console.statement_log import StatementLog
 from benchmarks.harness import Testbed, say
+from testing import large_flows
 
 FIRST = "/console/now"
 _BATCH = f"/console/batches/{LARGE_BATCH}"
@@ -38,6 +41,8 @@ def addresses(installed: Installed) -> dict[str, tuple[Role, str]]:
         "batches-filtered": "/console/batches?view=all&q=tag:nightly+model:toy",
         "batch": _BATCH,
         "batch-middle": f"{_BATCH}?items=answered&from={middle}",
+        "pipelines": "/console/pipelines",
+        "conversations": "/console/conversations",
         "engines": "/console/engines?range=24h",
         "engine": f"/console/engines/{ENGINE}?range=24h",
         "fairness": "/console/fairness",
@@ -56,6 +61,8 @@ def addresses(installed: Installed) -> dict[str, tuple[Role, str]]:
     of_account = {
         "batch-admin": _BATCH,
         "item": f"{_BATCH}/items/{middle}",
+        "pipeline": f"/console/pipelines/{format_id(large_flows.pipeline(large_flows.PIPELINES))}",
+        "conversation": f"/console/conversations/{CONVERSATION}{large_flows.conversation(large_flows.CONVERSATIONS).hex}",
         "new": "/console/batches/new",
         "playground": "/console/playground",
     }

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -12,34 +11,13 @@ from app.batches import lookups_sql
 from app.pipelines import listing_sql as pipelines
 from app.sessions import listing_sql as conversations
 from app.settings import Settings
+from testing import large_flows
+from testing.large_installation import ACCOUNTS
 from tests.queue import support
 from tests.queue.plans import explain
 
 pytestmark = pytest.mark.slow
-PIPELINES, STAGES, SESSIONS = 5_000, 4, 10_000
 MOST_PAGES = 200
-
-FILL = f"""
-insert into pool (model) values ('toy');
-insert into tenant (account_id, name) select 'account-' || g, g from generate_series(1, 25) g;
-insert into batch (batch_id, request_id, tenant_id, model, endpoint, total, ok, deadline, state, finalized_at, created_at, name,
-                   kind, pipeline_id)
-  select (select next_batch_id() >> 36 << 36) + {STAGES} * g + n,
-         ('00000000-0000-0000-000' || n || '-' || lpad(g::text, 12, '0'))::uuid,
-         1 + g % 25, 'toy', case when n > 0 then '/v1' else '' end, 100, 60, now(),
-         case when g % 100 = 0 then 'open' else 'completed' end, case when g % 100 <> 0 then now() end,
-         now() - make_interval(secs => {PIPELINES} - g), case when n = 0 then 'name-' || g else 'stage-' || n end, 'stage',
-         (select next_batch_id() >> 36 << 36) + {STAGES} * g
-  from generate_series(1, {PIPELINES}) g, generate_series(0, {STAGES} - 1) n;
-insert into pipeline (pipeline_id, request_id, tenant_id, name, state, definition, inputs, deadline, created_at, finalized_at)
-  select batch_id, request_id, tenant_id, name, state, '{{}}', 100, now(), created_at, finalized_at from batch
-  where pipeline_id = batch_id;
-insert into stage (pipeline_id, n, batch_id, name) select pipeline_id, batch_id - pipeline_id, batch_id, name from batch;
-insert into session (session_id, tenant_id, version, slope, used_at)
-  select ('00000000-0000-0000-0009-' || lpad(g::text, 12, '0'))::uuid, 1 + g % 25, 3, g % 7 - 3,
-         now() - make_interval(secs => {SESSIONS} - g) from generate_series(1, {SESSIONS}) g;
-insert into turn (turn_id, tenant_id, session_id, n, state, model, input)
-  select gen_random_uuid(), tenant_id, session_id, n, 'done', 'toy', '[]' from session, generate_series(1, 3) n"""
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +26,12 @@ def database(server_settings: Settings, template: str) -> Iterator[psycopg.Conne
         support.copied(server_settings, template, "flow_plans") as url,
         psycopg.connect(url, autocommit=True, prepare_threshold=None, options="-c synchronous_commit=off") as conn,
     ):
-        conn.execute(FILL.encode())
+        conn.execute(f"{ACCOUNTS}; {large_flows.SQL}".encode())
         conn.execute("vacuum (analyze)")
         yield conn
 
 
-PLACE = UUID(f"00000000-0000-0000-0000-{PIPELINES // 2:012}")
+PLACE = large_flows.pipeline(large_flows.PIPELINES // 2)
 LISTS: list[dict[str, Any]] = [
     {},
     {"tenant_id": 3},
@@ -86,7 +64,7 @@ def test_what_the_pages_of_pipelines_read_besides_are_look_ups(database: psycopg
         (pipelines.OPEN, {"tenant_id": None}, MOST_PAGES),
         (pipelines.RUNNING, {"batch_ids": found}, MOST_PAGES),
         (lookups_sql.FLOWS_BY_ID, {"tenant_id": None} | range_of, MOST_PAGES),
-        (lookups_sql.PIPELINES_BY_NAME, {"tenant_id": None, "pattern": "name-77%"}, 2 * MOST_PAGES),
+        (lookups_sql.PIPELINES_BY_NAME, {"tenant_id": None, "pattern": "flow-77%"}, 2 * MOST_PAGES),
     ):
         plan = explain(database, statement, values, prepared=False)
         assert set(plan.scanned) <= {"tenant", "line", "chunk"}, statement  # of a few rows here
@@ -98,8 +76,8 @@ def test_what_the_pages_of_pipelines_read_besides_are_look_ups(database: psycopg
 def test_a_page_of_conversations_and_of_turns_is_a_walk_of_an_index(
     database: psycopg.Connection, given: dict[str, Any], place: str
 ) -> None:
-    session_id = UUID(f"00000000-0000-0000-0009-{SESSIONS // 2:012}")
-    middle = datetime.now(UTC) - timedelta(seconds=SESSIONS / 2)
+    session_id = large_flows.conversation(large_flows.CONVERSATIONS // 2)
+    middle = datetime.now(UTC) - timedelta(seconds=large_flows.CONVERSATIONS / 2)
     asked = given | ({} if place == "first" else {place: session_id, f"{place}_at": middle})
     plan = explain(database, conversations.page(asked), asked | {"limit": 51}, prepared=True)
     assert plan.scanned == []

@@ -179,7 +179,7 @@ def work(stack: Stack) -> Addresses:
     """Submit batches: one that runs, one that has ended with failures, one that is paused. Returns their ids by name."""
     rules = [
         {"match": "too long", "mode": "status", "status": 400, "message": "maximum context length is 8192 tokens"},
-        {"match": "slowly", "mode": "slow", "seconds": 2},
+        {"match": "slowly", "mode": "slow", "seconds": 4},
     ]
     httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=rules, trust_env=False).raise_for_status()
     ids = {"hook": _hook(stack)}  # its address answers nobody
@@ -196,7 +196,7 @@ def work(stack: Stack) -> Addresses:
 
 def _pipeline(stack: Stack) -> str:
     """A pipeline some lines of which have passed the first stage, and which stays open while all is looked at. Returns its id."""
-    items = [{"custom_id": f"ticket-{n}", "text": "in a moment" if n < 40 else "slowly"} for n in range(4_000)]
+    items = [{"custom_id": f"ticket-{n}", "text": "in a moment" if n < 40 else "slowly"} for n in range(8_000)]
     again = {"messages": [{"role": "user", "content": "{{text}} slowly"}]}
     first = {"messages": [{"role": "user", "content": "What is this about?\n{{item.text}}"}]}
     stages = [

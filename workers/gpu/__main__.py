@@ -16,6 +16,7 @@ from app.changes import service as changes
 from app.db.pool import Database
 from app.engines.catalogue import CatalogueError
 from app.engines.model_weights import ModelUnavailable
+from app.garbage import trim_often
 from app.headroom.selftest import SelfTestError
 from app.settings import Settings
 from app.tracing import recorder
@@ -49,6 +50,7 @@ def main() -> int:
     settings = configuration.load()
     telemetry.configure(settings, f"gpu/{name_of(settings)}")
     recorder.configure(settings, f"gpu/{name_of(settings)}")
+    trim_often()
     code = 0
     try:
         asyncio.run(serve(settings))
