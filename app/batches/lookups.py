@@ -6,6 +6,7 @@ from uuid import UUID
 
 from app.batches import lookups_sql as sql
 from app.batches.id_prefix import id_range
+from app.db import name_prefix
 from app.db.pool import Connection
 
 MOST = sql.MOST
@@ -67,17 +68,12 @@ async def batches_by_id(conn: Connection, tenant_id: int | None, ids: tuple[UUID
 
 async def batches_by_name(conn: Connection, tenant_id: int | None, prefix: str) -> list[FoundBatch]:
     """Batches whose name begins so."""
-    return await _batches(conn, sql.BATCHES_BY_NAME, tenant_id=tenant_id, pattern=_begins(prefix))
-
-
-def _begins(prefix: str) -> str:
-    literal = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"{literal}%"
+    return await _batches(conn, sql.BATCHES_BY_NAME, tenant_id=tenant_id, name=prefix, name_end=name_prefix.end(prefix))
 
 
 async def pipelines_by_name(conn: Connection, tenant_id: int | None, prefix: str) -> list[Found]:
     """Pipelines whose name begins so."""
-    return await _found(conn, sql.PIPELINES_BY_NAME, tenant_id=tenant_id, pattern=_begins(prefix))
+    return await _found(conn, sql.PIPELINES_BY_NAME, tenant_id=tenant_id, name=prefix, name_end=name_prefix.end(prefix))
 
 
 async def flows_by_id(conn: Connection, tenant_id: int | None, ids: tuple[UUID, UUID]) -> list[Found]:

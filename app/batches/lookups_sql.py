@@ -1,5 +1,6 @@
 """The SQL of the search: each statement looks keys up, and stops after a few rows."""
 
+from app.db.name_prefix import begins
 from app.states import EndpointState
 
 MOST = 6  # of one kind
@@ -12,9 +13,11 @@ BATCHES_BY_ID = f"""
 {_BATCH} from batch b join tenant t using (tenant_id)
 where b.request_id >= %(id_from)s and b.request_id <= %(id_to)s and b.kind = 'batch' and {_MINE.format("b")} limit {MOST}"""
 
+_NAME_BEGINS = f"name is not null and {begins('name')}"
+
 BATCHES_BY_NAME = f"""
 {_BATCH} from (select tenant_id, account_id from tenant t where {_MINE.format("t")} limit {MOST_TENANTS}) t
-cross join lateral (select * from batch where tenant_id = t.tenant_id and name is not null and name like %(pattern)s
+cross join lateral (select * from batch where tenant_id = t.tenant_id and {_NAME_BEGINS}
   and kind = 'batch' limit {MOST}) b limit {MOST}"""
 
 # What is called exactly so: one look-up by the key of each table.
@@ -24,13 +27,10 @@ union all select 'key', k.key_id, k.name, t.account_id from api_key k join tenan
   where k.key_id = %(text)s and {_MINE.format("k")}
 union all select 'account', t.account_id, t.account_id, '' from tenant t where t.account_id = %(text)s and {_MINE.format("t")}"""
 
-# A pipeline has the id and the name of the batch that is its input; one that begins with a batch has an id of its own.
 PIPELINES_BY_NAME = f"""
 select 'pipeline', 'pipe_' || replace(p.request_id::text, '-', ''), p.name, t.account_id
 from (select tenant_id, account_id from tenant t where {_MINE.format("t")} limit {MOST_TENANTS}) t
-cross join lateral (select batch_id from batch where tenant_id = t.tenant_id and name is not null and name like %(pattern)s
-  and kind = 'stage' and pipeline_id = batch_id limit {MOST}) b
-join pipeline p on p.pipeline_id = b.batch_id limit {MOST}"""
+cross join lateral (select * from pipeline where tenant_id = t.tenant_id and {_NAME_BEGINS} limit {MOST}) p limit {MOST}"""
 
 # Pipelines and conversations whose id is in a range.
 FLOWS_BY_ID = f"""

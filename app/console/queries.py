@@ -9,7 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from app.console import queries_sql as sql
-from app.db import day_tables
+from app.db import day_tables, name_prefix
 from app.db.pool import Connection
 from app.files import ids
 from app.states import BatchState, EngineState
@@ -17,7 +17,6 @@ from app.states import BatchState, EngineState
 MOST_COUNTED = sql.MOST_COUNTED
 PAGE_ROWS = 50
 _MOST_EVENTS = 12
-_LAST = "\U0010ffff"  # no name that begins with a text comes after the text with this
 
 
 class RailCounts(NamedTuple):
@@ -115,7 +114,7 @@ class BatchFilter:
             "waits": self.waits,
             "error": self.error,
             "name": self.name,
-            "name_end": self.name and self.name + _LAST,
+            "name_end": name_prefix.end(self.name),
             "tags": list(self.tags),
             "meta": Jsonb(dict(self.meta)) if self.meta else None,
             self.lifecycle or "none": bool(self.lifecycle),

@@ -5,6 +5,7 @@ Every statement is bounded: it walks an index from a position, looks keys up, or
 
 from collections.abc import Collection
 
+from app.db.name_prefix import begins
 from app.states import CHUNK, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -56,7 +57,7 @@ _WHERE = {
     where p.batch_id = b.batch_id and p.until is null and p.code = %(waits)s)""",
     "error": """b.failed > 0 and exists (select from batch_error e
     where e.batch_id = b.batch_id and e.run = b.run and e.error = %(error)s)""",
-    "name": "b.name ~>=~ %(name)s and b.name ~<~ %(name_end)s",
+    "name": begins("b.name"),
     "id_from": "b.request_id >= %(id_from)s and b.request_id <= %(id_to)s",
     "after": "(b.created_at, b.request_id) < (%(after_at)s, %(after)s)",
     "before": "(b.created_at, b.request_id) > (%(before_at)s, %(before)s)",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from app.db import name_prefix
 from app.db.pool import Connection
 from app.flows.stages import INPUT
 from app.pipelines import ids, reads
@@ -41,7 +42,8 @@ class Filter:
             "account": self.account,
             "state": self.state,
             "waits": self.waits,
-            "name": self.name and _escaped(self.name) + "%",
+            "name": self.name,
+            "name_end": name_prefix.end(self.name),
             "id_from": low,
             "id_to": high,
             "after": self.after,
@@ -51,10 +53,6 @@ class Filter:
         return {
             name: value for name, value in values.items() if value is not None and value != "" and value is not False
         }
-
-
-def _escaped(literal: str) -> str:
-    return literal.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 @dataclass(frozen=True, slots=True)

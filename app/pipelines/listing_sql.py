@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from app.db.name_prefix import begins
 from app.pipelines.reads_sql import COLUMNS, COST
 from app.states import CHUNK
 
@@ -12,7 +13,7 @@ _WHERE = {
     "ended": "p.finalized_at is not null",
     "state": "p.state = %(state)s",
     "waits": "p.finalized_at is null and p.paused_for = %(waits)s",
-    "name": "p.name like %(name)s",
+    "name": begins("p.name"),
     "id_from": "p.request_id >= %(id_from)s and p.request_id <= %(id_to)s",
 }
 CONDITIONS = (*_WHERE, "after", "before")

@@ -89,6 +89,13 @@ pipeline = Table(
 )
 Index("pipeline_open", pipeline.c.pipeline_id, postgresql_where=text("finalized_at is null"))
 Index("pipeline_listed", pipeline.c.tenant_id, pipeline.c.created_at, pipeline.c.pipeline_id)
+Index(
+    "pipeline_name",
+    pipeline.c.tenant_id,
+    pipeline.c.name,
+    postgresql_ops={"name": "text_pattern_ops"},
+    postgresql_where=text("name is not null"),
+)
 
 _COUNTS = {
     "taken": "results of its parent that were handed on to it",

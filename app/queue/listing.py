@@ -8,13 +8,13 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from app.db import name_prefix
 from app.db.pool import Connection
 from app.queue import listing_sql as queries
 from app.states import BatchState
 
 # Callers see an open batch as queued or running, and may filter by either.
 _STARTED = {"queued": False, "running": True}
-_LAST = "\U0010ffff"  # no name that begins with a text comes after the text with this
 STATE_NAMES = (*_STARTED, *BatchState)
 
 
@@ -81,7 +81,7 @@ def _given(filters: Filters, after: ListPosition | None, limit: int) -> tuple[se
     }
     given = {name for name, value in values.items() if value}
     values |= {"limit": limit, "after_at": after and after.created_at}
-    values["name_end"] = filters.name and filters.name + _LAST
+    values["name_end"] = name_prefix.end(filters.name or "")
     return given, values
 
 

@@ -7,6 +7,8 @@ their errors are in tables of their own, which are walked instead, newest batch 
 
 from collections.abc import Collection
 
+from app.db.name_prefix import begins
+
 # The same condition as `reads.BatchStatus.started`. It stops at the first row that proves it.
 _STARTED = """(b.ok + b.failed > 0
     or exists (select from batch_delta d where d.batch_id = b.batch_id and d.ok + d.failed > 0)
@@ -22,7 +24,7 @@ _WHERE = {
     where p.batch_id = b.batch_id and p.until is null and p.code = any(%(waits)s))""",
     "errors": """b.failed > 0 and exists (select from batch_error e
     where e.batch_id = b.batch_id and e.run = b.run and e.error = any(%(errors)s))""",
-    "name": "b.name ~>=~ %(name)s and b.name ~<~ %(name_end)s",
+    "name": begins("b.name"),
     "tags": "b.tags <> '{}' and b.tags @> %(tags)s::text[]",
     "metadata": "b.meta is not null and b.meta @> %(metadata)s::jsonb",
     "created_after": "b.created_at >= %(created_after)s",

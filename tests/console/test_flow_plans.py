@@ -52,6 +52,10 @@ def test_a_page_of_pipelines_is_a_walk_of_an_index(
     assert plan.pages <= MOST_PAGES, f"{plan.pages} pages"
 
 
+def _begins(name: str) -> dict[str, Any]:
+    return {"tenant_id": None, "name": name, "name_end": name + chr(0x10FFFF)}
+
+
 def test_what_the_pages_of_pipelines_read_besides_are_look_ups(database: psycopg.Connection) -> None:
     [(found,)] = database.execute(
         "select array_agg(pipeline_id) from (select pipeline_id from pipeline limit 25) p"
@@ -64,9 +68,12 @@ def test_what_the_pages_of_pipelines_read_besides_are_look_ups(database: psycopg
         (pipelines.OPEN, {"tenant_id": None}, MOST_PAGES),
         (pipelines.RUNNING, {"batch_ids": found}, MOST_PAGES),
         (lookups_sql.FLOWS_BY_ID, {"tenant_id": None} | range_of, MOST_PAGES),
-        (lookups_sql.PIPELINES_BY_NAME, {"tenant_id": None, "pattern": "flow-77%"}, 2 * MOST_PAGES),
+        (lookups_sql.PIPELINES_BY_NAME, _begins("flow-77"), MOST_PAGES),
+        (lookups_sql.PIPELINES_BY_NAME, _begins("none"), MOST_PAGES),
+        (lookups_sql.BATCHES_BY_NAME, _begins("flow-"), 30 * MOST_PAGES),  # the inputs of all pipelines, and no batch
+        (lookups_sql.BATCHES_BY_NAME, _begins("none"), MOST_PAGES),
     ):
-        plan = explain(database, statement, values, prepared=False)
+        plan = explain(database, statement, values, prepared=True)
         assert set(plan.scanned) <= {"tenant", "line", "chunk"}, statement  # of a few rows here
         assert plan.pages <= pages, f"{statement}: {plan.pages} pages"
 
