@@ -31,13 +31,8 @@ def created(client: OpenAI, text: str, **more: Any) -> Response:
 def test_a_background_response_is_queued_fetched_and_deleted(client: OpenAI) -> None:
     made = created(client, "hello", metadata={"team": "search"}, instructions="Be brief.")
     assert made.id.startswith("resp_")
-    assert (made.object, made.status, made.background, made.output, made.error) == (
-        "response",
-        "queued",
-        True,
-        [],
-        None,
-    )
+    assert made.status in {"queued", "in_progress"}  # a worker may be faster than the answer
+    assert (made.object, made.background, made.output, made.error) == ("response", True, [], None)
     done = ended(client, made)
     assert (done.id, done.status, done.output_text) == (made.id, "completed", "echo: hello")
     assert (done.metadata, done.instructions) == ({"team": "search"}, "Be brief.")
