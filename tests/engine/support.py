@@ -14,7 +14,7 @@ from testing.fakes.engine import FakeEngine
 from tests.gpu.world import MODEL, World, tend
 from tests.queue import support
 
-LOADING_SECONDS = 400  # the first run on a machine also fetches and converts the model
+LOADING_SECONDS = 800  # of a busy machine; the first run also fetches and converts the model
 
 
 def models_in(dtype: str, folder: Path) -> Path:

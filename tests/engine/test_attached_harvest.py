@@ -27,7 +27,7 @@ from workers.engine.page_folder import PageFolder
 pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).parents[2]
-LOADING_SECONDS = 600  # of a busy machine; usually 30
+LOADING_SECONDS = 800  # of a busy machine; usually 30
 TOKENS = 30
 ITEMS = [{"prompt": f"Count from {n}.", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True} for n in range(8)]
 ASKED = {"model": MODEL, "prompt": "The tide", "max_tokens": 8, "ignore_eos": True, "temperature": 0}

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
+from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 
 pytestmark = pytest.mark.engine
@@ -87,7 +88,7 @@ def test_an_answer_without_a_limit_fills_the_context(client: OpenAI) -> None:
         completion_window="24h",
         extra_body={"requests": [{"custom_id": "1", "body": body}]},
     )
-    wait_for(lambda: client.batches.retrieve(batch.id).status == "completed", 300)
+    wait_for(lambda: client.batches.retrieve(batch.id).status == "completed", LOADING_SECONDS)
     done = client.batches.retrieve(batch.id)
     assert done.output_file_id, client.files.content(done.error_file_id or "").text
     usage = json.loads(client.files.content(done.output_file_id).text)["response"]["body"]["usage"]
