@@ -53,7 +53,8 @@ def test_kill_9_of_the_core_alone_is_noticed_at_once_and_callers_hear_when_to_co
     wait_for(lambda: stack.log.read_text().count("engine.starting") > before, what="a new start")
     restarted = time.monotonic() - began
     assert f"its process {core} has died" in stack.log.read_text()
-    wait_for(lambda: stack.query("select 1 from engine where state = 'down' and expected_at is not null"))
+    told = "select 1 from engine where state = 'down' and expected_at > now() + interval '5 seconds'"
+    wait_for(lambda: stack.query(told), what="the time of the new start in the database")
     [(expected,)] = stack.query("select extract(epoch from expected_at - now())::float8 from engine")
     asked = time.monotonic()
     answer = stack.client.post(RUN, json={"prompt": "Hello", "max_tokens": 4}, timeout=LOADING_SECONDS)
