@@ -25,7 +25,6 @@ RUN apt-get update \
     && install --directory --mode=0700 --owner=slackwater /data /data/keys /objects
 COPY --from=build /opt/slackwater /opt/slackwater
 ENV PATH=/opt/slackwater/.venv/bin:$PATH \
-    MALLOC_ARENA_MAX=2 \
     PYTHONUNBUFFERED=1 \
     SLACKWATER_DATA_DIR=/data \
     SLACKWATER_HOST=0.0.0.0 \

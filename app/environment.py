@@ -38,10 +38,6 @@ def visible_gpus() -> str | None:
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
-# Parts with threads would keep what one of them has freed from the others: their memory would grow for hours.
-_MEMORY = {"MALLOC_ARENA_MAX": "2"}
-
-
 def child_environment(settings: Settings, overrides: Mapping[str, str]) -> dict[str, str]:
     """The environment for a part of ours: what we inherited, with every setting that was given here. Defaults are its own,
     so that it can tell what was given from what was not.
@@ -51,4 +47,4 @@ def child_environment(settings: Settings, overrides: Mapping[str, str]) -> dict[
         value = getattr(settings, name)
         plain = value.get_secret_value() if isinstance(value, SecretStr) else value
         values[f"{PREFIX}{name.upper()}"] = str(plain)
-    return {**_MEMORY, **os.environ, **PROCESS_ENVIRONMENT, **values, **overrides}
+    return {**os.environ, **PROCESS_ENVIRONMENT, **values, **overrides}

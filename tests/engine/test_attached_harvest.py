@@ -19,6 +19,7 @@ from app.engines import catalogue, model_weights
 from app.engines.catalogue import Model
 from app.environment import foreign_environment
 from app.settings import Settings
+from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import MODEL, Stack, running, wait_for
 from tests.timing import note
 from workers.engine.control_page import Report
@@ -27,7 +28,6 @@ from workers.engine.page_folder import PageFolder
 pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).parents[2]
-LOADING_SECONDS = 800  # of a busy machine; usually 30
 TOKENS = 30
 ITEMS = [{"prompt": f"Count from {n}.", "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True} for n in range(8)]
 ASKED = {"model": MODEL, "prompt": "The tide", "max_tokens": 8, "ignore_eos": True, "temperature": 0}
