@@ -107,6 +107,7 @@ async def test_a_batch_runs_beside_synchronous_requests_and_the_engine_refuses_n
         batch = await world.submit([f"question {n}" for n in range(40)])
         async with world.worker(tuning=QUICK) as running:
             await until(lambda: world.engine.running > 0)
+            await world.until("exists (select from engine where state = 'ready')")  # before, no gateway asks it
             statuses = [await ask(world, name, f"now {n}") for n in range(10)]
             await world.finished(batch, seconds=60)
             assert not control(running).inside

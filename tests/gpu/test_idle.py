@@ -26,8 +26,8 @@ class Asked:
             self.claims += 1
             return await claim(conn, pool_id, worker_id, **how)
 
-        async def beaten(*given: Any) -> dict[int, HeartbeatAnswer]:
-            answers = await send(*given)
+        async def beaten(*given: Any, **how: Any) -> dict[int, HeartbeatAnswer]:
+            answers = await send(*given, **how)
             self.heartbeats += 1
             return answers
 
