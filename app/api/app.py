@@ -57,8 +57,8 @@ from app.crypto import secret_key
 from app.db.pool import Database, watching
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
-from app.garbage import collect_seldom, trim_often
 from app.gateway.relay import Gateway
+from app.memory import collect_seldom, trim_often
 from app.policy.in_force import PolicyInForce
 from app.sessions.leases import TurnLeases
 from app.settings import Settings

@@ -44,7 +44,7 @@ async def send(
 ) -> dict[int, HeartbeatAnswer]:
     """Renew the leases of these workers. Returns the answers by worker id; none for a worker whose lease has lapsed.
 
-    Without `news`, the reports are as before and are not stored again, which costs a third.
+    Without `news`, the reports are as before and are not stored again, which costs about half.
     """
     reports = [
         (each.engine_id, each.worker_id, each.report)

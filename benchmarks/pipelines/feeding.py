@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from app.db.pool import Database
-from app.garbage import collect_seldom
+from app.memory import collect_seldom
 from app.pipelines.feeding import Feeder
 from app.settings import Settings
 from benchmarks.harness import MODEL, Testbed, api, open_testbed, say

@@ -16,8 +16,8 @@ from app.changes import service as changes
 from app.db.pool import Database
 from app.engines.catalogue import CatalogueError
 from app.engines.model_weights import ModelUnavailable
-from app.garbage import trim_often
 from app.headroom.selftest import SelfTestError
+from app.memory import trim_often
 from app.settings import Settings
 from app.tracing import recorder
 from app.user_errors import guarded

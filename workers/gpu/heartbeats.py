@@ -1,6 +1,6 @@
 """Sends the heartbeats of all workers of a process together: one statement, whatever the number of its engines.
 
-Engines without work report the same again and again. That is stored seldom, because it is most of what a heartbeat costs.
+Engines without work report the same again and again. Storing that is half of what a heartbeat costs, so it is done seldom.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import SchemaMismatch, ServerUnfit
 from app.files import shared_storage
-from app.garbage import collect_seldom
+from app.memory import collect_seldom
 from app.settings import Settings
 from app.tasks.producer import Hints
 from app.tracing import recorder
