@@ -43,7 +43,7 @@ async def delete(keeper: Keeper, account: str, session_id: UUID) -> Sequence[str
     if made is not None:
         await checkpoints.stop(keeper.database, keeper.tenant_id, made[0])
     async with keeper.database.transaction() as conn:
-        if await (await conn.execute(sql.SESSION, values)).fetchone() is None:
+        if await (await conn.execute(sql.IS_THERE, values)).fetchone() is None:
             raise service.missing(service.name(session_id), "conversation")
         keys = await (await conn.execute(sql.KEYS_OF_SESSION, values)).fetchall()
         batches = await (await conn.execute(sql.BATCHES_OF_SESSION, values)).fetchall()

@@ -12,29 +12,30 @@ from app.sessions.sealing import CLEAR, INPUT, OUTPUT, SUMMARY, TurnSeal
 from app.sessions.service import Keeper, Session, StoredTurn
 from app.states import TurnState
 
+_SESSION_COLUMNS = 11  # of a row of `sql.WITH_PAST`; those of the turn follow
+
 
 async def read(keeper: Keeper, session_id: UUID, *, whole: bool = False) -> Session:
     """A conversation with its past. `whole`: also the turns that its summary replaces. Raises NotFound, KeysUnavailable."""
+    values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "whole": whole}
     async with keeper.database.relaxed() as conn:
-        values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
-        row = await (await conn.execute(sql.SESSION, values)).fetchone()
-        if row is None:
+        rows = await (await conn.execute(sql.WITH_PAST, values, binary=True)).fetchall()
+        if not rows:
             raise service.missing(service.name(session_id), "conversation")
-        _, version, turn_id, late, base, summary, meta, key_id, created_at, grows, queued, *vault_row = row
-        after = 0 if whole or summary is None else base
-        rows = await (await conn.execute(sql.PAST, {"session_id": session_id, "after": after}, binary=True)).fetchall()
-        keys = await sealing.wrapped_keys(conn, [key_id, vault_row[2], *(each[8] for each in rows)])
+        version, busy, late, summary, meta, key_id, created_at, slope, *vault_row = rows[0][:_SESSION_COLUMNS]
+        past = [row[_SESSION_COLUMNS:] for row in rows if row[_SESSION_COLUMNS] is not None]
+        keys = await sealing.wrapped_keys(conn, [key_id, vault_row[2], *(turn[8] for turn in past)])
     seals = await sealing.seals_of(keeper.keyring, keys)
     seal = seals[key_id]
     return Session(
         session_id,
         version,
-        busy=queued or turn_id is not None,
+        busy=busy,
         late=late,
         meta=meta,
         created_at=created_at,
-        slope=grows,
-        past=[_turn(keeper, each, seals).past for each in rows],
+        slope=slope,
+        past=[_turn(keeper, turn, seals).past for turn in past],
         summary=None if summary is None or whole else seal.opened(session_id, SUMMARY, summary).decode(),
         values=_values(keeper, seals, *vault_row),
         seal=seal,
@@ -54,10 +55,10 @@ async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
     """
     found = await _turns(keeper, sql.CHAIN, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
     if found and found[-1].session_id is not None:
-        values = {"session_id": found[-1].session_id, "after": 0}
+        values = {"session_id": found[-1].session_id}
         return [each for each in await _turns(keeper, sql.PAST, values) if each.n <= found[-1].n]
     if found and found[0].session_id is not None:  # a response that continues a turn of a conversation
-        values = {"session_id": found[0].session_id, "after": 0}
+        values = {"session_id": found[0].session_id}
         return [*(t for t in await _turns(keeper, sql.PAST, values) if t.n < found[0].n), *found]
     return found if found and found[0].parent is None else []
 

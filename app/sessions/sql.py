@@ -1,25 +1,30 @@
 """The SQL of conversations and stored responses. `app.states.TURN` has the transitions."""
 
+from app.db.durability import RELAXED
 from app.states import BATCH, TURN, TurnState
 
 ADD_SESSION = """
 insert into session (session_id, tenant_id, meta, key_id) values (%(session_id)s, %(tenant_id)s, %(meta)s, %(key_id)s)"""
 
 _IS_LATE = "s.lease_until < now()"
-_SESSION = f"""
-select s.session_id, s.version, s.turn_id, coalesce({_IS_LATE}, false), s.base, s.summary, s.meta, s.key_id, s.created_at,
-       s.slope, exists (select from turn q where q.session_id = s.session_id and q.state = '{TurnState.QUEUED}'),
-       v.turn_id, v.vault, v.key_id
-from session s left join lateral (
-  select turn_id, vault, key_id from turn
-  where session_id = s.session_id and vault is not null order by n desc limit 1) v on true
-where s.session_id = %(session_id)s"""
-SESSION = f"{_SESSION} and s.tenant_id = %(tenant_id)s"
-
 _TURN = "turn_id, n, state, batch_id, model, input, output, vault, key_id, prompt_tokens, session_id, parent_turn"
+IS_THERE = "select 1 from session where session_id = %(session_id)s and tenant_id = %(tenant_id)s"
+
+# A conversation with its past, in one statement, because a caller waits for it: a row for each turn that has ended, or one row
+# without a turn. `whole`: also the turns that a summary replaces.
+WITH_PAST = f"""
+select s.version, s.turn_id is not null or exists (
+         select from turn q where q.session_id = s.session_id and q.state = '{TurnState.QUEUED}'),
+       coalesce({_IS_LATE}, false), s.summary, s.meta, s.key_id, s.created_at, s.slope, v.turn_id, v.vault, v.key_id,
+       {", ".join(f"t.{name}" for name in _TURN.split(", "))}
+from session s
+left join lateral (select turn_id, vault, key_id from turn
+  where session_id = s.session_id and vault is not null order by n desc limit 1) v on true
+left join turn t on t.session_id = s.session_id and t.state = '{TurnState.DONE}'
+  and t.n > case when %(whole)s or s.summary is null then 0 else s.base end
+where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s order by t.n"""
 PAST = f"""
-select {_TURN} from turn
-where session_id = %(session_id)s and n > %(after)s and state = '{TurnState.DONE}' order by n"""
+select {_TURN} from turn where session_id = %(session_id)s and state = '{TurnState.DONE}' order by n"""
 TURN_OF = f"select {_TURN} from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s"
 KEYED = f"""
 select {_TURN}, request_hash from turn where session_id = %(session_id)s and idempotency_key = %(key)s"""
@@ -56,7 +61,7 @@ _VALUES = """%(parent_turn)s::uuid, %(state)s::text, %(batch_id)s::int8, %(model
 BEGIN = f"""
 with s as (update session set turn_id = %(turn_id)s, lease_until = now() + %(lease)s, key_id = coalesce(%(key_id)s, key_id)
     where session_id = %(session_id)s and version = %(version)s and turn_id is null
-      and not exists (select from turn q where q.session_id = %(session_id)s and q.state = '{TurnState.QUEUED}')
+      and not exists (select from turn q where q.session_id = %(session_id)s and q.state = '{TurnState.QUEUED}') and {RELAXED}
     returning session_id, tenant_id)
 {_INSERT} select %(turn_id)s, tenant_id, session_id, {_NEXT}, {_VALUES} from s returning n"""
 # Items without a response: the turn begins and ends at once.
