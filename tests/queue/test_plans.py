@@ -331,7 +331,9 @@ def _used(names: set[str], values: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if name in used}
 
 
-# It updates a child and its parent for each row. Rows of the newest batches are updated often, so their pages have old versions.
+# `close` updates a child and its parent for each row. The list: where the planner knows that the account has most batches, it
+# walks the index of the batches of all accounts, newest first, and leaves out those of others. Our statements are planned for all
+# parameters, and walk the index of the account.
 WIDER = {"close": 2, "listing by nothing": 2}
 
 
