@@ -1,5 +1,6 @@
 """Claims about workers without work: what they ask the database, and how they hear that work has come."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,3 +132,22 @@ async def test_where_work_is_scarce_a_worker_gives_back_what_it_would_not_start_
         await world.finished(batch, seconds=30)
     assert len(await world.results(batch)) == 16
     assert world.engine.count.total() == 16
+
+
+async def test_a_worker_that_left_scarce_work_to_others_claims_again_once_it_has_none_itself(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = heartbeat.send
+
+    async def scarce(*given: Any, **how: Any) -> dict[int, HeartbeatAnswer]:
+        return {worker: replace(answer, scarce=True) for worker, answer in (await send(*given, **how)).items()}
+
+    monkeypatch.setattr(heartbeat, "send", scarce)
+    world.engine.latency = 0.5
+    async with world.worker(heartbeat_seconds=100, lease_seconds=300) as running:
+        first = await world.submit(["hello"])
+        await until(lambda: world.engine.running == 1)
+        running.worker._puller.on_heartbeat(HeartbeatAnswer(held=[], scarce=True))
+        second = await world.submit(["hello again"])
+        await world.finished(first)
+        await world.finished(second, seconds=5)

@@ -92,11 +92,11 @@ class Claimer:
         self._woken.set()
 
     def on_heartbeat(self, answer: HeartbeatAnswer) -> None:
-        """Take over what a heartbeat says: the size of the fleet, and whether work waits. Where work is scarce, a worker that
-        has some claims no more, so that others get the rest.
+        """Take over what a heartbeat says: the size of the fleet, and whether work waits. Where work is scarce, a worker claims
+        no more while it has some, so that others get the rest.
         """
         self._backoff.workers = answer.workers
-        self._generous = answer.scarce and bool(self._chunks)
+        self._generous = answer.scarce
         self.wake()
         if self._idle and self._backoff.on_heartbeat(work_waits=answer.work_waits):
             delay = random.uniform(0, self._backoff.spread(self._settings.heartbeat_seconds))  # noqa: S311
@@ -150,7 +150,7 @@ class Claimer:
 
     @property
     def _hungry(self) -> bool:
-        return self._identity is not None and self._admission.hungry and not self._generous
+        return self._identity is not None and self._admission.hungry and not (self._generous and self._chunks)
 
     async def _claim(self) -> bool:
         """Claim chunks. False: there are none, or none is needed any more."""
