@@ -8,7 +8,7 @@ feed          how fast the steward's feeder makes children
 three_models  a pipeline of three stages with an engine each, against batches that a caller chains by hand
 one_model     the same with one full engine
 cached_share  how much of a second stage is in the prefix cache, against by hand, where the documents are beyond the cache
-kills         pipelines under real kills: what is lost, doubled, or made of something else
+kills         pipelines and conversations under real kills: what is lost, doubled, or made of something else
 turns         what a conversation costs its turns, in the process and until the first token
 
 The engines are fakes with fixed delays; API, workers, steward and PostgreSQL are the real ones. Progress goes to stderr, after

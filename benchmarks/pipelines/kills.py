@@ -1,4 +1,6 @@
-"""Arm `kills`: pipelines under real kills and other faults (tests/crash): what is lost, doubled or made of something else."""
+"""Arm `kills`: pipelines and conversations under real kills and other faults (tests/crash): what is lost, doubled or made of
+something else.
+"""
 
 from typing import Any
 
@@ -6,7 +8,7 @@ from benchmarks.harness import say
 from benchmarks.scale.histories import checked
 
 COUNTED = ("kill_lost", "kill_doubled", "kill_wrong_lineage")
-_SEEN = ("seeds", "faults", "items", "pipelines", "pipeline_items")
+_SEEN = ("seeds", "faults", "items", "pipelines", "pipeline_items", "turns")
 _LISTS = ("seed_list", "faults_by_kind")
 
 
@@ -16,7 +18,9 @@ def kills(*, seeds: int = 5, seconds: float = 120) -> dict[str, Any]:
     """
     found = checked("tests.crash", "--seeds", str(seeds), "--seconds", f"{seconds:g}")
     other = {name: n for name, n in found.items() if n and name not in (*COUNTED, *_SEEN, *_LISTS)}
-    say(f"kills: {found['pipelines']} pipelines, {found['pipeline_items']} items, {found['faults']} faults")
+    say(
+        f"kills: {found['pipelines']} pipelines, {found['pipeline_items']} items, {found['turns']} turns, {found['faults']} faults"
+    )
     return {
         **{name: found[name] for name in COUNTED},
         "kill_other": other,

@@ -59,6 +59,7 @@ def summary(seeds: Sequence[int], histories: Sequence[History]) -> dict[str, obj
         "items": sum(history.items for history in histories),
         "pipelines": sum(history.notes["pipelines"] for history in histories),
         "pipeline_items": sum(history.notes["items of pipelines"] for history in histories),
+        "turns": sum(history.notes["turns of conversations"] for history in histories),
         **{name: sum(history.counts[name] for history in histories) for name in MUST_BE_ZERO},
         "seed_list": list(seeds),
         "faults_by_kind": dict(kinds),

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from tests.crash.client import Client
+from tests.crash.conversation_verdict import judge as judge_conversations
+from tests.crash.conversations import Conversations
 from tests.crash.history import MUST_BE_ZERO, History
 from tests.crash.load import Load
 from tests.crash.logs import judge_logs
@@ -35,7 +37,8 @@ async def check(
         client = Client(system, history)
         load = Load(client, history, seed)
         pipelines = Pipelines(system, client, history, seed)
-        load.table |= pipelines.table
+        conversations = Conversations(system, client, history)
+        load.table |= pipelines.table | conversations.table
         try:
             await client.start()
             history.log_line("load begins")
@@ -43,13 +46,16 @@ async def check(
             history.log_line("healed")
             history.notes["seconds under attack"] = round(time.monotonic() - began)
             await pipelines.rest()
+            await conversations.rest()
             await rest(system, history, load)
             await judge(system, history)
             await judge_pipelines(system, history, pipelines)
+            await judge_conversations(history, system.postgres.rows, conversations.talks)
         except Exception:  # of the checker itself, or of clients that never got a response
             history.wrong("broken_runs", traceback.format_exc())
         finally:
             await pipelines.close()
+            await conversations.close()
             await client.close()
             judge_logs(history, system.ground.logs)
         history.notes["seconds in all"] = round(time.monotonic() - began)

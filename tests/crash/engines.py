@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 from standardwebhooks import Webhook
 
+from app.sessions import transcript
 from testing.fakes.completion import prompt_of
 from testing.fakes.engine import FakeEngine
 from tests.crash.history import Arrival, History
@@ -36,6 +37,12 @@ class LoggedEngine(FakeEngine):
         self.bodies.clear()
         return await super()._complete(request)
 
+    async def _note(self, request: web.Request) -> dict[str, Any]:
+        body = await super()._note(request)
+        self._history.contexts.append(tuple(map(text_of, transcript.as_items(body["input"]))))
+        self.bodies.clear()
+        return body
+
     def _rule(self, text: str) -> dict[str, Any]:
         if "refuse" in text:
             return {"mode": "status", "status": 400, "message": REFUSAL}
@@ -45,6 +52,12 @@ class LoggedEngine(FakeEngine):
         if "slow" in text:
             return {"mode": "slow", "seconds": self._rng.uniform(0.5, 2.5)}
         return {"mode": "slow", "seconds": 0.01 + self._rng.expovariate(1 / 0.08)}
+
+
+def text_of(item: dict[str, Any]) -> str:
+    """The text of a message of the Responses API."""
+    content = item["content"]
+    return str(content if isinstance(content, str) else content[0]["text"])
 
 
 class Receiver:

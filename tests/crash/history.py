@@ -132,6 +132,7 @@ class History:
         self.began = time.time()
         self.batches: list[Batch] = []
         self.arrivals: list[Arrival] = []
+        self.contexts: list[tuple[str, ...]] = []  # texts of the requests for responses at engines
         self.calls: set[str] = set()  # prompts of synchronous requests
         self.stops: list[Stop] = []
         self.webhooks: list[tuple[str, str, str]] = []  # (webhook-id, event type, request id)

@@ -33,6 +33,7 @@ MARK = "SLACKWATER_CRASH"
 LEASE_SECONDS = 2.0  # a fifth of the default, so that many leases lapse in a short run
 BUDGET_TOKENS = 1_000_000  # of the first account; more than its items can use
 TENANTS = money.ACCOUNTS
+TALKER = "talker"  # has conversations, and no budget, which would get back late what a killed API held of it
 WORKERS = {"worker-0": 0, "worker-1": 1, "worker-2": 2, "worker-3": 3, "standby": 0}  # name → engine
 MODULES = {
     "api": "app.api",
@@ -196,7 +197,7 @@ class System:
             await partitions.create(conn, self.settings.partition_days_ahead)
 
     async def _create_accounts(self) -> None:
-        for tenant in TENANTS:
+        for tenant in (*TENANTS, TALKER):
             self.keys[tenant] = await asyncio.to_thread(create_key, self.direct, tenant, "crash", 1)
         await money.begin(self.postgres, self.settings.models_file, BUDGET_TOKENS)
 

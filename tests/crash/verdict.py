@@ -25,7 +25,7 @@ _BATCHES = """
 select t.account_id, b.idempotency_key, b.batch_id, b.state, b.total, b.ok, b.failed, b.finalized_at is not null,
        b.run, (select count(*) from item_payload p where p.batch_id = b.batch_id),
        b.completion_tokens, (select coalesce(sum(completion_tokens), 0) from item_result r where r.batch_id = b.batch_id)
-from batch b join tenant t using (tenant_id)"""
+from batch b join tenant t using (tenant_id) where b.kind = 'batch'"""
 _RESULTS = """
 select batch_id, seq, run, ok = 1, extract(epoch from finished_at)::float8,
        ok <> 1 and position(convert_to(%s, 'UTF8') in body) > 0
