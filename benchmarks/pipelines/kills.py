@@ -18,9 +18,7 @@ def kills(*, seeds: int = 5, seconds: float = 120) -> dict[str, Any]:
     """
     found = checked("tests.crash", "--seeds", str(seeds), "--seconds", f"{seconds:g}")
     other = {name: n for name, n in found.items() if n and name not in (*COUNTED, *_SEEN, *_LISTS)}
-    say(
-        f"kills: {found['pipelines']} pipelines, {found['pipeline_items']} items, {found['turns']} turns, {found['faults']} faults"
-    )
+    say("kills: " + ", ".join(f"{found[name]} {name}" for name in ("pipelines", "pipeline_items", "turns", "faults")))
     return {
         **{name: found[name] for name in COUNTED},
         "kill_other": other,
