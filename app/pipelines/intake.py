@@ -15,10 +15,17 @@ from app.batches.validation import strict_json
 from app.batches.validation.openai_lines import VAULT, custom_id_in
 from app.batches.validation.text_generation import ItemFacts
 from app.errors import BadInput, SensitiveFound
+from app.flows.stages import MOST_ITEMS
 from app.policy import vaults
 from app.policy.vaults import NO_VALUES
 
 _NAME = "custom_id"
+
+
+def too_many(place: str, most: int) -> BadInput:
+    """The error of an input of more lines. `place`: of the field that names them."""
+    message = f"{place}: has more than {most:,} lines, which is the most; make several pipelines, or set limit"
+    return BadInput(message, param=place)
 
 
 class InputIntake(Spool):
@@ -27,6 +34,7 @@ class InputIntake(Spool):
     def __init__(
         self, batch_id: int, admission: Admission, most: int | None, place: str, **options: Unpack[SpoolOptions]
     ) -> None:
+        options["max_items"] = min(options["max_items"], MOST_ITEMS)
         super().__init__(batch_id, "", **options)
         self._admission, self._most, self._place = admission, most, place
         self._seen: set[str] = set()
@@ -92,6 +100,9 @@ class InputIntake(Spool):
             refusal.message = f"{where}: {refusal.message}"
             raise
         return found.item, found.values or NO_VALUES
+
+    def _too_many(self, most: int) -> BadInput:
+        return too_many(self._place, most)
 
     def _bad(self, where: str, problem: str) -> BadInput:
         redaction = self._admission.redaction

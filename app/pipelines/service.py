@@ -29,7 +29,7 @@ from app.flows.stages import MOST_ITEMS, Definition
 from app.pipelines import creation, drafting, events, models, reads_sql, stored_flow
 from app.pipelines.creation import Lines, NewPipeline, Source
 from app.pipelines.drafting import Input, Order
-from app.pipelines.intake import InputIntake
+from app.pipelines.intake import InputIntake, too_many
 from app.queue import ingest
 from app.queue.answer_lengths import UsualLength
 from app.settings import Settings
@@ -140,8 +140,7 @@ async def _from_lines(database: Database, settings: Settings, order: Order, item
 
 def _check_lines(flow: Definition, lines: int, place: str) -> None:
     if lines > MOST_ITEMS:
-        message = f"{place}: has {lines:,} lines; the most is {MOST_ITEMS:,}. Make several pipelines, or set limit"
-        raise BadInput(message, param=place)
+        raise too_many(place, MOST_ITEMS)
     check_numbers(flow, lines)
 
 

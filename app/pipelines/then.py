@@ -57,7 +57,10 @@ async def create(
 
     async def follow(conn: Connection, batch: ingest.NewBatch, seal: BatchSeal | None) -> None:
         if batch.total > MOST_ITEMS:
-            raise BadInput(f"{_ROOT}: the batch has {batch.total:,} lines; with stages the most is {MOST_ITEMS:,}")
+            message = (
+                f"{_ROOT}: the batch has {batch.total:,} lines; with stages the most is {MOST_ITEMS:,}: send several"
+            )
+            raise BadInput(message, param=_ROOT)
         definition = order.given if seal is None else stored_flow.sealed(seal, order.given)
         made = replace(draft, pipeline_id=batch.batch_id, request_id=batch.request_id, definition=definition)
         await creation.follow(conn, made)

@@ -7,6 +7,8 @@ import orjson
 import pytest
 
 from app.db.pool import Database
+from app.settings import Settings
+from tests.api import in_process
 from tests.api.support import MODEL, uploaded
 
 Json = dict[str, Any]
@@ -59,6 +61,21 @@ async def test_a_file_of_any_objects_is_an_input_and_limit_takes_its_beginning(c
     file_id = await uploaded(client, b"".join(orjson.dumps({"text": str(n)}) + b"\n" for n in range(5)))
     made = await created(client, two(input={"file_id": file_id}, limit=2))
     assert made["inputs"] == 2
+
+
+async def test_an_input_of_too_many_lines_is_refused_with_its_field_and_taken_with_a_limit(
+    settings: Settings, key: str
+) -> None:
+    async with in_process.running(settings.model_copy(update={"batch_items": 3}), key) as (_, client):
+        lines = [{"text": str(n)} for n in range(4)]
+        file_id = await uploaded(client, b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        for name, given in (("items", lines), ("file_id", file_id)):
+            refused = await client.post(URL, json=two(input={name: given}))
+            error = refused.json()["error"]
+            assert (refused.status_code, error["param"]) == (400, f"input.{name}"), error
+            assert f"input.{name}: has more than 3 lines" in error["message"]
+            assert "several pipelines" in error["message"]
+            assert (await created(client, two(input={name: given}, limit=3)))["inputs"] == 3
 
 
 async def test_a_repeated_key_returns_the_pipeline_and_another_definition_is_refused(client: httpx.AsyncClient) -> None:

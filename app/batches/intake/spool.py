@@ -163,6 +163,10 @@ class Spool(ABC):
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         """Add these lines."""
 
+    def _too_many(self, most: int) -> BadInput:
+        """The error of a batch of more items."""
+        return BadInput(f"requests: more than {most:,} items; send several batches")
+
     def _row(
         self,
         facts: ItemFacts,
@@ -179,7 +183,7 @@ class Spool(ABC):
         """
         seq = len(self.est_tokens)
         if seq >= self._max_items:
-            raise BadInput(f"requests: more than {self._max_items} items; send several batches")
+            raise self._too_many(self._max_items)
         self.est_tokens.append(facts.est_tokens)
         self.answer_tokens.append(facts.answer_tokens)
         self.most_tokens.append(facts.most_tokens)
