@@ -42,6 +42,11 @@ def place_of(flow: Definition, stage: Stage, field: str = "", *, root: str = "st
     return f"{root}[{listed(flow, stage)}]{inside}" + (f".{field}" if field else "")
 
 
+def _bad(flow: Definition, stage: Stage, field: str, message: str, root: str) -> BadInput:
+    param = place_of(flow, stage, field, root=root)
+    return BadInput(f"{param} of stage {stage.name.partition('.')[0]!r}: {message}", param=param)
+
+
 def resolved(flow: Definition, catalogue: Catalogue, *, root: str = "stages") -> StageModels:
     """The models of the stages. Raises BadInput for one that is unknown or cannot do what its stage asks."""
     found = {}
@@ -52,13 +57,13 @@ def resolved(flow: Definition, catalogue: Catalogue, *, root: str = "stages") ->
 
 
 def _model(flow: Definition, stage: Stage, work: Request | Again, catalogue: Catalogue, root: str) -> Model:
-    model, param = catalogue.resolve(work.model), place_of(flow, stage, "model", root=root)
+    model = catalogue.resolve(work.model)
     if model is None:
-        known = ", ".join(sorted(catalogue.models))
-        raise BadInput(f"{param}: there is no model {work.model!r}; this installation has {known}", param=param)
+        message = f"there is no model {work.model!r}; this installation has {', '.join(sorted(catalogue.models))}"
+        raise _bad(flow, stage, "model", message, root)
     if QUEUED not in model.capabilities or model.task != ROUTES[work.endpoint][0]:
-        message = f"{param}: {work.model!r} does not take queued requests on {work.endpoint}; choose another model"
-        raise BadInput(message, param=param)
+        message = f"{work.model!r} does not take queued requests on {work.endpoint}; choose another model"
+        raise _bad(flow, stage, "model", message, root)
     return model
 
 
@@ -79,19 +84,19 @@ def check_requests(
         if model is None:
             continue
         if isinstance(stage.work, Request):
-            _check_request(stage.work, model, admission, usual, place_of(flow, stage, "body", root=root))
+            try:
+                _check_request(stage.work, model, admission, usual)
+            except ItemError as error:
+                if not _may_mend(stage.work.body, error.field):
+                    field = f"body.{error.field}" if error.field else "body"
+                    raise _bad(flow, stage, field, error.message, root) from None
         elif isinstance(stage.work, Again):
             admission.admit(model, _minimal(model), stage.work.endpoint, lambda *_: NO_FACTS)
 
 
-def _check_request(work: Request, model: Model, admission: Admission, usual: UsualLength, place: str) -> None:
+def _check_request(work: Request, model: Model, admission: Admission, usual: UsualLength) -> None:
     item = {name: _stood_in(value) for name, value in work.body.items()} | {"model": model.name}
-    try:
-        admission.admit(model, item, work.endpoint, partial(examined, work.endpoint, usual))
-    except ItemError as error:
-        if not _may_mend(work.body, error.field):
-            where = f"{place}.{error.field}" if error.field else place
-            raise BadInput(f"{where}: {error.message}", param=where) from None
+    admission.admit(model, item, work.endpoint, partial(examined, work.endpoint, usual))
 
 
 def examined(endpoint: str, usual: UsualLength, model: Model, item: dict[str, Any]) -> ItemFacts:

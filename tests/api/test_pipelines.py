@@ -89,13 +89,18 @@ async def test_a_repeated_key_returns_the_pipeline_and_another_definition_is_ref
 @pytest.mark.parametrize(
     ("given", "param", "message"),
     [
-        (two(stages=[stage("a", "{{item.text}}", model="nobody")]), "stages[0].model", "there is no model 'nobody'"),
+        (two(stages=[stage("a", "x", model="nobody")]), "stages[0].model", "of stage 'a': there is no model 'nobody'"),
+        (
+            two(stages=[stage("a", "x", escalate={"model": "y"})]),
+            "stages[0].escalate.model",
+            "of stage 'a': there is no",
+        ),
         (two(stages=[stage("a", "{{itm}}")]), "stages[0].body.messages[0].content", "column 3"),
         (two(stages=[stage("a", "x"), stage("b", "y", when="json.x <")]), "stages[1].when", "column 9"),
         (
             two(stages=[{"id": "a", "model": MODEL, "body": {"messages": [{"role": "x", "content": "y"}]}}]),
             "stages[0].body.messages[0].role",
-            "must be one of",
+            "of stage 'a': must be one of",
         ),
         (two(input={"items": []}), "input.items", "at least one"),
         (two(input={"items": [{"custom_id": "a"}, {"custom_id": "a"}]}), "input.items", "used by an earlier line"),
