@@ -18,6 +18,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from app.errors import BadInput
+from app.flows.language import Literal
 from app.flows.stages import INPUT, BySize, ByValue, Definition, OfStage, Stage
 
 MOST_NUMBERS = 2**31
@@ -177,6 +178,18 @@ def in_groups(members: Iterable[tuple[int, Hashable]], most: int) -> list[list[i
             packs.append([])
         packs[-1].append(number)
     return sorted(pack for packs in groups.values() for pack in packs)
+
+
+def gets_every_line(flow: Definition, stage: Stage) -> bool:
+    """Whether each line of the input becomes one item of this stage's parent: nothing above drops, fans out or packs."""
+    above = stage.parent
+    while above != INPUT:
+        found = flow.stage(above)
+        drops = found.otherwise == "drop" and found.when != Literal(value=True)
+        if drops or found.each or found.pack:
+            return False
+        above = found.parent
+    return True
 
 
 def allowed(share: float, inputs: int) -> int:

@@ -59,13 +59,11 @@ class Running:
         return counting.numbers(self.flow, self.inputs or 0, made)
 
     def may_run(self, stage: Stage, inputs: int) -> int:
-        """How many items of a stage may run. `inputs`: results of its parent that it has seen. Where each line of the input has
-        at most one, all of the input counts from the beginning.
+        """How many items of a stage may run. `inputs`: results of its parent that have come. Where every line of the input comes
+        to it, all of the input counts from the beginning.
         """
-        above = stage.parent
-        while above and not self.flow.stage(above).each and not self.flow.stage(above).pack:
-            above = self.flow.stage(above).parent
-        return counting.allowed(stage.share, inputs if above else max(inputs, self.inputs or 0))
+        comes = max(inputs, self.inputs or 0) if counting.gets_every_line(self.flow, stage) else inputs
+        return counting.allowed(stage.share, comes)
 
 
 async def load(database: Database, keyring: Keyring, batch_ids: Collection[int]) -> dict[int, tuple[Running, int]]:

@@ -65,6 +65,26 @@ def test_a_share_is_rounded_up() -> None:
     assert counting.allowed(0.5, 0) == 0
 
 
+@pytest.mark.parametrize(
+    ("above", "every"),
+    [
+        ((), True),
+        ((stage("x", when="json.sure", otherwise="pass"),), True),
+        ((stage("x", when="true"),), True),
+        ((stage("x"),), False),  # of what is ok
+        ((stage("x", when="json.sure"),), False),
+        ((stage("x", when="true", each="json.list"),), False),
+        ((stage("x", when="true", pack={"size": 2}),), False),
+    ],
+)
+def test_a_share_is_of_every_line_only_where_nothing_above_drops_or_multiplies(
+    above: tuple[Json, ...], every: bool
+) -> None:
+    last = stage("z", escalate={"model": "large", "most": 0.2}, when="true")
+    tree = flow(stage("a"), *above, last)
+    assert counting.gets_every_line(tree, tree.stages[-1]) is every
+
+
 def test_the_depth_counts_stages_above() -> None:
     assert counting.depths(flow(stage("a"), stage("b"), stage("c", after="a"))) == [0, 1, 2, 2]
 

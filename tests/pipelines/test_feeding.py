@@ -10,6 +10,7 @@ import pytest
 from app.db.pool import Connection, Database
 from app.engines import catalogue
 from app.errors import Conflict, KeysUnavailable, StorageError
+from app.flows.counting import allowed
 from app.flows.stages import INPUT
 from app.pipelines import feeding, reads, retrying, verbs, waiting
 from app.queue import handoff_sql, retention_sql
@@ -332,3 +333,25 @@ async def test_a_request_that_is_not_valid_is_an_error_of_its_item_alone(
     assert [found[n][0] for n in range(3)] == [True, False, False]
     errors = [orjson.loads(found[n][3] or b"") for n in (1, 2)]
     assert [error["reason"] for error in errors] == ["not_valid", "missing_value"]
+
+
+async def test_an_escalation_takes_its_share_of_what_has_come_to_it_at_every_moment(
+    database: Database, world: World, tenant: int
+) -> None:
+    """Half of the lines are left out before, so a share of the input would be twice as much."""
+    last = stage("b", "{{text}}", when="ok and not json.sure", escalate={"model": "large", "when": "true", "most": 0.2})
+    lines: list[Json] = [{"id": f"line {n}"} for n in range(40)]
+    made = await support.create(database, tenant, pipeline(stage("a", "{{item.id}}"), last), lines)
+    query = "select taken, ran from stage where pipeline_id = %s and name = 'b.escalate'"
+
+    async def counts() -> tuple[int, int]:
+        async with database.relaxed() as conn:
+            [(taken, ran)] = await (await conn.execute(query, (made.pipeline_id,))).fetchall()
+        assert ran <= allowed(0.2, taken)
+        return taken, ran
+
+    while await world.feeder.step() or await world.work(by_batch(made), most=1):
+        await counts()
+    taken, ran = await counts()
+    assert 5 < taken < 30
+    assert ran == allowed(0.2, taken)
