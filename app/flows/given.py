@@ -131,7 +131,7 @@ class Given:
         if not isinstance(value, str) or "{{" not in value:
             return value
         try:
-            template = templates.parse(value)
+            template = templates.parse(value, name + place)
         except LanguageError as error:
             raise self._in_language(name, error, place) from None
         for slot in template.slots:

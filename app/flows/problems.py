@@ -24,11 +24,16 @@ class Reason(StrEnum):
 
 
 class ItemError(Exception):
-    """The error of one item; its siblings go on."""
+    """The error of one item; its siblings go on. `field`: of the stage it comes from; `column`: in its text; 0: it has none."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: Reason, message: str, field: str = "", column: int = 0) -> None:
         super().__init__(message)
-        self.reason, self.message = reason, message
+        self.reason, self.message, self.field, self.column = reason, message, field, column
+
+    def of(self, stage: str) -> "ItemError":
+        """The same error with its place in the definition in front. `stage`: its name."""
+        place = f"{self.field} of stage {stage!r}" + (f", column {self.column}" if self.column else "")
+        return ItemError(self.reason, f"{place}: {self.message}")
 
     @property
     def body(self) -> bytes:

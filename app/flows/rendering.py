@@ -75,7 +75,7 @@ def children(flow: Definition, stage: Stage, lineage: Lineage, *, may_run: bool 
     try:
         elements = _elements(stage, scope)
     except ItemError as error:
-        return [Refused(error)]
+        return [Refused(error.of(stage.name))]
     return [
         _child(stage, _body_scope(stage, lineage, {"each": each, "k": k}), lineage) for k, each in enumerate(elements)
     ]
@@ -110,7 +110,7 @@ def packed(
     if not parts:
         return None
     if error := _pack_error(stage.pack, len(parts), missing):
-        return Refused(error)
+        return Refused(error.of(stage.name))
     of_parts = tuple(_below_parent(flow, stage, part) for part in parts)
     own = {"parts": of_parts, "count": len(parts), "missing": missing}
     return _child(stage, _body_scope(stage, lineage, own), lineage)
@@ -120,23 +120,23 @@ def _pack_error(pack: Pack, parts: int, missing: int) -> ItemError | None:
     if parts < pack.least:
         mend = "lower pack.min, or look at why items are missing"
         message = f"the pack has {parts} items and {missing} are missing; the least is {pack.least}: {mend}"
-        return ItemError(Reason.TOO_FEW, message)
+        return ItemError(Reason.TOO_FEW, message, "pack.min")
     most = pack.size if isinstance(pack, BySize) else pack.most
     if parts > most:
-        return ItemError(Reason.TOO_MANY, f"the pack has {parts} items; the most is {most}. Raise pack.max")
+        return ItemError(Reason.TOO_MANY, f"the pack has {parts} items; the most is {most}: raise pack.max", "pack.max")
     return None
 
 
-def timed_out() -> ItemError:
-    """The error of a parked item that nobody answered."""
-    return ItemError(Reason.TIMED_OUT, "nobody outside answered in time; raise timeout, or look at who answers")
+def timed_out(stage: str) -> ItemError:
+    """The error of a parked item of this stage that nobody answered."""
+    message = "nobody outside answered in time; raise timeout, or look at who answers"
+    return ItemError(Reason.TIMED_OUT, message, "external.timeout").of(stage)
 
 
-def no_room() -> ItemError:
-    """The error of an item that would have to be parked while its stage has too many."""
-    return ItemError(
-        Reason.TOO_MANY, f"{MOST_PARKED:,} items of this stage wait for answers from outside, which is the most"
-    )
+def no_room(stage: Stage) -> ItemError:
+    """The error of an item that would have to be parked while this stage has too many."""
+    message = f"{MOST_PARKED:,} items wait for answers from outside, which is the most"
+    return ItemError(Reason.TOO_MANY, f"{message}: answer faster, or make several pipelines", "external").of(stage.name)
 
 
 def _below_parent(flow: Definition, stage: Stage, lineage: Lineage) -> _Scope:
@@ -164,11 +164,14 @@ def _elements(stage: Stage, scope: _Scope) -> Sequence[Any]:
     path, most = stage.each.path, stage.each.most
     found = resolve(path, scope)
     if found is MISSING or found is None:
-        raise ItemError(Reason.MISSING_VALUE, f"{path} is missing or null; each needs a list there")
+        message = f"{path} is missing or null; each needs a list there. Leave such items out with when"
+        raise ItemError(Reason.MISSING_VALUE, message, "each", path.column)
     if not isinstance(found, (list, tuple)):
-        raise ItemError(Reason.NOT_VALID, f"{path} is no list; each needs one there")
+        message = f"{path} is no list; each needs one there. Ask for one, with a schema in response_format"
+        raise ItemError(Reason.NOT_VALID, message, "each", path.column)
     if len(found) > most:
-        raise ItemError(Reason.TOO_MANY, f"{path} has {len(found):,} elements; the most is {most:,}. Raise max")
+        message = f"{path} has {len(found):,} elements; the most is {most:,}: raise max"
+        raise ItemError(Reason.TOO_MANY, message, "each", path.column)
     return found
 
 
@@ -184,7 +187,7 @@ def _child(stage: Stage, scope: _Scope, lineage: Lineage) -> Child:
             case Again():
                 return _again(stage, stage.work, lineage)
     except ItemError as error:
-        return Refused(error)
+        return Refused(error.of(stage.name))
 
 
 def _rendered(body: Mapping[str, Any], scope: _Scope, most: int) -> dict[str, Any]:
@@ -198,11 +201,11 @@ def _checked(body: dict[str, Any], most: int) -> dict[str, Any]:
     try:
         size = len(orjson.dumps(body))
     except TypeError:
-        raise ItemError(
-            Reason.NOT_VALID, "the request cannot be written as JSON; a value is nested too deeply"
-        ) from None
+        message = "the request cannot be written as JSON: a value is nested too deeply; insert a part of it"
+        raise ItemError(Reason.NOT_VALID, message, "body") from None
     if size > most:
-        raise ItemError(Reason.TOO_LONG, f"the request has {size:,} bytes; the most is {most:,}. Cut values with |8000")
+        message = f"the request has {size:,} bytes; the most is {most:,}: cut values with |8000"
+        raise ItemError(Reason.TOO_LONG, message, "body")
     return body
 
 
@@ -220,10 +223,10 @@ def _filled(template: Template, scope: _Scope, room: Room) -> Any:
     Only the input can do that, so no answer can add a message or a role.
     """
     match template.pieces:
-        case (Slot(path, None),) if path.root == "item":
+        case (Slot(path, None) as slot,) if path.root == "item":
             value = resolve(path, scope)
             if value is not MISSING and value is not None and not isinstance(value, (str, tuple)):
-                room.take(len(templates.text_of(value, path)))
+                room.take(len(templates.text_of(value, slot)), slot)
                 return value
     return templates.render(template, scope, room)
 
@@ -232,17 +235,18 @@ def _picked(pick: Pick, scope: _Scope, lineage: Lineage) -> Copied:
     """The answer of a stage with one of its choices only. Raises ItemError."""
     index, answer = resolve(pick.index, scope), lineage.answers.get(pick.of)
     if index is MISSING or index is None:
-        raise ItemError(
-            Reason.MISSING_VALUE, f"{pick.index} is missing or null; pick needs the number of a choice there"
+        message = (
+            f"{pick.index} is missing or null; pick needs the number of a choice there. Leave such items out with when"
         )
+        raise ItemError(Reason.MISSING_VALUE, message, "pick.index", pick.index.column)
     choices = answer.content.get("choices") if answer and answer.ok else None
     if not isinstance(choices, list) or not choices:
-        raise ItemError(Reason.MISSING_VALUE, "the stage to pick from has no choices for this item")
+        message = "the stage to pick from has no choices for this item; leave such items out with when"
+        raise ItemError(Reason.MISSING_VALUE, message, "pick.from")
     if type(index) is not int or not 0 <= index < len(choices):
         shown = str(index) if type(index) in (int, float) else "no number"  # a text may be what nobody should see
-        raise ItemError(
-            Reason.NOT_VALID, f"{pick.index} is {shown}; it must be a whole number from 0 to {len(choices) - 1}"
-        )
+        message = f"{pick.index} is {shown}; it must be a whole number from 0 to {len(choices) - 1}"
+        raise ItemError(Reason.NOT_VALID, message, "pick.index", pick.index.column)
     assert answer is not None
     return Copied(True, orjson.dumps(answer.content | {"choices": [choices[index]]}))
 

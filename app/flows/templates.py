@@ -8,7 +8,7 @@ braces. What is inserted is not read again.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -23,16 +23,23 @@ _BRACES = re.compile(r"\{\{|\{\Z")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A placeholder. `most`: characters of a value that are kept; None: all. `default`: for a missing value; None: an error."""
+    """A placeholder. `most`: characters of a value that are kept; None: all. `default`: for a missing value; None: an error.
+    `where`: the place of its template in the stage, like `body.prompt`.
+    """
 
     path: Path
     most: int | None = None
     default: str | None = None
+    where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         most = "" if self.most is None else f"|{self.most}"
         default = "" if self.default is None else f"|{quoted(self.default)}"
         return f"{{{{{self.path}{most}{default}}}}}"
+
+    def error(self, reason: Reason, message: str) -> ItemError:
+        """The error of an item at this placeholder."""
+        return ItemError(reason, message, self.where, self.path.column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +65,20 @@ class Room:
     def __init__(self, characters: int) -> None:
         self._most = self._left = characters
 
-    def take(self, characters: int) -> None:
-        """Use some. Raises ItemError: too_long."""
+    def take(self, characters: int, slot: Slot) -> None:
+        """Use some for a placeholder. Raises ItemError: too_long."""
         self._left -= characters
         if self._left < 0:
-            raise ItemError(
-                Reason.TOO_LONG, f"the request is longer than {self._most:,} characters; cut values with |8000"
-            )
+            message = f"here the request gets longer than {self._most:,} characters; cut values with |8000"
+            raise slot.error(Reason.TOO_LONG, message)
 
 
-def parse(text: str) -> Template:
-    """The template of a text. Raises LanguageError."""
+def parse(text: str, where: str = "") -> Template:
+    """The template of a text. `where`: its place in the stage, like `body.prompt`. Raises LanguageError."""
     pieces, place = list[str | Slot](), 0
     while (start := text.find("{{", place)) >= 0:
         pieces.append(text[place:start])
-        piece, place = _placeholder(text, start)
+        piece, place = _placeholder(text, start, where)
         pieces.append(piece)
     return Template(_joined([*pieces, text[place:]]))
 
@@ -92,10 +98,10 @@ def _joined(pieces: list[str | Slot]) -> tuple[str | Slot, ...]:
     return tuple(found)
 
 
-def _placeholder(text: str, start: int) -> tuple[str | Slot, int]:
+def _placeholder(text: str, start: int, where: str) -> tuple[str | Slot, int]:
     """What the placeholder that begins here inserts, and the place behind it."""
     reader = Reader(text, start + 2)
-    piece = read_text(reader) if reader.next.kind == "text" else _slot(reader)
+    piece = read_text(reader) if reader.next.kind == "text" else _slot(reader, where)
     if not reader.at("}}"):
         mend = "end the placeholder with }}"
         if reader.next.kind == "end":
@@ -104,17 +110,17 @@ def _placeholder(text: str, start: int) -> tuple[str | Slot, int]:
     return piece, reader.place
 
 
-def _slot(reader: Reader) -> Slot:
+def _slot(reader: Reader, where: str) -> Slot:
     path, most = read_path(reader), None
     if not reader.skip("|"):
-        return Slot(path)
+        return Slot(path, where=where)
     if reader.next.kind == "number":
         most = _limit(reader)
         if not reader.skip("|"):
-            return Slot(path, most)
+            return Slot(path, most, where=where)
     if reader.next.kind != "text":
         raise reader.unexpected('| is followed by a number of characters, like |8000, or a default, like |"none"')
-    return Slot(path, most, read_text(reader))
+    return Slot(path, most, read_text(reader), where)
 
 
 def _limit(reader: Reader) -> int:
@@ -137,7 +143,7 @@ def inserted(slot: Slot, scope: Fields, room: Room) -> str:
     texts = []
     for each in value:
         texts.append(_one(slot, each, room))
-        room.take(len(BETWEEN))
+        room.take(len(BETWEEN), slot)
     return BETWEEN.join(texts)
 
 
@@ -145,11 +151,11 @@ def _one(slot: Slot, value: Any, room: Room) -> str:
     if value is MISSING or value is None:
         if slot.default is None:
             message = f'{slot.path} is missing or null; give it a default, like {{{{{slot.path}|"none"}}}}'
-            raise ItemError(Reason.MISSING_VALUE, message)
+            raise slot.error(Reason.MISSING_VALUE, message)
         text = slot.default
     else:
-        text = cut(text_of(value, slot.path), slot.most)
-    room.take(len(text))
+        text = cut(text_of(value, slot), slot.most)
+    room.take(len(text), slot)
     return text
 
 
@@ -160,11 +166,12 @@ def cut(text: str, most: int | None) -> str:
     return f"{text[:most]} […cut: {most:,} of {len(text):,} characters]"
 
 
-def text_of(value: Any, path: Path) -> str:
+def text_of(value: Any, slot: Slot) -> str:
     """A value as it is inserted: a text as it is, anything else as JSON. Raises ItemError."""
     if isinstance(value, str):
         return value
     try:
         return orjson.dumps(value).decode()
     except TypeError:
-        raise ItemError(Reason.NOT_VALID, f"{path} cannot be written as JSON; it is nested too deeply") from None
+        message = f"{slot.path} cannot be written as JSON: it is nested too deeply; insert a part of it, like {slot.path}.name"
+        raise slot.error(Reason.NOT_VALID, message) from None

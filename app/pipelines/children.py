@@ -147,11 +147,13 @@ class Slice:
             isinstance(child, Parked)
             and self.running.stages[stage.number].open + len(self.made[stage.number]) >= MOST_PARKED
         ):
-            child = Refused(rendering.no_room())
+            child = Refused(rendering.no_room(stage))
         try:
             made = self._made(stage, seq, child, error)
         except InvalidItem as invalid:  # of what is redacted, or of the policy
-            made = self._refused(seq, stage, f"it may not run: {invalid}", Reason.NOT_VALID)
+            made = self._refused(
+                seq, stage, f"an item of stage {stage.name!r} may not run: {invalid}", Reason.NOT_VALID
+            )
         made.reference = reference
         made.affinity = (made.request.facts.affinity if made.request else None) or affinity
         self.made[stage.number].append(made)

@@ -84,10 +84,11 @@ async def standing(conn: Connection, batch_id: int, seq: int) -> Standing | None
 async def time_out(conn: Connection) -> int:
     """Give items that are due their error, at most _AT_ONCE. Returns how many. Call inside a durable transaction."""
     rows = await (await conn.execute(queries.TIME_OUT, {"limit": _AT_ONCE})).fetchall()
-    error, found = rendering.timed_out().body, defaultdict[tuple[int, int], list[int]](list)
-    for batch_id, run, seq in rows:
-        found[batch_id, run].append(seq)
-    for (batch_id, run), seqs in sorted(found.items()):
+    found = defaultdict[tuple[int, int, str], list[int]](list)
+    for batch_id, run, seq, stage in rows:
+        found[batch_id, run, stage].append(seq)
+    for (batch_id, run, stage), seqs in sorted(found.items()):
+        error = rendering.timed_out(stage).body
         await outside_results.store(conn, batch_id, run, dict.fromkeys(seqs, error), ErrorClass.TIMEOUT)
     return len(rows)
 

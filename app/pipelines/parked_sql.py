@@ -24,7 +24,7 @@ TIME_OUT = f"""
 with due as (select batch_id, seq from parked where {PARKED.guard("time out")} and due <= now()
        order by due limit %(limit)s for update skip locked)
 update parked k set state = '{PARKED.target("time out")}' from due where (k.batch_id, k.seq) = (due.batch_id, due.seq)
-returning k.batch_id, k.run, k.seq"""
+returning k.batch_id, k.run, k.seq, (select s.name from stage s where s.batch_id = k.batch_id)"""
 
 # A batch that is cancelling or expiring ends when none of its items waits any more (`settling_sql.FINALISE`).
 DROP = f"""

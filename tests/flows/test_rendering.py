@@ -188,6 +188,69 @@ def test_an_item_without_a_value_is_in_no_group(answer: str) -> None:
 
 
 PICK: Json = {"id": "chosen", "pick": {"from": "best", "index": "json.best"}}
+OUTSIDE: Json = {"id": "b", "external": {"timeout": "2h"}, "body": {"code": "{{text}}"}}
+
+
+@pytest.mark.parametrize(
+    ("last", "answer", "place", "mend"),
+    [
+        (
+            stage("b", body={"messages": [*chat("Q")["messages"], {"role": "user", "content": "On {{json.topic}}"}]}),
+            "{}",
+            "body.messages[1].content of stage 'b', column 6: json.topic is missing or null",
+            'give it a default, like {{json.topic|"none"}}',
+        ),
+        (
+            stage("b", "{{json}}"),
+            "[" * 300 + "]" * 300,
+            "body.messages[0].content of stage 'b', column 3: json cannot",
+            "part",
+        ),
+        (
+            stage("b", "{{text}}" * 5),
+            "x" * 1_000_000,
+            "body.messages[0].content of stage 'b', column 35: here",
+            "|8000",
+        ),
+        (stage("b", "{{text}}" * 5), "é" * 500_000, "body of stage 'b': the request has", "cut values with |8000"),
+        (
+            stage("b", each="json.parts"),
+            "{}",
+            "each of stage 'b', column 1: json.parts is missing or null",
+            "with when",
+        ),
+        (
+            stage("b", each="json.parts"),
+            '{"parts": 1}',
+            "each of stage 'b', column 1: json.parts is no list",
+            "Ask for",
+        ),
+        (stage("b", each="json", max=1), "[1, 2]", "each of stage 'b', column 1: json has 2 elements", "raise max"),
+        (
+            PICK | {"pick": {"from": "a", "index": "json.best"}},
+            "{}",
+            "pick.index of stage 'chosen', column 1",
+            "with when",
+        ),
+        (OUTSIDE, "x" * MOST_OUTSIDE_BYTES, "body of stage 'b': the request has", "cut values with |8000"),
+    ],
+)
+def test_the_error_of_an_item_names_stage_field_and_column_and_what_to_do(
+    last: Json, answer: str, place: str, mend: str
+) -> None:
+    (child,) = made(flow(stage("a"), last), answer)
+    assert isinstance(child, Refused)
+    assert child.error.message.startswith(place)
+    assert mend in child.error.message
+
+
+def test_the_error_of_a_pack_and_of_an_item_outside_names_its_stage_and_field() -> None:
+    tree = flow(stage("a"), stage("b", pack={"size": 3, "min": 2}))
+    few = rendering.packed(tree, tree.stages[1], [lineage(tree, "x")], 2)
+    assert isinstance(few, Refused)
+    assert few.error.message.startswith("pack.min of stage 'b': the pack has 1 items")
+    assert rendering.timed_out("b").message.startswith("external.timeout of stage 'b': nobody outside answered")
+    assert rendering.no_room(tree.stages[1]).message.startswith("external of stage 'b': 100,000 items wait")
 
 
 def test_a_pick_is_one_choice_of_an_answer() -> None:
@@ -215,8 +278,7 @@ def test_a_pick_of_a_choice_that_is_not_there_is_an_error(answer: str, why: Reas
 
 
 def test_an_item_for_outside_is_parked_and_its_answer_can_be_read() -> None:
-    outside: Json = {"id": "run", "external": {"timeout": "2h"}, "body": {"code": "{{text}}"}}
-    tree = flow(stage("a"), outside, stage("c", "{{json.exit}} {{run.text}}"))
+    tree = flow(stage("a"), OUTSIDE, stage("c", "{{json.exit}} {{b.text}}"))
     (parked,) = rendering.children(tree, tree.stages[1], lineage(tree, "print()"))
     assert parked == Parked({"code": "print()"}, 7200)
     assert content(made(tree, "x", b'{"exit":0}')[0]) == '0 {"exit":0}'
@@ -224,7 +286,7 @@ def test_an_item_for_outside_is_parked_and_its_answer_can_be_read() -> None:
     assert (
         reason(rendering.children(tree, tree.stages[1], lineage(tree, "x" * MOST_OUTSIDE_BYTES))[0]) is Reason.TOO_LONG
     )
-    assert rendering.timed_out().reason is Reason.TIMED_OUT
+    assert rendering.timed_out("b").reason is Reason.TIMED_OUT
 
 
 def test_stages_behind_a_batch_read_its_answers() -> None:
