@@ -1,7 +1,7 @@
 """Resolves a batch id on the command line, which may be abbreviated to its first digits."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -45,11 +45,14 @@ def resolve(client: Client, text: str) -> str:
     if not found:
         raise Failure(f"No batch among the newest {MOST_SEARCHED:,} begins with {text}.", _REMEDY)
     if len(found) > 1:
-        more = "" if len(found) <= _SHOWN else f" and {len(found) - _SHOWN} more"
-        raise Failure(
-            f"{len(found)} batches begin with {text}: {', '.join(found[:_SHOWN])}{more}.", "Give more digits."
-        )
+        raise several("batches", text, found)
     return found[0]
+
+
+def several(what: str, text: str, found: Sequence[str]) -> Failure:
+    """The error that these ids all begin with `text`. `what`: they are of."""
+    more = "" if len(found) <= _SHOWN else f" and {len(found) - _SHOWN} more"
+    return Failure(f"{len(found)} {what} begin with {text}: {', '.join(found[:_SHOWN])}{more}.", "Give more digits.")
 
 
 def beginning(digits: str, ids: Iterable[str]) -> list[str]:

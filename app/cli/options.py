@@ -9,6 +9,7 @@ from rich.text import Text
 from app import environment
 from app import settings as configuration
 from app.settings import Settings
+from app.user_errors import Failure
 
 console = Console()
 errors = Console(stderr=True)
@@ -38,3 +39,10 @@ def pairs(given: list[str] | None) -> dict[str, str]:
     if wrong := ["".join(parts) for parts in found if not parts[0] or not parts[1]]:
         raise typer.BadParameter(f"{wrong[0]} is not KEY=VALUE.")
     return {key: value for key, _, value in found}
+
+
+def checked_key(key: str | None) -> str | None:
+    """The value of --idempotency-key, which becomes a header. Raises Failure unless it is ASCII."""
+    if key is not None and not key.isascii():
+        raise Failure(f"--idempotency-key: must be ASCII, got '{key}'")
+    return key

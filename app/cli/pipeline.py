@@ -14,7 +14,7 @@ from rich.live import Live
 from app import clock
 from app.cli import input_files, pipeline_ids, pipeline_view, results, tables
 from app.cli.client import Client, response_json
-from app.cli.options import Json, console, errors, settings
+from app.cli.options import Json, checked_key, console, errors, settings
 from app.user_errors import Failure
 
 app = typer.Typer(
@@ -22,13 +22,19 @@ app = typer.Typer(
 )
 
 Object = dict[str, Any]
-Definition = Annotated[Path, typer.Argument(help="definition of the pipeline, as JSON")]
+Definition = Annotated[Path, typer.Argument(help="file with the definition of the pipeline, as JSON")]
 PipelineId = Annotated[str, typer.Argument(metavar="PIPELINE", help="pipe_…, or at least its first 8 digits")]
 InputFile = Annotated[
-    Path | None, typer.Option("--input", "-i", help="file of its lines: NDJSON, CSV, TSV, Parquet, or one text a line")
+    Path | None,
+    typer.Option(
+        "--input",
+        "-i",
+        help="file of its input, in place of `input` in the definition: NDJSON, CSV, TSV, Parquet, or one item.text a line",
+    ),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="use so many lines of the input: a sample")]
 _LIST = ("pipeline", "name", "state", "done", "failed", "created", "cost")
+_FORM = "A definition is one JSON object with `stages`, and with `input` or --input."
 _PAUSES, _QUICK_SECONDS, _LINE_SECONDS = (0.5, 2.0), 30.0, 10.0
 
 
@@ -40,11 +46,16 @@ def submit(
     idempotency_key: Annotated[
         str | None, typer.Option(help="a second submit with this key returns the first pipeline")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="show progress until the pipeline ends")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="show progress until the pipeline ends; the exit code is 1 if it fails or expires"
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Create a pipeline from its definition and print its id."""
-    headers = {"idempotency-key": idempotency_key} if idempotency_key else {}
+    headers = {"idempotency-key": key} if (key := checked_key(idempotency_key)) else {}
     with Client.of(settings()) as client:
         given = _definition(client, definition, input_file, limit)
         made = pipeline_ids.call(client, "POST", json=given, headers=headers)
@@ -134,7 +145,7 @@ def _print(found: Object) -> None:
 
 @app.command("watch")
 def watch(pipeline: PipelineId) -> None:
-    """Show a pipeline live until it ends. Ctrl-C ends only the picture."""
+    """Show a pipeline live until it ends. Ctrl-C ends only the picture. The exit code is 1 if it fails or expires."""
     with Client.of(settings()) as client:
         found = _watched(client, pipeline_ids.resolve(client, pipeline))
     raise typer.Exit(0 if found["status"] in ("completed", "cancelled") else 1)
@@ -172,13 +183,15 @@ def show_results(
             results.write_lines(output, results.split_lines(response.iter_bytes()))
             complete = response.headers.get("x-slackwater-complete") == "true"
     if not complete:
-        errors.print("The stage still runs; these are the results so far.")
+        errors.print("The stage still runs; these are the results so far. Run this again when it has ended.")
 
 
 @app.command("item")
 def item(
     pipeline: PipelineId,
-    custom_id: Annotated[str, typer.Argument(help="custom_id of a line of the input")],
+    custom_id: Annotated[
+        str, typer.Argument(help="custom_id of a line of the input, or the number, from 0, of a line without one")
+    ],
     as_json: Json = False,
 ) -> None:
     """Show what became of one line of the input, stage by stage."""
@@ -212,7 +225,12 @@ def pause(pipeline: PipelineId, as_json: Json = False) -> None:
 @app.command("resume")
 def resume(
     pipeline: PipelineId,
-    usd: Annotated[float | None, typer.Option(min=0.000001, help="its new budget in US dollars")] = None,
+    usd: Annotated[
+        float | None,
+        typer.Option(
+            min=0.000001, help="its new budget in US dollars, what it has cost included; without it the budget stays"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Continue a paused pipeline, whatever it paused for."""
@@ -228,7 +246,7 @@ def cancel(pipeline: PipelineId, as_json: Json = False) -> None:
 
 @app.command("retry")
 def retry(pipeline: PipelineId, as_json: Json = False) -> None:
-    """Run what has no answer again, and all that comes of it."""
+    """Run what has no answer again in a pipeline that has ended, and all that comes of it."""
     _change(pipeline, "retry", "{id} runs again.", as_json=as_json)
 
 
@@ -256,15 +274,17 @@ def _change(pipeline: str, verb: str, done: str, body: Object | None = None, *, 
 def _definition(client: Client, path: Path, input_file: Path | None, limit: int | None) -> Object:
     """The definition in a file, with its input uploaded. Raises Failure."""
     if not path.is_file():
-        raise Failure(f"{path}: there is no such file.")
+        raise Failure(f"{path}: there is no such file.", "Name the file with the definition of the pipeline.")
     try:
         given = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise Failure(f"{path} is not JSON: {error}.", "A definition is one JSON object.") from error
+        raise Failure(f"{path} is not JSON: {error}.", _FORM) from error
     if not isinstance(given, dict):
-        raise Failure(f"{path} is not a JSON object.", "A definition is one JSON object.")
+        raise Failure(f"{path} is not a JSON object.", _FORM)
     if input_file is not None:
         given["input"] = {"file_id": _uploaded(client, input_file)}
+    elif "input" not in given:
+        raise Failure(f"{path} has no input.", "Name a file with --input, or write `input` in the definition.")
     return given | ({} if limit is None else {"limit": limit})
 
 

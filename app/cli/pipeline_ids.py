@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from app.cli.batch_ids import beginning
+from app.cli.batch_ids import beginning, several
 from app.cli.client import Client, response_json
 from app.cli.tables import patience
 from app.user_errors import Failure
@@ -45,5 +45,5 @@ def resolve(client: Client, text: str) -> str:
     if not found:
         raise Failure(f"No pipeline among the newest {MOST_SEARCHED:,} begins with {text}.", _REMEDY)
     if len(found) > 1:
-        raise Failure(f"{len(found)} pipelines begin with {text}.", "Give more digits.")
+        raise several("pipelines", text, [PREFIX + each for each in found])
     return PREFIX + found[0]

@@ -17,7 +17,7 @@ import typer
 from app.cli import input_files, progress_bar, tables
 from app.cli.client import Client, response_json
 from app.cli.input_files import KINDS, Kind
-from app.cli.options import Json, console, errors, pairs, settings
+from app.cli.options import Json, checked_key, console, errors, pairs, settings
 from app.user_errors import Failure
 
 _SHOWN_ERRORS = 5
@@ -107,9 +107,7 @@ def submit(
 ) -> None:
     """Submit a file as a batch and print the batch's id."""
     prompts = Prompts(prompt, system, max_tokens, temperature, reference)
-    if idempotency_key is not None and not idempotency_key.isascii():
-        raise Failure(f"--idempotency-key: must be ASCII, got '{idempotency_key}'")
-    options = SubmitOptions(model, window, tuple(tag or ()), pairs(metadata), idempotency_key)
+    options = SubmitOptions(model, window, tuple(tag or ()), pairs(metadata), checked_key(idempotency_key))
     with _as_path(file) as path, Client.of(settings()) as client:
         request_id = _send(client, path, _kind(file, path, form, prompts), prompts, options)
         if not watch:

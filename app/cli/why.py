@@ -24,7 +24,10 @@ def why(
     batch: Annotated[
         str, typer.Argument(metavar="ID", help="a batch, as request_id or batch_…, or a pipeline, as pipe_…")
     ],
-    item: Annotated[str | None, typer.Argument(help="of a pipeline: the custom_id of a line of its input")] = None,
+    item: Annotated[
+        str | None,
+        typer.Argument(help="of a pipeline: the custom_id of a line of its input, or the number of a line without one"),
+    ] = None,
     last: Annotated[int, typer.Option(min=0, max=1000, help="number of the engines' latest decisions to show")] = 8,
     as_json: Json = False,
 ) -> None:
