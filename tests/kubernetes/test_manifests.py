@@ -196,6 +196,7 @@ def test_batch_only_pools_have_no_budget_of_disruptions_and_everything_that_call
     manifests = render(example("vllm"))
     assert set(manifests.of("PodDisruptionBudget")) == {"api", "steward", "notifier", "chat", "large"}
     assert all(each["spec"]["maxUnavailable"] == 1 for each in manifests.of("PodDisruptionBudget").values())
+    assert set(render(example("llm-d")).of("PodDisruptionBudget")) == {"api", "steward", "notifier", "decode"}
 
 
 def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_values_say_so() -> None:
@@ -211,10 +212,12 @@ def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_v
     assert caller in opened["engine"]["spec"]["ingress"][0]["from"]
 
 
-def test_the_playground_of_the_console_reaches_the_api_also_where_the_values_say_who_else_may() -> None:
-    caller = {"namespaceSelector": {"matchLabels": {"team": "chat"}}}
+def test_the_console_and_those_who_read_metrics_and_scale_reach_the_api_also_where_the_values_say_who_else_may() -> (
+    None
+):
+    caller, reader = ({"namespaceSelector": {"matchLabels": {"team": team}}} for team in ("chat", "keda"))
     values = {**ATTACHED, "console": {"enabled": True, "url": "https://c.example.com"}}
-    manifests = render({**values, "networkPolicy": {"enabled": True, "apiFrom": [caller]}})
+    manifests = render({**values, "networkPolicy": {"apiFrom": [caller], "metricsFrom": [reader]}})
     [console] = [container for name, container in ours(manifests) if name == "console/console"]
     [url] = [each["value"] for each in console["env"] if each["name"] == "SLACKWATER_URL"]
     host, port = url.removeprefix("http://").split(":")
@@ -222,8 +225,9 @@ def test_the_playground_of_the_console_reaches_the_api_also_where_the_values_say
         each["port"] for each in manifests.of("Service")[host.removeprefix("slackwater-")]["spec"]["ports"]
     ]
     [rule] = manifests.of("NetworkPolicy")["api"]["spec"]["ingress"]
-    own = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if peer != caller]
+    own = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if peer not in (caller, reader)]
     assert caller in rule["from"]
+    assert reader in rule["from"]
     assert [labels["app.kubernetes.io/component"] for labels in own] == ["console"]
 
 

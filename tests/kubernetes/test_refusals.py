@@ -12,6 +12,7 @@ ONE = {"api": {"replicas": 1}, "steward": {"replicas": 1}, "notifier": {"replica
 SCALING = {"enabled": True, "min": 1, "max": 4}
 KEYS = {"database-url": "postgresql://x", "secret-key": "k" * 32}
 URL = "http://vllm:8000"
+CALLER = {"namespaceSelector": {"matchLabels": {"team": "chat"}}}
 
 
 def merged(*several: dict[str, Any]) -> dict[str, Any]:
@@ -80,6 +81,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "target",
     ),
     "more engines at least than at most": (pool(model="m", scaling={**SCALING, "min": 5}), "scaling.min is 5"),
+    "more API processes at least than at most": (
+        {"api": {"autoscaling": {"enabled": True, "min": 9}}},
+        "autoscaling.min is 9",
+    ),
     "a group of another kind": (pool(group={"size": 2, "command": ["ray"]}), "engines/0"),
     "a LeaderWorkerSet without a group": (pool(kind="LeaderWorkerSet"), "group"),
     "flags of a managed engine": (pool(managed=True, model="m"), "engines/0"),
@@ -98,8 +103,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"console": {"enabled": True, "url": "http://console.example.com"}},
         "console/url",
     ),
-    "a secret among the settings": ({"settings": {"SECRET_KEY": "x" * 32}}, "SECRET_KEY"),
-    "a setting that the chart sets": ({"settings": {"ENGINE_URL": URL}}, "ENGINE_URL"),
+    "callers of the API while everybody may scrape it": (
+        {"networkPolicy": {"apiFrom": [CALLER]}},
+        "networkPolicy/metricsFrom",
+    ),
     "a value that nobody reads": ({"replicas": 3}, "replicas"),
 }
 
