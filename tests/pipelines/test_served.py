@@ -237,6 +237,23 @@ async def test_a_retry_of_a_batch_with_then_runs_each_line_on_the_model_that_it_
     assert await queued() == before
 
 
+async def test_a_check_of_a_batch_counts_its_answers_and_shows_none(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    first = await created(client, two())
+    await Played(database, settings, lambda body: "long " * 800).play()
+    for given in ({"batch": each["batch"]} for each in first["stages"][1:]):
+        stages = [stage("again", "{{item.text}}: {{text}}", when="ok"), stage("after", "{{input.text}} {{again.text}}")]
+        found = await client.post(f"{URL}/check", json={"input": given, "stages": stages})
+        assert found.status_code == 200, found.text
+        again, after = found.json()["stages"]
+        assert again["most"]["items"] == 3
+        assert 3 * 1000 < again["most"]["prompt_tokens"] < 3 * 1100
+        more = after["most"]["prompt_tokens"] - again["most"]["prompt_tokens"]
+        assert more == pytest.approx(again["most"]["answer_tokens"], abs=30)
+        assert "long" not in found.text
+
+
 async def test_a_batch_or_a_stage_is_the_input_of_another_pipeline(
     client: httpx.AsyncClient, database: Database, settings: Settings
 ) -> None:
