@@ -113,8 +113,10 @@ def _size(
 
 def _more(flow: Definition, stage: Stage, slot: Slot, scope: Fields, found: Mapping[int, Size], parts: int) -> float:
     """Tokens of a placeholder that the body with what is known does not have: of further parts, or of answers."""
-    inner = in_part(slot.path)
-    times, names = (1, stage.single.names) if inner is None else (parts, flow.below(stage.parent).names)
+    inner, times, names = in_part(slot.path), 1, stage.single.names
+    if inner is not None:
+        names = flow.below(stage.parent).names
+        times = 1 if isinstance(slot.path.keys[0], int) else parts
     if _is_known(slot, scope):
         return (times - 1) * len(_piece(slot, scope).encode()) / USUAL_BYTES_PER_TOKEN
     root = (inner or slot.path).root
