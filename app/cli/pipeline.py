@@ -73,7 +73,7 @@ def check(definition: Definition, input_file: InputFile = None, limit: Limit = N
             tables.sentence(console, pipeline_view.sample(sample))
             console.print()
     numbers = pipeline_view.CHECK_COLUMNS[2:]
-    tables.sentence(console, "Items at most; the rest as if each were as large as the largest of the sample", "italic")
+    tables.sentence(console, "Items at most; tokens, cost and time as an estimate from the sample", "italic")
     tables.show(console, pipeline_view.CHECK_COLUMNS, pipeline_view.check(found), numbers=numbers)
 
 
