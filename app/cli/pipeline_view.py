@@ -1,5 +1,6 @@
 """How the commands print a pipeline: its stages with bars, what each waits for, a check, the lineage of a line."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -108,6 +109,14 @@ def bar(done: int, total: int, width: int = _BAR) -> Text:
     """A bar of the share that is done."""
     full = round(width * done / total) if total else 0
     return Text.assemble(("━" * full, "cyan"), ("━" * (width - full), "dim"))
+
+
+def sample(of: Object) -> str:
+    """What a line of a check's sample becomes in a stage."""
+    if of.get("dropped"):
+        return "Dropped: its condition does not hold, or its list is empty."
+    told = of.get("body", of.get("error"))
+    return json.dumps(told, indent=2, ensure_ascii=False) if told else "Made of an answer, which a check does not have."
 
 
 def check(found: Object) -> list[Sequence[object]]:

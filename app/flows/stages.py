@@ -181,6 +181,10 @@ class Definition:
         """The stages whose parent is this one."""
         return tuple(each for each in self.stages if each.parent == number)
 
+    def below(self, number: int) -> Single:
+        """What the children of a stage, or of the input, have one of each."""
+        return self.stage(number).below if number else self.input.below
+
     def stage(self, number: int) -> Stage:
         """The stage of a number from 1."""
         return self.stages[number - 1]
