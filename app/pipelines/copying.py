@@ -79,7 +79,7 @@ async def _source(database: Database, reader: Reader, running: Running, source_i
         return known[source_id]
     alone = RunningStage(INPUT, source_id, None, 0, 0, 0, "", None, False, "", None)
     own = (running.pipeline_id, running.request_id, running.tenant_id, running.account_id, running.state, running.run)
-    return Running(*own, 0, running.deadline, Definition(Input(), ()), (alone,)), INPUT
+    return Running(*own, running.overruled, 0, running.deadline, Definition(Input(), ()), (alone,)), INPUT
 
 
 async def _part(database: Database, running: Running, source_id: int | None, low: int) -> Part:

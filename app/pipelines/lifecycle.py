@@ -80,8 +80,7 @@ async def pause_exceeded(conn: Connection) -> list[tuple[UUID, Pause]]:
     found = await (await conn.execute(sql.EXCEEDED, values)).fetchall()
     paused = []
     for tenant_id, request_id, _, why in found:
-        if (moved := await verbs.transition(conn, "pause", tenant_id, request_id, why)) is not None:
-            await _tell_pause(conn, moved[0], Pause(why))
+        if await pause(conn, tenant_id, request_id, Pause(why)):
             paused.append((request_id, Pause(why)))
     return paused
 
@@ -108,6 +107,14 @@ async def tell_ends(conn: Connection, ended: Sequence[Ended]) -> None:
 async def _tell_pause(conn: Connection, pipeline_id: int, why: Pause | None) -> None:
     of, second = (await _told(conn, [pipeline_id]))[pipeline_id]
     await events.paused(conn, of, why, second)
+
+
+async def pause(conn: Connection, tenant_id: int, request_id: UUID, why: Pause) -> bool:
+    """Pause a pipeline for a reason of its own. Call in a durable transaction. False: its state forbids it."""
+    moved = await verbs.transition(conn, "pause", tenant_id, request_id, why)
+    if moved is not None:
+        await _tell_pause(conn, moved[0], why)
+    return moved is not None
 
 
 async def told(conn: Connection, pipeline_id: int) -> Told:
