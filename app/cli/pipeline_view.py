@@ -27,7 +27,7 @@ _STYLES = {
 }
 _BAR = 16
 _ITEM_STYLES = {"done": "green", "failed": "red", "dropped": "dim", "waiting": "yellow", "to_come": "dim"}
-_SIGNS = {"done": "✓", "failed": "✗", "waiting": "…", "to_come": "·", "dropped": "–", "not_traced": "?"}
+_SIGNS = {"done": "✓", "failed": "✗", "waiting": "…", "to_come": "·", "dropped": "–"}
 
 
 def words(state: str) -> str:
@@ -147,6 +147,8 @@ def lineage(found: Object) -> list[Sequence[object]]:
             shared = " (with others)" if stage["shared"] else ""
             row = stage["stage"], f"{item['seq']}{shared}", item["model"], tokens, item["why"]
             shown.append((_sign(item["state"]), *row))
+        if stage["truncated"]:
+            shown.append((_sign(stage["state"]), stage["stage"], "and more", None, None, None))
     return shown
 
 

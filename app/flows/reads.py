@@ -47,6 +47,11 @@ def of_part(flow: Definition, stage: Stage) -> Reads:
     return _named((*_deciding(stage), *inner), flow.below(stage.parent))
 
 
+def of_group(flow: Definition, stage: Stage) -> Reads:
+    """What decides to which pack by value an item of the parent belongs."""
+    return _named(_deciding(stage), _below(flow, stage))
+
+
 def of_common(stage: Stage) -> Reads:
     """What a pack reads beside its parts: of what they have in common."""
     return _named((path for path in _paths(stage) if path.root != PARTS), stage.single)

@@ -14,7 +14,8 @@ from app.flows.language import Path
 INPUT, INPUT_NAME = 0, "input"
 
 MOST_STAGES, MOST_IN_LIST = 16, 1000
-MOST_ITEMS, MOST_GROUPS, MOST_PARKED = 200_000, 10_000, 100_000  # items of a stage, values of `pack.by`, parked items
+MOST_ITEMS, MOST_GROUPS = 200_000, 10_000  # lines of the input, values of a `pack.by`
+MOST_PARKED = 100_000  # items of a stage that wait for an answer from outside
 MOST_TIMES_INPUT = 10  # items of all stages, as a multiple of the input
 MOST_REQUEST_BYTES, MOST_OUTSIDE_BYTES = 4 * 1024 * 1024, 64 * 1024
 

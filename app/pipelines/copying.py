@@ -98,8 +98,19 @@ async def _source(database: Database, reader: Reader, tenant_id: int, source_id:
     if source_id in known:
         return known[source_id]
     alone = RunningStage(INPUT, source_id, None, 0, 0, 0, "", None, False, "", None)
-    flow = Definition(Input(), ())
-    made = Running(source_id, _NOBODY, tenant_id, "", BatchState.COMPLETED, 1, 0, clock.now(), flow, (alone,))
+    made = Running(
+        pipeline_id=source_id,
+        request_id=_NOBODY,
+        tenant_id=tenant_id,
+        account_id="",
+        state=BatchState.COMPLETED,
+        run=1,
+        overruled=False,
+        inputs=0,
+        deadline=clock.now(),
+        flow=Definition(Input(), ()),
+        stages=(alone,),
+    )
     return made, INPUT
 
 
