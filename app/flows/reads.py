@@ -49,7 +49,7 @@ def of_part(flow: Definition, stage: Stage) -> Reads:
 
 def of_group(flow: Definition, stage: Stage) -> Reads:
     """What decides to which pack by value an item of the parent belongs."""
-    return _named(_deciding(stage), _below(flow, stage))
+    return _named(_deciding(stage), flow.below(stage.parent))
 
 
 def of_common(stage: Stage) -> Reads:
