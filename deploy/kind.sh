@@ -29,6 +29,9 @@ load_images() {
     kind load docker-image --name "$cluster" slackwater:kind slackwater-engine:kind
 }
 
+# The tags stay the same, so the pods say which images they run: new ones replace them.
+image_ids() { docker image inspect --format '{{.Id}}' slackwater:kind slackwater-engine:kind | tr '\n' ' '; }
+
 # The secret key stays what it was: the database has what it encrypted.
 create_secret() {
     kube get secret "$secret" >/dev/null 2>&1 && return
@@ -60,7 +63,7 @@ create)
     kube apply --filename deploy/kind/postgres.yaml
     kube rollout status statefulset/postgres --timeout 5m
     helm upgrade --install slackwater deploy/helm/slackwater --kube-context "$context" \
-        --values deploy/helm/slackwater/values/kind.yaml --wait --timeout 15m
+        --values deploy/helm/slackwater/values/kind.yaml --set-string "podAnnotations.images=$(image_ids)" --wait --timeout 15m
     run_a_batch
     ;;
 delete)

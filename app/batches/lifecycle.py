@@ -7,11 +7,9 @@ A cancel runs `change_state`: app.queue.batch_state changes the rows of the batc
 aborts them after its next heartbeat (workers.gpu.puller.on_heartbeat). `settle` ends the batch when its last chunk is gone.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from operator import itemgetter
+from operator import attrgetter
 from typing import Literal
 from uuid import UUID
 
@@ -22,18 +20,15 @@ from app.admission import quota_events, quotas
 from app.audit import log as audit
 from app.audit.acts import Act
 from app.audit.record import Record
-from app.batches import batch_spans, batch_usage, budget_lanes, final_events, funding
-from app.batches.budget_lanes import Lanes, LanesChanged
+from app.batches import batch_spans, batch_usage, final_events, funding, requeueing
+from app.batches.budget_lanes import LanesChanged
 from app.db.pool import Connection, Database
-from app.engines.catalogue import Catalogue, Model
-from app.engines.service import ensure_pool
-from app.errors import Conflict, ModelUnknown, NotFound, StageOfPipeline
+from app.engines.catalogue import Catalogue
+from app.errors import Conflict, NotFound, StageOfPipeline
 from app.events import BatchData, EventKind
 from app.files import service as files
-from app.metering import budgets, lines
+from app.metering import budgets
 from app.queue import batch_state, dependencies, running_batches, settling, wakes
-from app.queue.batch_state import ItemModel
-from app.queue.chunking import NewChunk, cut
 from app.settings import Settings
 from app.states import BATCH, BatchState
 from app.tenants.service import Tenant
@@ -175,43 +170,13 @@ async def _requeue(
     conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: batch_state.Reopened
 ) -> int:
     """Queue the items without an answer, by model. Returns their number. Raises ModelUnknown, LanesChanged."""
-    by_pool: list[tuple[int, list[NewChunk]]] = []
-    looks: list[Lanes] = []
-    for of, (seqs, est_tokens) in (await batch_state.unanswered(conn, batch.batch_id)).items():
-        model = catalogue.resolve(of.name or batch.model)
-        if model is None:
-            raise ModelUnknown(f"The batch's model {of.name or batch.model} is no longer in the catalogue")
-        tokens, items = settings.chunk_tokens, settings.chunk_items
-        line_id = await _line_of(conn, batch, of, model)
-        looks.append(await budget_lanes.of_new(conn, [line_id]))
-        lane = looks[-1].of_line.get(line_id)
-        worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
-        cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
-        cuts = await asyncio.to_thread(cut_up, est_tokens)
-        pool_id = await ensure_pool(conn, model.served)
-        by_pool.append((pool_id, cuts))
-    for pool_id, cuts in sorted(by_pool, key=itemgetter(0)):  # all transactions lock pools in this order
-        await batch_state.requeue(conn, batch, tenant.tenant_id, pool_id, cuts)
-    for look in looks:
-        await look.check(conn)
-    return sum(part.n for _, cuts in by_pool for part in cuts)
-
-
-async def _line_of(conn: Connection, batch: batch_state.Reopened, of: ItemModel, model: Model) -> int | None:
-    """The line of the batch's items with this model, which has the price at which they were queued.
-
-    What was queued before that was stored takes the newest line of the model. It is added if there is none.
-    """
-    if of.line_id is not None or of.name is None:
-        return of.line_id or batch.line_id
-    stored = await lines.parts(conn, batch.model_lines or [])
-    if named := next((each for each in stored if each.parts.model == model.name), None):
-        return named.line_id
-    found = await lines.of_model(conn, batch.line_id, model.name)
-    if found is None and batch.line_id is not None:
-        [own] = await lines.parts(conn, [batch.line_id])
-        found = await lines.with_model(conn, own.parts, model.name, model.price)
-    return found
+    items = await batch_state.unanswered(conn, batch.batch_id)
+    parts = await requeueing.cut_again(conn, settings, catalogue, batch, items)
+    for part in sorted(parts, key=attrgetter("pool_id")):  # all transactions lock pools in this order
+        await batch_state.requeue(conn, batch, tenant.tenant_id, part.pool_id, part.chunks)
+    for part in parts:
+        await part.lanes.check(conn)
+    return sum(len(seqs) for seqs, _ in items.values())
 
 
 async def settle(

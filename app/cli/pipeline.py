@@ -1,6 +1,5 @@
 """`slackwater pipeline …`: submit, check, list, show and watch pipelines; read their results; change their state."""
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -72,25 +71,20 @@ def submit(
 
 @app.command("check")
 def check(definition: Definition, input_file: InputFile = None, limit: Limit = None, as_json: Json = False) -> None:
-    """Check a definition: requests of a sample, and the most that it can need. Nothing is queued."""
+    """Check a definition: requests of a sample, and an estimate of what it needs. Nothing is queued."""
     with Client.of(settings()) as client:
         found = pipeline_ids.call(client, "POST", "/check", json=_definition(client, definition, input_file, limit))
     if as_json:
         tables.document(console, found)
         return
     for stage in found["stages"]:
-        for sample in stage["sample"][:1]:
+        samples = stage["sample"]
+        for sample in [*samples[:1], *(each for each in samples[1:] if "error" in each)]:
             tables.sentence(console, f"{stage['id']}, line {sample['custom_id'] or '–'}", "bold")
-            body = sample.get("body", sample.get("error"))
-            told = (
-                json.dumps(body, indent=2, ensure_ascii=False)
-                if body
-                else "Made of an answer, which a check does not have."
-            )
-            tables.sentence(console, told)
+            tables.sentence(console, pipeline_view.sample(sample))
             console.print()
     numbers = pipeline_view.CHECK_COLUMNS[2:]
-    tables.sentence(console, "At most", "italic")
+    tables.sentence(console, "Items at most; tokens, cost and time as an estimate from the sample", "italic")
     tables.show(console, pipeline_view.CHECK_COLUMNS, pipeline_view.check(found), numbers=numbers)
 
 

@@ -1,5 +1,6 @@
 """How the commands print a pipeline: its stages with bars, what each waits for, a check, the lineage of a line."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -26,7 +27,7 @@ _STYLES = {
 }
 _BAR = 16
 _ITEM_STYLES = {"done": "green", "failed": "red", "dropped": "dim", "waiting": "yellow", "to_come": "dim"}
-_SIGNS = {"done": "✓", "failed": "✗", "waiting": "…", "to_come": "·", "dropped": "–", "not_traced": "?"}
+_SIGNS = {"done": "✓", "failed": "✗", "waiting": "…", "to_come": "·", "dropped": "–"}
 
 
 def words(state: str) -> str:
@@ -110,6 +111,14 @@ def bar(done: int, total: int, width: int = _BAR) -> Text:
     return Text.assemble(("━" * full, "cyan"), ("━" * (width - full), "dim"))
 
 
+def sample(of: Object) -> str:
+    """What a line of a check's sample becomes in a stage."""
+    if of.get("dropped"):
+        return "Dropped: its condition does not hold, or its list is empty."
+    told = of.get("body", of.get("error"))
+    return json.dumps(told, indent=2, ensure_ascii=False) if told else "Made of an answer, which a check does not have."
+
+
 def check(found: Object) -> list[Sequence[object]]:
     """The forecast of a check: a row for each stage, and their sum."""
     named = [(each["id"], each["model"], each["most"]) for each in found["stages"]]
@@ -138,6 +147,8 @@ def lineage(found: Object) -> list[Sequence[object]]:
             shared = " (with others)" if stage["shared"] else ""
             row = stage["stage"], f"{item['seq']}{shared}", item["model"], tokens, item["why"]
             shown.append((_sign(item["state"]), *row))
+        if stage["truncated"]:
+            shown.append((_sign(stage["state"]), stage["stage"], "and more", None, None, None))
     return shown
 
 

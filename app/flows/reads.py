@@ -32,7 +32,7 @@ NOTHING = Reads()
 
 def of_item(flow: Definition, stage: Stage) -> Reads:
     """What a map or a fan-out reads of the item that it is made from."""
-    found = _named(_deciding(stage), _below(flow, stage)) | _named(_paths(stage), stage.single)
+    found = _named(_deciding(stage), flow.below(stage.parent)) | _named(_paths(stage), stage.single)
     match stage.work:
         case Pick(of):
             found |= Reads(frozenset((of,)))
@@ -43,17 +43,18 @@ def of_item(flow: Definition, stage: Stage) -> Reads:
 
 def of_part(flow: Definition, stage: Stage) -> Reads:
     """What a pack reads of each of its parts."""
-    inner = (path for path in map(_in_part, _paths(stage)) if path is not None)
-    return _named((*_deciding(stage), *inner), _below(flow, stage))
+    inner = (path for path in map(in_part, _paths(stage)) if path is not None)
+    return _named((*_deciding(stage), *inner), flow.below(stage.parent))
+
+
+def of_group(flow: Definition, stage: Stage) -> Reads:
+    """What decides to which pack by value an item of the parent belongs."""
+    return _named(_deciding(stage), flow.below(stage.parent))
 
 
 def of_common(stage: Stage) -> Reads:
     """What a pack reads beside its parts: of what they have in common."""
     return _named((path for path in _paths(stage) if path.root != PARTS), stage.single)
-
-
-def _below(flow: Definition, stage: Stage) -> Single:
-    return flow.stage(stage.parent).below if stage.parent else flow.input.below
 
 
 def _named(paths: Iterable[Path], single: Single) -> Reads:
@@ -77,7 +78,7 @@ def _paths(stage: Stage) -> list[Path]:
     return [slot.path for slot in slots(getattr(stage.work, "body", None))]
 
 
-def _in_part(path: Path) -> Path | None:
+def in_part(path: Path) -> Path | None:
     """The path within one part; None: it is not of the parts."""
     if path.root != PARTS:
         return None

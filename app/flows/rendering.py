@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ import orjson
 from app.flows import conditions, templates
 from app.flows.answers import Answer, Outside
 from app.flows.items import Asked, Child, Copied, Lineage, Parked, Refused
-from app.flows.language import MISSING, Readable, resolve
+from app.flows.language import MISSING, Fields, Readable, resolve
 from app.flows.problems import ItemError, Reason
 from app.flows.stages import (
     INPUT,
@@ -81,6 +82,23 @@ def children(flow: Definition, stage: Stage, lineage: Lineage, *, may_run: bool 
     ]
 
 
+def of_sample(flow: Definition, stage: Stage, lineage: Lineage) -> Fields:
+    """What the body of a stage can read of a lineage that has no answers of stages yet. A fan-out has its longest element, a pack
+    one part.
+    """
+    above, own = _below_parent(flow, stage, lineage), dict[str, Any]()
+    if stage.pack:
+        own = {"parts": (above,), "count": 1, "missing": 0}
+    if stage.each:
+        own = {"k": 0}
+        with suppress(ItemError):
+            slot = Slot(stage.each.path, where="each")
+            own["each"] = max(
+                _elements(stage, above), key=lambda each: len(templates.text_of(each, slot)), default=None
+            )
+    return _body_scope(stage, lineage, own)
+
+
 def is_part(flow: Definition, stage: Stage, lineage: Lineage) -> bool:
     """Whether an item of the parent belongs to its pack. A pack by value leaves out what has no value."""
     scope = _below_parent(flow, stage, lineage)
@@ -141,8 +159,7 @@ def no_room(stage: Stage) -> ItemError:
 
 def _below_parent(flow: Definition, stage: Stage, lineage: Lineage) -> _Scope:
     """What `when`, `each` and `pack.by` read, and templates of a part."""
-    below = flow.input.below if stage.parent == INPUT else flow.stage(stage.parent).below
-    return _Scope(_named(below, lineage), lineage.answers.get(stage.parent))
+    return _Scope(_named(flow.below(stage.parent), lineage), lineage.answers.get(stage.parent))
 
 
 def _body_scope(stage: Stage, lineage: Lineage, own: dict[str, Any]) -> _Scope:
@@ -211,13 +228,13 @@ def _checked(body: dict[str, Any], most: int) -> dict[str, Any]:
 
 def _value(value: Any, scope: _Scope, room: Room) -> Any:
     if isinstance(value, Template):
-        return _filled(value, scope, room)
+        return filled(value, scope, room)
     if isinstance(value, dict):
         return {key: _value(each, scope, room) for key, each in value.items()}
     return [_value(each, scope, room) for each in value] if isinstance(value, list) else value
 
 
-def _filled(template: Template, scope: _Scope, room: Room) -> Any:
+def filled(template: Template, scope: Fields, room: Room) -> Any:
     """The text, or the whole JSON value of the input's line where a placeholder for it is the whole text.
 
     Only the input can do that, so no answer can add a message or a role.

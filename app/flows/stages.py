@@ -14,7 +14,8 @@ from app.flows.language import Path
 INPUT, INPUT_NAME = 0, "input"
 
 MOST_STAGES, MOST_IN_LIST = 16, 1000
-MOST_ITEMS, MOST_GROUPS, MOST_PARKED = 200_000, 10_000, 100_000  # items of a stage, values of `pack.by`, parked items
+MOST_ITEMS, MOST_GROUPS = 200_000, 10_000  # lines of the input, values of a `pack.by`
+MOST_PARKED = 100_000  # items of a stage that wait for an answer from outside
 MOST_TIMES_INPUT = 10  # items of all stages, as a multiple of the input
 MOST_REQUEST_BYTES, MOST_OUTSIDE_BYTES = 4 * 1024 * 1024, 64 * 1024
 
@@ -180,6 +181,10 @@ class Definition:
     def children(self, number: int) -> tuple[Stage, ...]:
         """The stages whose parent is this one."""
         return tuple(each for each in self.stages if each.parent == number)
+
+    def below(self, number: int) -> Single:
+        """What the children of a stage, or of the input, have one of each."""
+        return self.stage(number).below if number else self.input.below
 
     def stage(self, number: int) -> Stage:
         """The stage of a number from 1."""

@@ -19,6 +19,7 @@ MOST_OBJECTS = 2000  # in a schema, with each reference replaced by what it refe
 _DEEPEST = 100
 _LONGEST_MESSAGE = 500
 _MASK = "the value"  # messages quote no answer
+_NO_OBJECT = f'{_MASK} is not of type "object"'
 _EXPRESSION_BYTES = 1 << 20
 
 
@@ -44,7 +45,11 @@ def schema_problem(schema: bytes) -> str | None:
 
 
 def problem(schema: bytes, value: Any) -> str | None:
-    """Why the value does not fit, with its place; None: it fits. The schema must be one without a `schema_problem`."""
+    """Why the value does not fit, with its place; None: it fits. The schema must be ANY_OBJECT, for which nothing has to be
+    installed, or one without a `schema_problem`.
+    """
+    if schema == ANY_OBJECT:
+        return None if isinstance(value, dict) else _NO_OBJECT
     try:
         error = next(_validator(schema).iter_errors(value), None)
     except ValueError as refused:  # nested too deeply

@@ -158,12 +158,17 @@ class Lines:
                 self._shared.pop(parts, None)
 
 
-async def with_model(conn: Connection, parts: LineParts, model: str, price: Price | None) -> int:
-    """The line of the same work with another model, at its price. It is added if it is new."""
+def moved(parts: LineParts, model: str, price: Price | None) -> LineParts:
+    """The parts of the line of the same work with another model, at its price."""
     per_token = TokenPrice.of(price, f"price of {model}") if price else None
     prices = (per_token.input, per_token.cached, per_token.output, per_token.currency) if per_token else (None,) * 4
     named = dict(zip(("price_in", "price_cached", "price_out", "currency"), prices, strict=True))
-    [line_id] = await added(conn, [replace(parts, model=model, **named)])  # type: ignore[arg-type]
+    return replace(parts, model=model, **named)  # type: ignore[arg-type]
+
+
+async def with_model(conn: Connection, parts: LineParts, model: str, price: Price | None) -> int:
+    """The line of the same work with another model, at its price. It is added if it is new."""
+    [line_id] = await added(conn, [moved(parts, model, price)])
     assert line_id is not None
     return line_id
 

@@ -1,60 +1,117 @@
 """Check a definition with a sample of its input; nothing is stored."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
+from app import crypto
+from app.batches.intake.ndjson import LineSplitter, LineTooLong
+from app.batches.validation import strict_json
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput
 from app.files import sealed_files
-from app.flows.stages import Definition
-from app.pipelines import forecast, service
+from app.flows.items import Lineage
+from app.pipelines import copying, forecast, intake, service
+from app.pipelines.drafting import Order
+from app.pipelines.intake import BadLine, LineNames
+from app.pipelines.reading import Reader
 from app.pipelines.service import Caller, Given
 from app.queue.answer_lengths import UsualLength
+from app.sealing.keyring import Keyring
 from app.settings import Settings
-from app.tenants.service import Tenant
+from app.storage.store import Store
+
+_Counted = tuple[int, list[Lineage]]  # the lines of an input that are used, and the first of them
 
 
 async def of(
     database: Database, settings: Settings, caller: Caller, given: Given, catalogue: Catalogue, usual: UsualLength
 ) -> dict[str, Any]:
-    """What a create would make. Raises BadInput, NotFound, PolicyDenied, SensitiveFound."""
+    """What a create would make. Raises BadInput, NotFound, PolicyDenied, SensitiveFound, KeysUnavailable."""
     order = await service.order_of(caller, given, catalogue, usual)
     if given.items is not None:
-        lines, sample = len(given.items), list(given.items[: forecast.SAMPLE])
+        lines, sample = await asyncio.to_thread(_of_items, order, given.items)
+        service.check_lines(order.flow, lines, service.ITEMS)
     elif order.flow.input.file_id is not None:
-        lines, sample = await _of_file(database, settings, caller.tenant, order.flow)
+        lines, sample = await _of_file(database, settings, order)
+        service.check_lines(order.flow, lines, service.FILE)
     else:
-        async with database.relaxed() as conn:
-            _, lines = await service.source_of(conn, caller.tenant, order.flow)
-        sample = []
-    used = min(lines, order.flow.limit or lines)
-    if odd := next((line for line in sample if not isinstance(line, dict)), None):
-        raise BadInput(f"input.items: must be objects, not {type(odd).__name__}", param="input.items")
-    return await forecast.of(database, order, usual, used, sample)
+        lines, sample = await _of_batch(database, settings, order)
+    return await forecast.of(database, order, usual, lines, sample)
 
 
-async def _of_file(
-    database: Database, settings: Settings, tenant: Tenant, flow: Definition
-) -> tuple[int, list[dict[str, Any]]]:
-    """The number of lines of the input's file, and the first of them. Raises BadInput."""
-    file_id, sample, count, rest = await service.file_of(database, tenant, flow), list[dict[str, Any]](), 0, b""
-    async for block in sealed_files.stream(database, settings, tenant.tenant_id, file_id):
-        *texts, rest = (rest + block).split(b"\n")
-        count += sum(1 for text in texts if text.strip())
-        sample += [_object(text) for text in texts if text.strip()][: forecast.SAMPLE - len(sample)]
-    if rest.strip():
-        count += 1
-        sample += [_object(rest)][: forecast.SAMPLE - len(sample)]
-    return count, sample
+def _of_items(order: Order, items: Sequence[Any]) -> _Counted:
+    """Of the lines that came with the request, which are all checked. Raises BadInput."""
+    names, sample = LineNames(), list[Lineage]()
+    used = items[: order.flow.limit]
+    for number, item in enumerate(used):
+        try:
+            line = intake.named(item, names)
+        except BadLine as error:
+            raise intake.bad(order.admission, service.ITEMS, f"{service.ITEMS}[{number}]", f"{error}") from None
+        if number < forecast.SAMPLE:
+            sample.append(Lineage(line))
+    return len(used), sample
 
 
-def _object(text: bytes) -> dict[str, Any]:
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
-        raise BadInput("input.file_id: every line must be a JSON object", param="input.file_id")
-    return found
+async def _of_file(database: Database, settings: Settings, order: Order) -> _Counted:
+    """Of the input's file, of which only the first lines are read. Raises BadInput."""
+    file_id = await service.file_of(database, order.tenant, order.flow)
+    lines = _FirstLines(order, int(settings.ndjson_line_mb * 2**20))
+    async for block in sealed_files.stream(database, settings, order.tenant.tenant_id, file_id):
+        await asyncio.to_thread(lines.add_block, block)
+        if lines.full:
+            break
+    else:
+        await asyncio.to_thread(lines.end)
+    return lines.count, lines.sample
+
+
+class _FirstLines:
+    """Counts the lines of a file, and reads those of the sample."""
+
+    def __init__(self, order: Order, line_bytes: int) -> None:
+        self._order, self._names, self._splitter, self._number = order, LineNames(), LineSplitter(line_bytes), 0
+        self.count, self.sample = 0, list[Lineage]()
+
+    @property
+    def full(self) -> bool:
+        """Whether further lines are not used."""
+        return self.count == self._order.flow.limit
+
+    def add_block(self, block: bytes) -> None:
+        """Add a block of the file. Raises BadInput."""
+        try:
+            self._add(self._splitter.feed(block))
+        except LineTooLong as error:
+            message = f"{service.FILE}: {error}; split the line or raise SLACKWATER_NDJSON_LINE_MB"
+            raise BadInput(message, param=service.FILE) from None
+
+    def end(self) -> None:
+        """Add the last line, if it has no line end. Raises BadInput."""
+        self._add(self._splitter.close())
+
+    def _add(self, texts: Sequence[bytes]) -> None:
+        for text in texts:
+            self._number += 1
+            if text.strip() and not self.full:
+                self.count += 1
+                if self.count <= forecast.SAMPLE:
+                    self.sample.append(self._read(text))
+
+    def _read(self, text: bytes) -> Lineage:
+        try:
+            return Lineage(intake.named(strict_json.loads(text), self._names))
+        except (BadLine, strict_json.JsonError) as error:
+            where = f"{service.FILE}: line {self._number}"
+            raise intake.bad(self._order.admission, service.FILE, where, f"{error}") from None
+
+
+async def _of_batch(database: Database, settings: Settings, order: Order) -> _Counted:
+    """Of a batch: its items at this moment. Raises BadInput, KeysUnavailable."""
+    async with database.relaxed() as conn:
+        source_id, lines = await service.source_of(conn, order.tenant, order.flow)
+    reader = Reader(database, Store.of(settings), Keyring.of(settings), crypto.secret_key(settings))
+    sample = await copying.sample(database, reader, order.tenant, source_id, forecast.SAMPLE)
+    return min(lines, order.flow.limit or lines), sample

@@ -4,7 +4,7 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -192,7 +192,7 @@ def without_model(body: Mapping[str, Any]) -> bytes:
     return orjson.dumps({key: value for key, value in body.items() if key != "model"})
 
 
-def value_of(running: Running, stage: Stage, lineage: Lineage) -> Any:
+def value_of(running: Running, stage: Stage, lineage: Lineage) -> Hashable | None:
     """What a pack by value groups this item of its parent by; None: it belongs to no pack."""
     flow = running.flow
     return rendering.group(flow, stage, lineage) if rendering.is_part(flow, stage, lineage) else None

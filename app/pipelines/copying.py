@@ -4,16 +4,20 @@ The copies belong to the pipeline, which leaves as a whole whatever becomes of t
 order of the items that have a result. The line of an item is that of its pipeline's input, else its request.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import orjson
 
+from app import clock
 from app.batches.validation.text_generation import ItemError
 from app.db import day_tables
 from app.db.pool import Connection, Database
 from app.errors import NotFound
+from app.flows.answers import Answer
+from app.flows.items import Lineage
 from app.flows.reads import Reads
 from app.flows.stages import INPUT, Definition, Input
 from app.pipelines import copying_sql as queries
@@ -27,8 +31,11 @@ from app.policy import vaults
 from app.policy.vaults import Vaults
 from app.queue import copy_format, handoff, stages
 from app.queue.bodies import BatchSeal, StoredBodies
+from app.states import BatchState
+from app.tenants.service import Tenant
 
 _WIDTH = 500  # numbers of the source in one transaction
+_NOBODY = UUID(int=0)  # asks for the pipeline of a source that is in none
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +57,26 @@ async def ready(database: Database, later: Sequence[int]) -> tuple[int, int, int
     return None if row is None else (row[0], row[1], row[2], bool(row[4]))
 
 
+async def sample(database: Database, reader: Reader, tenant: Tenant, source_id: int, most: int) -> list[Lineage]:
+    """The first items of a source that have an answer. Raises KeysUnavailable, StorageError."""
+    try:
+        async with database.relaxed() as conn:
+            values = {"batch_id": source_id, "most": most}
+            rows = await (await day_tables.execute(conn, queries.ANSWERED, source_id, values)).fetchall()
+    except NotFound:
+        return []
+    source, stage = await _source(database, reader, tenant.tenant_id, source_id)
+    items = await _items(reader, source, stage, Seqs([seq for (seq,) in rows]))
+    return [Lineage(_line(item), {INPUT: Answer(ok=True, body=_answer(item).body)}) for item in items]
+
+
 async def step(
     database: Database, reader: Reader, rules: Governing, running: Running, source_id: int, low: int, *, readable: bool
 ) -> None:
     """Copy the next part. Raises Changed, KeysUnavailable, StorageError."""
-    source, stage = await _source(database, reader, running, source_id)
+    source, stage = await _source(database, reader, running.tenant_id, source_id)
     part = await _part(database, running, source_id if readable else None, low)
-    items = await _items(reader, source, stage, part) if part.high > part.low else []
+    items = await _items(reader, source, stage, Seqs(low=part.low, high=part.high)) if part.high > part.low else []
     if running.flow.limit is not None:
         items = items[: max(0, running.flow.limit - part.count)]
     seal = vault_seal = None
@@ -72,14 +92,26 @@ async def step(
     await _write(database, running, part, rows, results)
 
 
-async def _source(database: Database, reader: Reader, running: Running, source_id: int) -> tuple[Running, int]:
+async def _source(database: Database, reader: Reader, tenant_id: int, source_id: int) -> tuple[Running, int]:
     """The source as a stage: of its pipeline, or of one that is nothing but this batch."""
     known = await pipelines.load(database, reader.keyring, [source_id])
     if source_id in known:
         return known[source_id]
     alone = RunningStage(INPUT, source_id, None, 0, 0, 0, "", None, False, "", None)
-    own = (running.pipeline_id, running.request_id, running.tenant_id, running.account_id, running.state, running.run)
-    return Running(*own, 0, running.deadline, Definition(Input(), ()), (alone,)), INPUT
+    made = Running(
+        pipeline_id=source_id,
+        request_id=_NOBODY,
+        tenant_id=tenant_id,
+        account_id="",
+        state=BatchState.COMPLETED,
+        run=1,
+        overruled=False,
+        inputs=0,
+        deadline=clock.now(),
+        flow=Definition(Input(), ()),
+        stages=(alone,),
+    )
+    return made, INPUT
 
 
 async def _part(database: Database, running: Running, source_id: int | None, low: int) -> Part:
@@ -102,12 +134,23 @@ async def _number(conn: Connection, query: str, batch_id: int) -> int | None:
     return None if row is None else row[0]
 
 
-async def _items(reader: Reader, source: Running, stage: int, part: Part) -> list[Item]:
-    """Items of the source that have a result, with their lines."""
+async def _items(reader: Reader, source: Running, stage: int, seqs: Seqs) -> list[Item]:
+    """Those of these items of the source that have a result, with their lines."""
     has_line = stage == INPUT or source.flow.stage(stage).single.line
     reads = Reads(line=True) if has_line else Reads(request=stage)
-    found = await reader.items(source, stage, Seqs(low=part.low, high=part.high), 1, reads)
+    found = await reader.items(source, stage, seqs, 1, reads)
     return [item for item in found if stage in item.lineage.answers]
+
+
+def _line(item: Item) -> Mapping[str, Any]:
+    """The line of a copy: that of its pipeline's input, else its request."""
+    line = item.lineage.line
+    return next(iter(item.lineage.requests.values()), {}) if line is None else line
+
+
+def _answer(item: Item) -> Answer:
+    [answer] = item.lineage.answers.values()
+    return answer
 
 
 def _copied(
@@ -120,10 +163,7 @@ def _copied(
     vault_seal: BatchSeal | None,
 ) -> tuple[bytes, tuple[object, ...]]:
     """The rows of an item and its result, with one mapping of placeholders."""
-    [answer] = item.lineage.answers.values()
-    line: Any = item.lineage.line
-    if line is None:
-        line = next(iter(item.lineage.requests.values()), {})
+    line, answer = _line(item), _answer(item)
     ok, error, vault = answer.ok, item.error, None
     try:
         both, values = rules.protected(

@@ -13,6 +13,10 @@ order by p.pipeline_id limit 1"""
 COUNT = "select coalesce(max(seq) + 1, 0) from item_payload where batch_id = %(batch_id)s"
 HIGHEST = "select max(seq) from item_payload where batch_id = %(batch_id)s"
 
+# The first numbers of a source that have an answer.
+ANSWERED = """
+select distinct seq from item_result where batch_id = %(batch_id)s and ok = 1 order by seq limit %(most)s"""
+
 # The last part makes the input final.
 COPIED = """
 update pipeline set copied = %(high)s, source_id = case when %(last)s then null else source_id end,

@@ -18,17 +18,19 @@ from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import KeysUnavailable, PolicyUnknown, RedactionDown, StorageError
 from app.flows import counting, reads
-from app.flows.reads import NOTHING, Reads
-from app.flows.stages import BySize, ByValue, OfStage, Stage
-from app.pipelines import copying, put_off, writing
+from app.flows.reads import NOTHING
+from app.flows.stages import MOST_GROUPS, BySize, OfStage, Stage
+from app.pipelines import copying, grouping, ids, lifecycle, put_off, writing
 from app.pipelines import feeding_sql as queries
 from app.pipelines import running as pipelines
-from app.pipelines.children import Slice, value_of
+from app.pipelines.children import Slice
 from app.pipelines.governing import Governor
+from app.pipelines.grouping import Groups, TooManyValues
 from app.pipelines.preparing import Preparer
 from app.pipelines.put_off import PutOff
 from app.pipelines.reading import Reader, Seqs
 from app.pipelines.running import Running
+from app.pipelines.waiting import Pause
 from app.pipelines.writing import Changed, Prepared
 from app.policy.vaults import Vaults
 from app.queue import handoff
@@ -57,7 +59,7 @@ class Feeder:
         self._elsewhere = elsewhere or self._forget
         self.governor = Governor(database, settings)
         self._later = PutOff()
-        self._groups: dict[int, list[list[int]]] = {}  # by batch, the parts of each pack by value
+        self._groups: dict[int, Groups] = {}  # by batch
         self.handed_on: Counter[str] = Counter()  # items by outcome, since the start
         self.set_aside = 0  # markers that failed too often
 
@@ -176,8 +178,8 @@ class Feeder:
                 return Seqs(low=pack * width, high=(pack + 1) * width)
         batch_id = running.stages[stage.number].batch_id
         if batch_id not in self._groups:
-            await self._grouped(reader, running, stage)
-        return Seqs(self._groups[batch_id][pack])
+            self._remember(batch_id, await grouping.groups(reader, running, stage))
+        return Seqs(self._groups[batch_id].packs[pack])
 
     async def _group_ripe(self) -> bool:
         """Find the packs of the stages by value whose parents have ended. False: there are none."""
@@ -196,10 +198,20 @@ class Feeder:
             return False
         reader = Reader(self._database, Store.of(self._settings), keyring, crypto.secret_key(self._settings))
         stage = running.flow.stage(number)
-        members, parts = await self._grouped(reader, running, stage)
-        packs = len(self._groups[batch_id])
-        await writing.group(self._database, running, stage, packs, members=members, parts=parts)
+        most = None if running.overruled else MOST_GROUPS
+        try:
+            found = await grouping.groups(reader, running, stage, most=most)
+        except TooManyValues:
+            await self._pause(running, Pause.GROUPS)
+            return True
+        self._remember(batch_id, found)
+        await writing.group(self._database, running, stage, len(found.packs), members=found.items, parts=found.parts)
         return True
+
+    async def _pause(self, running: Running, why: Pause) -> None:
+        async with self._database.transaction() as conn:
+            if await lifecycle.pause(conn, running.tenant_id, running.request_id, why):
+                log.warning("pipeline.paused", pipeline=ids.format_id(running.request_id), why=str(why))
 
     async def _copy_source(self) -> bool:
         """Copy a part of a batch that is the input of a pipeline. False: there is none that can be copied."""
@@ -230,19 +242,10 @@ class Feeder:
             log.warning("handoff.postponed", batch=batch_id, error=repr(error), exc_info=not _may_come(error))
             return False
 
-    async def _grouped(self, reader: Reader, running: Running, stage: Stage) -> tuple[int, int]:
-        """Remember the packs of a stage by value. Returns how many items its parent has, and how many of them are in packs."""
-        assert isinstance(stage.pack, ByValue)
-        highest = running.numbers()[stage.parent]
-        wanted: Reads = reads.of_part(running.flow, stage)
-        items = await reader.items(running, stage.parent, Seqs(low=0, high=highest), 1, wanted)
-        values = [(item.seq, value_of(running, stage, item.lineage)) for item in items]
-        members = [(seq, value) for seq, value in values if value is not None]
+    def _remember(self, batch_id: int, groups: Groups) -> None:
         while len(self._groups) >= _GROUPED:
             del self._groups[next(iter(self._groups))]
-        batch_id = running.stages[stage.number].batch_id
-        self._groups[batch_id] = counting.in_groups(members, stage.pack.most)
-        return len(values), len(members)
+        self._groups[batch_id] = groups
 
     async def _prepared(self, found: Slice, preparer: Preparer, keyring: Keyring, secret: bytes) -> Prepared:
         targets, lanes = await preparer.targets(self._database, found)

@@ -2,8 +2,9 @@
 
 # Pipelines of these batches, a row for each stage.
 RUNNING = """
-select p.pipeline_id, p.request_id, p.tenant_id, t.account_id, p.state, p.run, p.inputs, p.deadline, p.definition,
-       s.n, s.batch_id, s.packs, s.taken, s.ran, b.total - b.ok - b.failed, b.model, b.line_id, b.feeds, b.state, k.only_vaults
+select p.pipeline_id, p.request_id, p.tenant_id, t.account_id, p.state, p.run, p.overruled, p.inputs, p.deadline,
+       p.definition, s.n, s.batch_id, s.packs, s.taken, s.ran, b.total - b.ok - b.failed, b.model, b.line_id, b.feeds,
+       b.state, k.only_vaults
 from pipeline p join tenant t using (tenant_id) join stage s using (pipeline_id) join batch b on b.batch_id = s.batch_id
 left join batch_key k on k.batch_id = s.batch_id
 where p.pipeline_id in (select f.pipeline_id from batch f where f.batch_id = any(%(batch_ids)s))

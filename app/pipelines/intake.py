@@ -22,6 +22,47 @@ from app.policy.vaults import NO_VALUES
 _NAME = "custom_id"
 
 
+class BadLine(Exception):
+    """What is wrong with a line."""
+
+
+class LineNames:
+    """The names of an input's lines: their own, else their numbers."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def of(self, line: Mapping[str, Any]) -> str:
+        """The name of the next line. Raises BadLine."""
+        name = str(len(self._seen)) if line.get(_NAME) is None else custom_id_in(line)
+        if name is None:
+            raise BadLine("custom_id must be a text of 1 to 512 characters")
+        if name in self._seen:
+            raise BadLine(f"the custom_id {name[:60]!r} is used by an earlier line; give every line its own")
+        self._seen.add(name)
+        return name
+
+
+def named(item: Any, names: LineNames) -> dict[str, Any]:
+    """The next line as templates read it. Raises BadLine."""
+    line = _bare(item)
+    return line | {_NAME: names.of(line)}
+
+
+def _bare(item: Any) -> dict[str, Any]:
+    """The line without the vault from its upload. Raises BadLine."""
+    if not isinstance(item, dict):
+        raise BadLine("must be a JSON object")
+    return {key: value for key, value in item.items() if key != VAULT}
+
+
+def bad(admission: Admission, place: str, where: str, problem: str) -> BadInput:
+    """The error of a line, without sensitive values."""
+    message = f"{where}: {problem}"
+    redaction = admission.redaction
+    return BadInput(message if redaction is None else redaction.scrubbed(message), param=place)
+
+
 def too_many(place: str, most: int) -> BadInput:
     """The error of an input of more lines. `place`: of the field that names them."""
     message = f"{place}: has more than {most:,} lines, which is the most; make several pipelines, or set limit"
@@ -37,7 +78,7 @@ class InputIntake(Spool):
         options["max_items"] = min(options["max_items"], MOST_ITEMS)
         super().__init__(batch_id, "", **options)
         self._admission, self._most, self._place = admission, most, place
-        self._seen: set[str] = set()
+        self._names = LineNames()
         self._number = 0
 
     @property
@@ -64,23 +105,13 @@ class InputIntake(Spool):
             self._write(self._line(item, where))
 
     def _line(self, item: Any, where: str) -> bytes:
-        if not isinstance(item, dict):
-            raise self._bad(where, "must be a JSON object")
-        item, values = self._redacted(
-            {key: value for key, value in item.items() if key != VAULT}, item.get(VAULT), where
-        )
-        name = self._name_of(item, where)
+        try:
+            item, values = self._redacted(_bare(item), item.get(VAULT), where)
+            name = self._names.of(item)
+        except BadLine as error:
+            raise self._bad(where, f"{error}") from None
         facts = ItemFacts(name, 0, wants_json=False, affinity=None, prefix="", answer_tokens=0, most_tokens=0)
         return self._row(facts, name, orjson.dumps(item | {_NAME: name}), values=values)
-
-    def _name_of(self, item: Mapping[str, Any], where: str) -> str:
-        name = str(len(self.est_tokens)) if item.get(_NAME) is None else custom_id_in(item)
-        if name is None:
-            raise self._bad(where, "custom_id must be a text of 1 to 512 characters")
-        if name in self._seen:
-            raise self._bad(where, f"the custom_id {name[:60]!r} is used by an earlier line; give every line its own")
-        self._seen.add(name)
-        return name
 
     def _redacted(self, item: dict[str, Any], sealed: Any, where: str) -> tuple[dict[str, Any], Mapping[str, str]]:
         """The line as it may be stored, and what its placeholders stand for. `sealed`: of those from its upload."""
@@ -105,6 +136,4 @@ class InputIntake(Spool):
         return too_many(self._place, most)
 
     def _bad(self, where: str, problem: str) -> BadInput:
-        redaction = self._admission.redaction
-        message = f"{where}: {problem}"
-        return BadInput(message if redaction is None else redaction.scrubbed(message), param=self._place)
+        return bad(self._admission, self._place, where, problem)

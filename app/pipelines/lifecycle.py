@@ -3,7 +3,7 @@
 Each verb is one durable transaction: the rows (`verbs`), the audit record, the events.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from app.audit import log
@@ -14,7 +14,7 @@ from app.db.pool import Connection, Database
 from app.errors import Conflict, NotFound
 from app.events import Counts
 from app.flows.stages import MOST_TIMES_INPUT
-from app.pipelines import events, ids, verbs
+from app.pipelines import events, ids, models, verbs
 from app.pipelines import lifecycle_sql as sql
 from app.pipelines.drafting import NANO
 from app.pipelines.events import EndedStage, Told
@@ -34,25 +34,30 @@ _REACHED = {
 }
 _DONE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
 
+Terms = Mapping[str, object]  # of a pipeline, as the audit log has them
+
 
 async def change_state(
     database: Database, tenant: Tenant, request_id: UUID, verb: Verb, usd: float | None = None
 ) -> None:
-    """Pause, resume or cancel. A repeated verb has no effect. `usd`: with resume, the new budget. Raises NotFound, Conflict."""
+    """Pause, resume or cancel. A repeated verb has no effect. `usd`: with resume, the new budget, also of one that runs.
+
+    Raises NotFound, Conflict, BadInput.
+    """
     ready: dict[str, int] = {}
     async with database.transaction() as conn:
         moved = await verbs.transition(conn, verb, tenant.tenant_id, request_id)
         if moved is None:
-            await _check_reached(conn, tenant, request_id, verb)
+            pipeline_id = await _check_reached(conn, tenant, request_id, verb)
+            if usd is not None:
+                await _record(conn, tenant, request_id, verb, *await _new_budget(conn, pipeline_id, usd))
             return
         pipeline_id, before, ended = moved
-        terms, after = {"state": str(before)}, {"state": str(PIPELINE.target(verb))}
-        await log.record(
-            conn, Record(_ACTS[verb], ids.format_id(request_id), tenant.account_id, before=terms, after=after)
-        )
+        old, new = await _new_budget(conn, pipeline_id, usd)
+        terms, after = {"state": str(before), **old}, {"state": str(PIPELINE.target(verb)), **new}
+        await _record(conn, tenant, request_id, verb, terms, after)
         if verb == "resume":
-            budget = None if usd is None else round(usd * NANO)
-            await conn.execute(sql.OVERRULE, {"pipeline_id": pipeline_id, "budget": budget})
+            await conn.execute(sql.OVERRULE, {"pipeline_id": pipeline_id})
             ready = await batch_state.ready_chunks_of(conn, pipeline_id)
         if verb == "pause":
             await _tell_pause(conn, pipeline_id, None)
@@ -61,8 +66,26 @@ async def change_state(
     wakes.notify(ready)
 
 
-async def _check_reached(conn: Connection, tenant: Tenant, request_id: UUID, verb: Verb) -> None:
-    """Raise unless the verb was done before."""
+async def _record(conn: Connection, tenant: Tenant, request_id: UUID, verb: Verb, before: Terms, after: Terms) -> None:
+    await log.record(
+        conn, Record(_ACTS[verb], ids.format_id(request_id), tenant.account_id, before=before, after=after)
+    )
+
+
+async def _new_budget(conn: Connection, pipeline_id: int, usd: float | None) -> tuple[Terms, Terms]:
+    """Set the budget of a pipeline, if there is a new one. Returns the terms before and after. Raises BadInput, Conflict."""
+    if usd is None:
+        return {}, {}
+    models.check_counted(await (await conn.execute(sql.PAID, {"pipeline_id": pipeline_id})).fetchall())
+    values = {"pipeline_id": pipeline_id, "budget": round(usd * NANO)}
+    row = await (await conn.execute(sql.BUDGET, values)).fetchone()
+    if row is None:
+        raise Conflict("The pipeline has ended; retry it to run what has no answer")
+    return {"budget_usd": None if row[0] is None else row[0] / NANO}, {"budget_usd": usd}
+
+
+async def _check_reached(conn: Connection, tenant: Tenant, request_id: UUID, verb: Verb) -> int:
+    """Raise unless the verb was done before. Returns the id of the pipeline."""
     standing = await verbs.standing(conn, tenant.tenant_id, request_id)
     if standing is None:
         raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.", code=404)
@@ -70,6 +93,7 @@ async def _check_reached(conn: Connection, tenant: Tenant, request_id: UUID, ver
         sources = next(t.sources for t in PIPELINE.transitions if t.verb == verb)
         message = f"only one that is {' or '.join(sources)} can be {_DONE[verb]}"
         raise Conflict(f"The pipeline is {standing.state}: {message}")
+    return standing.pipeline_id
 
 
 async def pause_exceeded(conn: Connection) -> list[tuple[UUID, Pause]]:
@@ -80,10 +104,17 @@ async def pause_exceeded(conn: Connection) -> list[tuple[UUID, Pause]]:
     found = await (await conn.execute(sql.EXCEEDED, values)).fetchall()
     paused = []
     for tenant_id, request_id, _, why in found:
-        if (moved := await verbs.transition(conn, "pause", tenant_id, request_id, why)) is not None:
-            await _tell_pause(conn, moved[0], Pause(why))
+        if await pause(conn, tenant_id, request_id, Pause(why)):
             paused.append((request_id, Pause(why)))
     return paused
+
+
+async def pause(conn: Connection, tenant_id: int, request_id: UUID, why: Pause) -> bool:
+    """Pause a pipeline for a reason of its own. Call in a durable transaction. False: its state forbids it."""
+    moved = await verbs.transition(conn, "pause", tenant_id, request_id, why)
+    if moved is not None:
+        await _tell_pause(conn, moved[0], why)
+    return moved is not None
 
 
 async def tell_stages(conn: Connection, settled: Sequence[Settled]) -> None:

@@ -3,8 +3,18 @@
 from app.pipelines.reads_sql import COST
 from app.states import BatchState
 
-OVERRULE = """
-update pipeline set overruled = true, budget = coalesce(%(budget)s, budget) where pipeline_id = %(pipeline_id)s"""
+OVERRULE = "update pipeline set overruled = true where pipeline_id = %(pipeline_id)s"
+
+BUDGET = """
+with old as materialized (select pipeline_id, budget from pipeline
+  where pipeline_id = %(pipeline_id)s and finalized_at is null for no key update)
+update pipeline p set budget = %(budget)s from old where p.pipeline_id = old.pipeline_id returning old.budget"""
+
+# The stages of a pipeline that ask a model, with the currency in which they are paid.
+PAID = """
+select s.name, b.model, l.currency
+from stage s join batch b on b.batch_id = s.batch_id left join line l on l.line_id = b.line_id and l.price_in is not null
+where s.pipeline_id = %(pipeline_id)s and b.endpoint <> '' order by s.n"""
 
 DEADLINE = "select deadline from pipeline where pipeline_id = %(pipeline_id)s"
 

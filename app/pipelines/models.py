@@ -4,7 +4,7 @@ What is rendered later passes the same checks as a submit. Here a request is che
 get a stand-in, and a problem of a field with placeholders is not reported, since the values may mend it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,10 +68,20 @@ def _model(flow: Definition, stage: Stage, work: Request | Again, catalogue: Cat
 
 
 def check_budget(flow: Definition, models: StageModels) -> None:
-    """Raise BadInput where a stage is paid in another currency than the budget."""
-    for model in models.by_stage.values():
-        if flow.usd is not None and model.price is not None and model.price.currency != "USD":
-            message = f"budget.usd: {model.name} is paid in {model.price.currency}; leave the budget out"
+    """Raise BadInput where the budget of a definition does not count what a stage costs."""
+    if flow.usd is not None:
+        found = ((flow.stage(n).name, model.name, model.price) for n, model in models.by_stage.items())
+        check_counted((stage, model, price.currency if price else None) for stage, model, price in found)
+
+
+def check_counted(stages: Iterable[tuple[str, str, str | None]]) -> None:
+    """Raise BadInput where a budget does not count what a stage costs. `stages`: of each its name, its model, and the currency of
+    its price; None: it has no price.
+    """
+    for stage, model, currency in stages:
+        if currency != "USD":
+            paid = f"is paid in {currency}" if currency else "has no price"
+            message = f"budget.usd: {model} of stage {stage!r} {paid}, so no budget can count it; leave the budget out"
             raise BadInput(message, param="budget.usd")
 
 

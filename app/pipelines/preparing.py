@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.batches import budget_lanes
+from app.batches import batch_usage, budget_lanes
 from app.batches.budget_lanes import Lanes
 from app.batches.item_worsts import ItemSizes
 from app.db.pool import Connection, Database
-from app.engines.catalogue import Catalogue
+from app.engines.catalogue import Catalogue, Model
 from app.engines.service import ensure_pool
 from app.errors import BadInput, BudgetSpent
 from app.metering import lines
 from app.pipelines.children import Made, Request, Slice
-from app.pipelines.running import Running
+from app.pipelines.running import RunningStage
 from app.pipelines.writing import Target
 from app.queue.chunking import cut
 from app.settings import Settings
@@ -33,31 +33,43 @@ class Preparer:
                 if (request := each.request) is not None:
                     name = request.model or of.running.stages[number].model
                     asked.setdefault((number, name), []).append((each, request))
+        models = [self._model(name) for _, name in asked]
+        line_ids = [
+            await self._line(database, of.running.stages[number], model)
+            for (number, _), model in zip(asked, models, strict=True)
+        ]
         async with database.relaxed() as conn:
-            line_ids = [await self._line(conn, of.running, number, name) for number, name in asked]
             lanes = await budget_lanes.of_new(conn, line_ids)
             targets = [
-                await self._target(conn, number, name, line_id, requests, lanes)
-                for ((number, name), requests), line_id in zip(asked.items(), line_ids, strict=True)
+                await self._target(conn, number, model, line_id, requests, lanes)
+                for ((number, _), requests), model, line_id in zip(asked.items(), models, line_ids, strict=True)
             ]
         return targets, lanes
 
-    async def _line(self, conn: Connection, running: Running, number: int, name: str) -> int | None:
-        stage = running.stages[number]
-        return stage.line_id if name == stage.model else await lines.of_model(conn, stage.line_id, name)
+    def _model(self, name: str) -> Model:
+        model = self.models.resolve(name)
+        if model is None:
+            raise BadInput(f"{name} is not in the catalogue any more")
+        return model
+
+    async def _line(self, database: Database, stage: RunningStage, model: Model) -> int | None:
+        """The line of requests of this stage with this model. Another than the stage's has its price of this moment."""
+        if stage.line_id is None or model.name == stage.model:
+            return stage.line_id
+        async with database.relaxed() as conn:
+            [own] = await lines.parts(conn, [stage.line_id])
+        moved = lines.moved(own.parts, model.name, model.price)
+        return (await batch_usage.line_ids(database, [moved]))[moved]
 
     async def _target(
         self,
         conn: Connection,
         number: int,
-        name: str,
+        model: Model,
         line_id: int | None,
         made: Sequence[tuple[Made, Request]],
         lanes: Lanes,
     ) -> Target:
-        model = self.models.resolve(name)
-        if model is None:
-            raise BadInput(f"{name} is not in the catalogue any more")
         facts = [request.facts for _, request in made]
         lane, worsts = lanes.of_line.get(line_id), None
         if lane is not None:

@@ -4,7 +4,7 @@ No transaction is open meanwhile: large bodies are in the object store, and keys
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -87,9 +87,18 @@ class Reader:
         """Items of a stage, in the order of their numbers, with what `reads` says of their ancestors. Those without a result are
         left out, unless they are lines of the input. `run`: of their marker. Raises KeysUnavailable, StorageError, NotFound.
         """
+        rows = await self._rows(running, stage, seqs, run, requests=_wants_requests(stage, reads))
+        return await self._below(running, stage, rows, reads)
+
+    async def pages(self, running: Running, stage: int, high: int, reads: Reads) -> AsyncIterator[list[Item]]:
+        """The items of a stage with numbers below `high`, a page at a time. See `items`."""
+        seqs, requests = Seqs(high=high), _wants_requests(stage, reads)
+        async for page in self._pages(running, stage, seqs, 1, requests=requests):
+            yield await self._below(running, stage, page, reads)
+
+    async def _below(self, running: Running, stage: int, rows: Mapping[int, Row], reads: Reads) -> list[Item]:
+        """The items of these rows, with what `reads` says of their ancestors."""
         flow, own = running.flow, stage == INPUT
-        wants_own = (own and reads.line) or reads.request == stage
-        rows = await self._rows(running, stage, seqs, run, requests=wants_own)
         above = await self._ancestors(running, stage, list(rows), reads)
         found = []
         for seq, row in sorted(rows.items()):
@@ -124,28 +133,35 @@ class Reader:
         found: dict[int, dict[int, Row]] = {}
         for ancestor in sorted(wanted - {stage}):
             numbers = sorted({ancestor_number(running.flow, stage, seq, ancestor) for seq in seqs})
-            requests = (ancestor == INPUT and reads.line) or ancestor == reads.request
+            requests = _wants_requests(ancestor, reads)
             found[ancestor] = await self._rows(running, ancestor, Seqs(numbers), 1, requests=requests)
         return found
 
     async def _rows(self, running: Running, stage: int, seqs: Seqs, run: int, *, requests: bool) -> dict[int, Row]:
+        if seqs.listed is None:
+            pages = [page async for page in self._pages(running, stage, seqs, run, requests=requests)]
+            return {seq: row for page in pages for seq, row in page.items()}
         batch_id = running.stages[stage].batch_id
-        values: dict[str, Any] = {"batch_id": batch_id, "run": run, "requests": requests}
-        found: list[Row] = []
-        if seqs.listed is not None:
-            async with self.database.relaxed() as conn:
-                values["seqs"] = list(seqs.listed)
-                cursor = await day_tables.execute(conn, queries.READ, batch_id, values, binary=True)
-                found = [Row(*row) for row in await cursor.fetchall()]
-        low = seqs.low
-        while seqs.listed is None and low < seqs.high:
-            async with self.database.relaxed() as conn:
-                page = values | {"low": low, "high": seqs.high, "limit": _PAGE}
-                cursor = await day_tables.execute(conn, queries.READ_RANGE, batch_id, page, binary=True)
-                part = [Row(*row) for row in await cursor.fetchall()]
-            found += part
-            low = part[-1].seq + 1 if len(part) == _PAGE else seqs.high
+        values = {"batch_id": batch_id, "run": run, "requests": requests, "seqs": list(seqs.listed)}
+        async with self.database.relaxed() as conn:
+            cursor = await day_tables.execute(conn, queries.READ, batch_id, values, binary=True)
+            found = [Row(*row) for row in await cursor.fetchall()]
         return {row.seq: row for row in await self._opened(running, batch_id, found)}
+
+    async def _pages(
+        self, running: Running, stage: int, seqs: Seqs, run: int, *, requests: bool
+    ) -> AsyncIterator[dict[int, Row]]:
+        """The rows of a range."""
+        batch_id, low = running.stages[stage].batch_id, seqs.low
+        values = {"batch_id": batch_id, "run": run, "requests": requests, "high": seqs.high, "limit": _PAGE}
+        while low < seqs.high:
+            async with self.database.relaxed() as conn:
+                cursor = await day_tables.execute(
+                    conn, queries.READ_RANGE, batch_id, values | {"low": low}, binary=True
+                )
+                found = [Row(*row) for row in await cursor.fetchall()]
+            yield {row.seq: row for row in await self._opened(running, batch_id, found)}
+            low = found[-1].seq + 1 if len(found) == _PAGE else seqs.high
 
     async def _opened(self, running: Running, batch_id: int, rows: Sequence[Row]) -> list[Row]:
         """The rows with their bodies in the clear, and the values behind their placeholders restored."""
@@ -185,6 +201,11 @@ class Reader:
             return row
 
         return await asyncio.gather(*map(fetched, rows))
+
+
+def _wants_requests(stage: int, reads: Reads) -> bool:
+    """Whether what was asked is read of the items of this stage; of the input, its lines."""
+    return (stage == INPUT and reads.line) or reads.request == stage
 
 
 def _json(body: bytes | None) -> dict[str, Any] | None:

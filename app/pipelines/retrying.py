@@ -1,22 +1,19 @@
 """Run a final pipeline again, as far as it has no answer: requests of which no child was made, and what comes of them."""
 
-import asyncio
 from contextlib import suppress
-from datetime import datetime, timedelta
-from functools import partial
-from operator import itemgetter
+from datetime import timedelta
 from uuid import UUID
 
 from app.admission import quota_events, quotas
 from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
-from app.batches import budget_lanes
-from app.batches.budget_lanes import Lanes, LanesChanged
+from app.batches import requeueing
+from app.batches.budget_lanes import LanesChanged
+from app.batches.requeueing import Part
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
-from app.engines.service import ensure_pool
-from app.errors import Conflict, ModelUnknown, NotFound
+from app.errors import Conflict, NotFound
 from app.files import service as files
 from app.flows.counting import depths
 from app.pipelines import events, ids, lifecycle, reads, verbs
@@ -24,13 +21,10 @@ from app.pipelines import lifecycle_sql as sql
 from app.pipelines.running import Running
 from app.pipelines.verbs import Again
 from app.queue import batch_state, ingest, wakes
-from app.queue.chunking import NewChunk, cut
 from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.states import PIPELINE, BatchState
 from app.tenants.service import Tenant
-
-_Owner = tuple[int, int, int, int]  # batch, run, tenant, pool
 
 
 async def retry(
@@ -68,7 +62,7 @@ async def _begin_run(
         await _queue(conn, settings, catalogue, before, again)
         for stage in await reads.stages(conn, before.pipeline_id):
             await files.assign_output_files(conn, tenant.tenant_id, stage.request_id)
-        count = sum(len(each.seqs) for each in again)
+        count = sum(len(seqs) for each in again for seqs, _ in each.items.values())
         terms = {"run": before.run}, {"run": before.run + 1, "items": count}
         target = ids.format_id(request_id)
         await log.record(conn, Record(Act.PIPELINE_RETRY, target, tenant.account_id, before=terms[0], after=terms[1]))
@@ -92,30 +86,14 @@ async def _queue(
 ) -> None:
     """Queue the requests that run again. Raises ModelUnknown, LanesChanged."""
     [(deadline,)] = await (await conn.execute(sql.DEADLINE, {"pipeline_id": before.pipeline_id})).fetchall()
-    found: list[tuple[_Owner, list[NewChunk], datetime]] = []
-    looks: list[Lanes] = []
+    found: list[tuple[Again, Part]] = []
     for each in again:
-        stage = before.stages[each.number]
-        model = catalogue.resolve(stage.model)
-        if model is None:
-            raise ModelUnknown(f"The model {stage.model} of a stage is no longer in the catalogue")
-        looks.append(await budget_lanes.of_new(conn, [stage.line_id]))
-        lane = looks[-1].of_line.get(stage.line_id)
-        worsts = lane.queued_worsts(each.est_tokens, model, open_ended=True) if lane else None
-        cut_up = partial(
-            cut,
-            max_tokens=settings.chunk_tokens,
-            max_items=settings.chunk_items,
-            seqs=each.seqs,
-            line_id=stage.line_id,
-            worsts=worsts,
-        )
-        chunks = await asyncio.to_thread(cut_up, each.est_tokens)
-        owner = stage.batch_id, before.run + 1, before.tenant_id, await ensure_pool(conn, model.served)
-        found.append((owner, chunks, deadline - timedelta(seconds=depths(before.flow)[each.number])))
-    for owner, chunks, due in sorted(
-        found, key=lambda one: itemgetter(3, 0)(one[0])
-    ):  # the order in which pools are locked
-        await ingest.write_chunks(conn, owner, chunks, due)
-    for look in looks:
-        await look.check(conn)
+        parts = await requeueing.cut_again(conn, settings, catalogue, each.batch, each.items)
+        found += [(each, part) for part in parts]
+    found.sort(key=lambda one: (one[1].pool_id, one[0].number))  # the order in which pools are locked
+    for each, part in found:
+        due = deadline - timedelta(seconds=depths(before.flow)[each.number])
+        owner = each.batch.batch_id, each.batch.run, before.tenant_id, part.pool_id
+        await ingest.write_chunks(conn, owner, part.chunks, due)
+    for _, part in found:
+        await part.lanes.check(conn)

@@ -37,10 +37,17 @@ class RunningStage:
     state: str
     only_vaults: bool | None
 
+    @property
+    def grouped(self) -> bool:
+        """Whether it packs by value, and its packs are known."""
+        return self.packs is not None and self.packs >= 0
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A pipeline. `stages`: by their number, the input first. `inputs`: None: its source is not final yet."""
+    """A pipeline. `stages`: by their number, the input first. `inputs`: None: its source is not final yet. `overruled`: its owner
+    has resumed it, so failures, many items and many packs do not pause it again.
+    """
 
     pipeline_id: int
     request_id: UUID
@@ -48,6 +55,7 @@ class Running:
     account_id: str
     state: BatchState
     run: int
+    overruled: bool
     inputs: int | None
     deadline: datetime
     flow: Definition
@@ -55,7 +63,7 @@ class Running:
 
     def numbers(self) -> tuple[int, ...]:
         """By stage, one more than the largest number that an item can have."""
-        made = {each.number: each.packs for each in self.stages if each.packs is not None and each.packs >= 0}
+        made = {each.number: each.packs or 0 for each in self.stages if each.grouped}
         return counting.numbers(self.flow, self.inputs or 0, made)
 
     def may_run(self, stage: Stage, inputs: int) -> int:
@@ -73,15 +81,15 @@ async def load(database: Database, keyring: Keyring, batch_ids: Collection[int])
     found: dict[int, tuple[Running, int]] = {}
     for _, group in groupby(rows, lambda row: row[0]):
         of_stages = list(group)
-        pipeline_id, request_id, tenant_id, account_id, state, run, inputs, deadline, definition = of_stages[0][:9]
+        pipeline_id, request_id, tenant_id, account_id = of_stages[0][:4]
+        state, run, overruled, inputs, deadline, definition = of_stages[0][4:10]
         if is_sealed(definition):
             seal = await StoredBodies(database, keyring, pipeline_id).seal()
             definition = stored_flow.opened(seal, definition)
-        stages = tuple(RunningStage(*row[9:]) for row in of_stages)
+        stages = tuple(RunningStage(*row[10:]) for row in of_stages)
         flow = _flow(definition)
-        running = Running(
-            pipeline_id, request_id, tenant_id, account_id, BatchState(state), run, inputs, deadline, flow, stages
-        )
+        owner = pipeline_id, request_id, tenant_id, account_id
+        running = Running(*owner, BatchState(state), run, overruled, inputs, deadline, flow, stages)
         found |= {stage.batch_id: (running, stage.number) for stage in stages}
     return found
 

@@ -36,6 +36,7 @@ from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
+FILE, ITEMS = "input.file_id", "input.items"
 _BATCH_PREFIX = "batch_"
 
 
@@ -115,7 +116,7 @@ async def source_of(conn: Connection, tenant: Tenant, flow: Definition) -> tuple
     if shredded:
         raise BadInput("input.batch: the contents of this batch were deleted", param="input.batch")
     if final or not fed:
-        _check_lines(flow, min(total, flow.limit or total), "input.batch")
+        _check_most(flow, min(total, flow.limit or total), "input.batch")
     return batch_id, total
 
 
@@ -123,7 +124,7 @@ async def _from_lines(database: Database, settings: Settings, order: Order, item
     """A pipeline whose input are lines of a file, or of the request."""
     async with database.relaxed() as conn:
         batch_id = await ingest.next_batch_id(conn)
-    place = "input.file_id" if items is None else "input.items"
+    place = FILE if items is None else ITEMS
     options = await spool_options(database, settings, order.tenant, order.admission, batch_id)
     async with Offload(Store.of(settings)) as offload:
         with InputIntake(batch_id, order.admission, order.flow.limit, place, **options) as intake:
@@ -132,13 +133,18 @@ async def _from_lines(database: Database, settings: Settings, order: Order, item
                 await asyncio.to_thread(intake.add_items, items)
             else:
                 await _read_file(database, settings, order, intake, offload)
-            if not intake.est_tokens:
-                raise BadInput(f"{place}: has no line; the input needs at least one", param=place)
-            _check_lines(order.flow, len(intake.est_tokens), place)
+            check_lines(order.flow, len(intake.est_tokens), place)
             return await _store_lines(database, settings, order, intake, offload)
 
 
-def _check_lines(flow: Definition, lines: int, place: str) -> None:
+def check_lines(flow: Definition, lines: int, place: str) -> None:
+    """Raise BadInput unless a pipeline can have so many lines, which are those of the field `place`."""
+    if not lines:
+        raise BadInput(f"{place}: has no line; the input needs at least one", param=place)
+    _check_most(flow, lines, place)
+
+
+def _check_most(flow: Definition, lines: int, place: str) -> None:
     if lines > MOST_ITEMS:
         raise too_many(place, MOST_ITEMS)
     check_numbers(flow, lines)
@@ -165,7 +171,7 @@ async def file_of(database: Database, tenant: Tenant, flow: Definition) -> UUID:
         file = await files.find(conn, tenant.tenant_id, file_ids.parse_id(name))
     if file is None or file.request_id is not None:
         what = "is no file of this account" if file is None else "is the output of a batch; name that with input.batch"
-        raise BadInput(f"input.file_id: {name[:60]!r} {what}", param="input.file_id")
+        raise BadInput(f"{FILE}: {name[:60]!r} {what}", param=FILE)
     return file.file_id
 
 

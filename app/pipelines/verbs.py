@@ -18,6 +18,7 @@ from app.pipelines import sql as queries
 from app.pipelines.parked import Place
 from app.pipelines.running import Running
 from app.queue import handoff, settling, stages
+from app.queue.batch_state import ItemModel, Items, Reopened
 from app.queue.settling import Settled
 from app.sealing.keyring import Keyring
 from app.states import BatchState
@@ -110,11 +111,11 @@ async def unfinished(conn: Connection) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Requests of a stage that run again."""
+    """Requests of a stage that run again. `batch`: that of the stage, reopened."""
 
     number: int
-    seqs: list[int]
-    est_tokens: list[int]
+    batch: Reopened
+    items: dict[ItemModel, Items]
 
 
 async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int | None = None) -> int | None:
@@ -142,26 +143,27 @@ async def begin_run(conn: Connection, before: Running) -> list[Again]:
         if not own and flow.input != THEN and before.inputs is not None:
             await stages.feed_again(conn, stage.batch_id)
             continue
-        seqs, est_tokens = await _again(conn, before, stage.number)
+        items = await _again(conn, before, stage.number)
+        seqs = sorted(seq for seqs, _ in items.values() for seq in seqs)
         waits = own and bool(flow.stage(stage.number).depends_on) and stage.state == BatchState.CANCELLED
         state = BatchState.PAUSED if waits and await _still_waits(conn, stage.batch_id) else BatchState.OPEN
         feeds = bool(flow.children(stage.number))
         fed = own or before.inputs is None
-        await stages.reopen(conn, stage.batch_id, run, seqs, state=state, feeds=feeds, fed=fed)
+        batch = await stages.reopen(conn, stage.batch_id, run, seqs, state=state, feeds=feeds, fed=fed)
         if own and isinstance(work := flow.stage(stage.number).work, External):
             place = Place(ids.format_id(before.request_id), flow.stage(stage.number).name, stage.batch_id, run)
             await parked.park(conn, place, seqs, work.timeout)
-        elif seqs:
-            found.append(Again(stage.number, seqs, est_tokens))
+        elif items:
+            found.append(Again(stage.number, batch, items))
     await handoff.resume(conn, [stage.batch_id for stage in before.stages])
     await stages.awake(conn, [before.pipeline_id])
     return found
 
 
-async def _again(conn: Connection, running: Running, number: int) -> tuple[list[int], list[int]]:
+async def _again(conn: Connection, running: Running, number: int) -> dict[ItemModel, Items]:
     children = running.flow.children(number)
     if any(isinstance(c.pack, ByValue) and (running.stages[c.number].packs or 0) >= 0 for c in children):
-        return [], []
+        return {}
     of = [_child(running, child) for child in children if not isinstance(child.pack, ByValue)]
     return await stages.again(conn, running.stages[number].batch_id, of)
 

@@ -1,6 +1,7 @@
 """What a stage of a pipeline waits for, before what its items wait for in the queue. Pure.
 
-budget, failing, items   the pipeline pauses by itself
+budget, failing, items,  the pipeline pauses by itself
+groups
 paused                   its owner paused it
 dependency               stages that must be final first, or results of its parent, or the end of the input's batch; also
                          results that could not be handed on
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from app.batches.why_chain import Link, Why
+from app.flows.stages import MOST_GROUPS
 from app.pipelines.reads import PipelineRow, StageSight
 from app.quantities import many
 from app.states import BatchState
@@ -22,12 +24,14 @@ class Pause(StrEnum):
     BUDGET = "budget"
     FAILING = "failing"
     ITEMS = "items"
+    GROUPS = "groups"
 
 
 _PAUSES = {
     Pause.BUDGET: "the pipeline has used its budget; resume it with a larger one, or cancel it",
     Pause.FAILING: "too many items of a stage fail; look at why, then resume it to go on all the same",
     Pause.ITEMS: "the pipeline has made ten times as many items as its input has; resume it to go on all the same",
+    Pause.GROUPS: f"a pack.by has more than {MOST_GROUPS:,} values; resume the pipeline to make all these packs, or cancel it",
 }
 _PAUSED = "the pipeline is paused; resume it to go on"
 _STUCK = "results before it could not be handed on, five times; once the operator has mended it, pause and resume the pipeline"

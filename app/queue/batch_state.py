@@ -5,7 +5,7 @@ transaction put back. A worker learns of the change by its next heartbeat, and t
 The end of a window is a verb of the steward: `app.queue.expiry`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -81,15 +81,23 @@ class ItemModel:
     line_id: int | None
 
 
-async def unanswered(conn: Connection, batch_id: int) -> dict[ItemModel, tuple[list[int], list[int]]]:
-    """(seqs, estimated tokens) of the items that no run has answered, by model."""
+Items = tuple[list[int], list[int]]  # seqs, estimated tokens
+
+
+async def unanswered(conn: Connection, batch_id: int) -> dict[ItemModel, Items]:
+    """The items that no run has answered, by model."""
     rows = await (await day_tables.execute(conn, queries.UNANSWERED, batch_id, {"batch_id": batch_id})).fetchall()
-    by_model: dict[ItemModel, tuple[list[int], list[int]]] = {}
+    return by_model(rows)
+
+
+def by_model(rows: Iterable[tuple[int, int, str | None, int | None]]) -> dict[ItemModel, Items]:
+    """Items by model. `rows`: number, estimated tokens, model and line of each."""
+    found: dict[ItemModel, Items] = {}
     for seq, tokens, name, line_id in rows:
-        seqs, est_tokens = by_model.setdefault(ItemModel(name, line_id), ([], []))
+        seqs, est_tokens = found.setdefault(ItemModel(name, line_id), ([], []))
         seqs.append(seq)
         est_tokens.append(tokens)
-    return by_model
+    return found
 
 
 async def requeue(conn: Connection, batch: Reopened, tenant_id: int, pool_id: int, chunks: Sequence[NewChunk]) -> None:

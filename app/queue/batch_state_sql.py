@@ -20,6 +20,9 @@ update batch b set state = '{BATCH.target(verb)}' from old where b.batch_id = ol
 returning b.batch_id, old.state"""
 
 
+# The columns of batch_state.Reopened, of batch b.
+REOPENED = """b.batch_id, b.run, b.model, b.deadline, b.traceparent, b.line_id, b.open_ended, b.policy->'rules', b.model_lines"""
+
 # The new run gets as much time as the one before. Its items count anew, so their failures are kept apart.
 REOPEN = f"""
 with old as materialized (select batch_id, tenant_id, failed from batch
@@ -32,7 +35,7 @@ with old as materialized (select batch_id, tenant_id, failed from batch
 update batch b set state = '{BatchState.OPEN}', run = run + 1, failed = 0, finalized_at = null,
        opened_at = now(), deadline = now() + (deadline - opened_at), expires_at = now() + (expires_at - opened_at)
 from old where b.batch_id = old.batch_id
-returning b.batch_id, b.run, b.model, b.deadline, b.traceparent, b.line_id, b.open_ended, b.policy->'rules', b.model_lines"""
+returning {REOPENED}"""
 
 # An item that has an answer, from whatever run, is not run again.
 UNANSWERED = """

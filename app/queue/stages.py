@@ -10,6 +10,7 @@ from app.db import day_tables
 from app.db.pool import Connection
 from app.queue import chunk_sweeps, submit_sql
 from app.queue import stages_sql as queries
+from app.queue.batch_state import ItemModel, Items, Reopened, by_model
 from app.queue.types import Kind
 from app.states import BatchState
 
@@ -100,8 +101,8 @@ class Child:
     part: int
 
 
-async def again(conn: Connection, batch_id: int, children: Sequence[Child]) -> tuple[list[int], list[int]]:
-    """(seqs, estimated tokens) of the requests that may run again: without an answer, and with nothing made from them."""
+async def again(conn: Connection, batch_id: int, children: Sequence[Child]) -> dict[ItemModel, Items]:
+    """The requests that may run again, by model: without an answer, and with nothing made from them."""
     values = {
         "batch_id": batch_id,
         "children": [child.batch_id for child in children],
@@ -109,17 +110,19 @@ async def again(conn: Connection, batch_id: int, children: Sequence[Child]) -> t
         "parts": [child.part for child in children],
     }
     rows = await (await day_tables.execute(conn, queries.AGAIN, batch_id, values)).fetchall()
-    return [seq for seq, _ in rows], [tokens for _, tokens in rows]
+    return by_model(rows)
 
 
 async def reopen(
     conn: Connection, batch_id: int, run: int, again: Sequence[int], *, state: BatchState, feeds: bool, fed: bool
-) -> None:
+) -> Reopened:
     """Begin run number `run` of a final batch: the items `again` have no result in it; errors of others stay."""
     values = {"batch_id": batch_id, "run": run - 1, "again": list(again)}
     kept = (await day_tables.execute(conn, queries.KEEP_ERRORS, batch_id, values)).rowcount
     values = {"batch_id": batch_id, "run": run, "failed": kept, "state": state, "feeds": feeds, "fed": fed}
-    await conn.execute(queries.REOPEN, values)
+    row = await (await conn.execute(queries.REOPEN, values)).fetchone()
+    assert row is not None
+    return Reopened(*row)
 
 
 async def feed_again(conn: Connection, batch_id: int) -> None:

@@ -1,5 +1,6 @@
 """The SQL of the batches of a pipeline: they are made without items, and get them from the results of their parent."""
 
+from app.queue.batch_state_sql import REOPENED
 from app.states import BATCH, PIPELINE, BatchState
 
 ADD = """
@@ -52,7 +53,7 @@ where tenant_id = %(tenant_id)s and {PIPELINE.guard("cancel")} returning pipelin
 # Items of a batch that may run again: requests without an answer from which nothing was made, and whose error is not still to be
 # handed on. Each child: its batch, and which numbers come from an item: `times` of them, from seq * `times` / `part` on.
 AGAIN = """
-select p.seq, p.est_tokens from item_payload p
+select p.seq, p.est_tokens, p.model, p.line_id from item_payload p
 where p.batch_id = %(batch_id)s
   and (p.est_tokens > 0 or exists (select from parked k where k.batch_id = %(batch_id)s and k.seq = p.seq))
   and not exists (select from item_result r where r.batch_id = %(batch_id)s and r.seq = p.seq and r.ok = 1)
@@ -73,13 +74,14 @@ from item_result r
 where batch_id = %(batch_id)s and run = %(run)s and ok = 0 and seq <> all(%(again)s::int4[])
   and not exists (select from item_result o where o.batch_id = %(batch_id)s and o.seq = r.seq and o.ok = 1)"""
 
-REOPEN = """
+REOPEN = f"""
 with noted as (insert into removed_counts as r (tenant_id, failed)
        select tenant_id, failed - %(failed)s from batch where batch_id = %(batch_id)s and failed > %(failed)s
        on conflict (tenant_id) do update set failed = r.failed + excluded.failed)
-update batch set state = %(state)s, run = %(run)s, failed = %(failed)s, finalized_at = null, feeds = %(feeds)s, fed = %(fed)s,
+update batch b set state = %(state)s, run = %(run)s, failed = %(failed)s, finalized_at = null, feeds = %(feeds)s, fed = %(fed)s,
        opened_at = now(), deadline = now() + (deadline - opened_at), expires_at = now() + (expires_at - opened_at)
-where batch_id = %(batch_id)s"""
+where batch_id = %(batch_id)s
+returning {REOPENED}"""
 FEED_AGAIN = "update batch set feeds = true where batch_id = %(batch_id)s"
 FEED_NO_MORE = """
 update batch set feeds = false

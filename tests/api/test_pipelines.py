@@ -1,5 +1,6 @@
 """Claims about /v1/pipelines: what is created, refused, shown, paused, resumed and cancelled."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -7,6 +8,7 @@ import orjson
 import pytest
 
 from app.db.pool import Database
+from app.engines.catalogue import Catalogue
 from app.settings import Settings
 from tests.api import in_process
 from tests.api.support import MODEL, uploaded
@@ -25,6 +27,9 @@ def two(**more: Any) -> Json:
     """A pipeline of two stages over three lines."""
     stages = [stage("facts", "A fact.\n{{item.text}}"), stage("title", "A title.\n{{text}}")]
     return {"name": "facts", "input": {"items": ITEMS}, "stages": stages} | more
+
+
+FANS = [stage(name, "{{each}}", each="json.list", max=1000) for name in ("b", "c", "d")]
 
 
 async def created(client: httpx.AsyncClient, given: Json, **headers: str) -> Json:
@@ -104,15 +109,18 @@ async def test_a_repeated_key_returns_the_pipeline_and_another_definition_is_ref
         ),
         (two(input={"items": []}), "input.items", "at least one"),
         (two(input={"items": [{"custom_id": "a"}, {"custom_id": "a"}]}), "input.items", "used by an earlier line"),
+        (two(input={"items": [{"text": "a"}, "b"]}), "input.items", "input.items[1]: must be a JSON object"),
+        (two(input={"items": [{"custom_id": ""}]}), "input.items", "1 to 512 characters"),
         (two(input={"file_id": "file-1"}), "input.file_id", "no file of this account"),
         (two(input={"batch": "batch_1"}), "input.batch", "no batch or stage"),
+        (two(stages=[stage("a", "x"), *FANS]), "stages[3].max", "allows 3,000,000,000 items for 3 lines"),
         (two(stagess=[]), "stagess", "did you mean stages?"),
     ],
 )
 async def test_what_could_not_run_is_refused_with_its_place(
     client: httpx.AsyncClient, given: Json, param: str, message: str
 ) -> None:
-    for url in (URL, f"{URL}/check") if "input" not in param else (URL,):
+    for url in (URL, f"{URL}/check"):
         refused = await client.post(url, json=given)
         error = refused.json()["error"]
         assert (refused.status_code, error["param"]) == (400, param), error
@@ -128,6 +136,62 @@ async def test_a_check_shows_requests_and_the_most_and_stores_nothing(client: ht
     assert (answer["inputs"], facts["most"]["items"], answer["most"]["items"]) == (3, 3, 6)
     assert title["most"]["prompt_tokens"] > facts["most"]["prompt_tokens"] > 0
     assert (await client.get(URL)).json()["data"] == []
+
+
+async def test_a_check_reads_the_first_lines_of_a_file_as_a_create_does(client: httpx.AsyncClient) -> None:
+    file_id = await uploaded(client, b'{"text": "a"}\n\n{"custom_id": 7}\n')
+    for url in (URL, f"{URL}/check"):
+        error = (await client.post(url, json=two(input={"file_id": file_id}))).json()["error"]
+        assert error["param"] == "input.file_id"
+        assert "line 3: custom_id must be a text" in error["message"]
+        used = await client.post(url, json=two(input={"file_id": file_id}, limit=1))
+        assert (used.status_code, used.json()["inputs"]) == (200, 1)
+
+
+async def test_lines_of_a_check_have_the_names_that_a_create_gives_them(client: httpx.AsyncClient) -> None:
+    items = [{"text": "a"}, {"custom_id": "own"}]
+    given = two(input={"items": items}, stages=[stage("a", "{{item.custom_id}}")])
+    sample = (await client.post(f"{URL}/check", json=given)).json()["stages"][0]["sample"]
+    shown = [(each["custom_id"], each["body"]["messages"][0]["content"]) for each in sample]
+    assert shown == [("0", "0"), ("own", "own")]
+
+
+TEXT = "x" * 4000  # a thousand tokens
+
+
+async def test_a_check_counts_the_largest_line_elements_of_lists_and_all_parts_of_a_pack(
+    client: httpx.AsyncClient,
+) -> None:
+    items = [{"text": "a", "docs": ["b"]}, {"text": TEXT, "docs": ["c", TEXT]}, {"text": "d", "docs": []}]
+    stages = [
+        stage("whole", "{{item.text}}"),
+        stage("cut", "{{item.text|400}}", after="input"),
+        stage("doc", "{{each}}", after="input", each="item.docs", max=5),
+        stage("pair", "{{parts.item.text}}", after="input", pack={"size": 2}),
+        stage("later", "{{each}} of {{item.text}}: {{whole.text}}", after="whole", each="item.docs", max=5),
+    ]
+    found = (await client.post(f"{URL}/check", json=two(input={"items": items}, stages=stages))).json()["stages"]
+    per_item = {each["id"]: each["most"]["prompt_tokens"] / each["most"]["items"] for each in found}
+    answer = found[0]["most"]["answer_tokens"] / 3
+    expected = {"whole": 1000, "cut": 100, "doc": 1000, "pair": 2000, "later": 2000 + answer}
+    assert per_item == {name: pytest.approx(tokens, abs=30) for name, tokens in expected.items()}
+    assert found[3]["sample"][0]["body"]["messages"][0]["content"] == "a"  # a pack is shown with one part
+
+
+async def test_a_check_adds_no_amounts_of_several_currencies(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = in_process.application().state.parts.models
+    models = registry.current.models
+    other = models["@cf/moonshotai/kimi-k2.5"]
+    given = two(stages=[stage("a", "x"), stage("b", "y", model=other.name)])
+    one = (await client.post(f"{URL}/check", json=given)).json()
+    assert one["most"]["cost"] == sum(each["most"]["cost"] for each in one["stages"])
+    priced = {**models, other.name: replace(other, price=replace(other.price, currency="EUR"))}
+    monkeypatch.setattr(registry, "current", Catalogue(priced, priced))
+    two_of = (await client.post(f"{URL}/check", json=given)).json()
+    assert [each["most"]["currency"] for each in two_of["stages"]] == ["USD", "EUR"]
+    assert (two_of["most"]["cost"], two_of["most"]["currency"]) == (None, None)
 
 
 async def test_verbs_act_on_every_stage_and_on_no_stage_alone(client: httpx.AsyncClient) -> None:

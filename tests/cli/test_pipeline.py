@@ -66,6 +66,18 @@ def test_a_pipeline_is_checked_submitted_watched_and_read(
     assert run("why", made, "b").output == lineage
 
 
+def test_a_check_says_which_line_is_dropped_and_shows_every_error_of_the_sample(
+    run: Run, definition: str, tmp_path: Path
+) -> None:
+    asked = stage("notes", "{{item.note}}", when='item.custom_id != "a"')
+    Path(definition).write_text(json.dumps({"stages": [asked, stage("title", "A title.\n{{text}}")]}))
+    shown = run("pipeline", "check", definition, "-i", str(tmp_path / "tickets.csv")).output
+    parts = shown.split("\n\n")
+    assert parts[0] == "notes, line a\nDropped: its condition does not hold, or its list is empty."
+    assert [part.splitlines()[0] for part in parts[1:4]] == ["notes, line b", "notes, line c", "title, line a"]
+    assert all('"reason": "missing_value"' in part for part in parts[1:3])
+
+
 def test_a_terminal_shows_the_stages_with_bars(run: Run, api: Settings, definition: str, tmp_path: Path) -> None:
     made = run("pipeline", "submit", definition, "-i", str(tmp_path / "tickets.csv")).output.strip()
     play(api)

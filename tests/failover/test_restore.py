@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 SECRET = "a secret key of more than 32 bytes, for this test"
 PROMPT = b'{"prompt": "a sealed one"}'
 CHUNK = 3  # items of a chunk
-PROGRAMS = ("pg_basebackup", "pg_ctl", "psql")
+PROGRAMS = ("pg_archivecleanup", "pg_basebackup", "pg_ctl", "psql")
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Site:
 
     settings: Settings
     server: Server
+    cluster: Path
     backups: Path
-    restored: Path  # the folder of the cluster that is restored
     shell: Shell
     blocks: list[Block]
 
@@ -67,17 +67,30 @@ class Site:
         self.server.start()
         await asyncio.to_thread(migrate.upgrade, self.server.url)
 
-    async def restore(self, moment: str) -> str:
-        """Restore the database to this moment, from the backup. Returns what `slackwater restored` printed."""
-        await asyncio.to_thread(self.paste, "recovery_target_time", MOMENT=moment, PGDATA=str(self.restored))
+    async def back_up(self, **variables: str) -> Path:
+        """What is done every day. Returns the new backup."""
+        await asyncio.to_thread(self.paste, "pg_basebackup", **variables)
+        return max(self.kept())
+
+    def kept(self) -> list[Path]:
+        """The backups that there are."""
+        return list(self.backups.glob("2*Z"))
+
+    async def restore(self, backup: Path, moment: str) -> str:
+        """Restore the database to this moment, from the backup, and what is lost beside it. Returns what `slackwater restored`
+        printed.
+        """
+        given = {"BACKUP": str(backup), "MOMENT": moment, "PGDATA": str(self.cluster)}
+        await asyncio.to_thread(self.paste, "recovery_target_time", **given)
+        await asyncio.to_thread(self.paste, "put_back")
         return await asyncio.to_thread(self.paste, "slackwater restored")
 
 
 @pytest.fixture
 def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """The settings of an object store: a folder, or S3 where a test's parameter says so."""
+    """The settings of an object store: a folder of the data directory, or S3 where a test's parameter says so."""
     if getattr(request, "param", "folder") == "folder":
-        return {"storage_url": (tmp_path / "objects").as_uri()}
+        return {}
     made = s3_settings(request, monkeypatch, tmp_path)
     return {"storage_url": made.storage_url, "storage_endpoint": made.storage_endpoint}
 
@@ -85,12 +98,12 @@ def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.fixture
 async def site(storage: dict[str, Any]) -> AsyncIterator[Site]:
     with clusters.folder() as folder:
-        server = Server(folder / "data", "127.0.0.1", processes.free_port())
+        cluster, backups = folder / "data", folder / "backups"
+        server = Server(cluster, "127.0.0.1", processes.free_port())
         server.initialise()
-        with (folder / "data" / "postgresql.conf").open("a") as conf:  # a restored server has it, too
+        with (cluster / "postgresql.conf").open("a") as conf:  # a restored server has it, too
             conf.write(f"port = {server.port}\nunix_socket_directories = ''\n")
         server.start()
-        backups, restored = folder / "backups", folder / "restored"
         settings = Settings(
             data_dir=folder / "home",
             database_url=server.url,
@@ -112,10 +125,9 @@ async def site(storage: dict[str, Any]) -> AsyncIterator[Site]:
         }
         try:
             with Shell(folder, environment) as shell:
-                yield Site(settings, server, backups, restored, shell, blocks(_without_indents(page)))
+                yield Site(settings, server, cluster, backups, shell, blocks(_without_indents(page)))
         finally:
-            _stop(restored)
-            server.close()
+            server.close()  # it ends whatever server runs in its folder
 
 
 def _without_indents(page: str) -> str:
@@ -137,12 +149,6 @@ def _programs(folder: Path) -> Path:
         (found / name).write_text(f"#!/bin/sh\n{command}\n")
         (found / name).chmod(0o755)
     return found
-
-
-def _stop(data: Path) -> None:
-    """End a server that the shell has started."""
-    if (data / "postmaster.pid").exists():
-        processes.kill([int((data / "postmaster.pid").read_text().split()[0])])
 
 
 @dataclass
@@ -181,6 +187,10 @@ class Queue:
         for seq in range(batch.total):
             await self._replace(batch, seq, seal.payload(seq, PROMPT), stored=seq == 1)
         return batch
+
+    def objects(self, batch: NewBatch) -> list[str]:
+        """The keys of the bodies of a batch."""
+        return [object_names.payload(batch.batch_id, seq) for seq in range(batch.total)]
 
     async def _replace(self, batch: NewBatch, seq: int, body: bytes, *, stored: bool) -> None:
         if stored:
@@ -249,32 +259,40 @@ async def test_a_database_that_is_restored_to_a_moment_by_the_commands_of_the_pa
 ) -> None:
     await site.begin()
     async with opened(site) as queue:
-        await asyncio.to_thread(site.paste, "pg_basebackup")
         kept = await queue.submit()
+        await until_archived(site, queue)
+        await site.back_up()
+        first_log = min((site.backups / "wal").iterdir())
         stray, items = await queue.claim()
         assert await queue.flush(stray, items[:1])
+        await asyncio.sleep(1)  # the names of backups are seconds
+        backup = await site.back_up(KEPT="1")
+        assert (site.kept(), first_log.exists()) == ([backup], False)
+        uncopied = await queue.submit()
         moment = await queue.moment()
         assert await queue.flush(stray, items[1:])
         late, late_items = await queue.claim()  # a worker and a lease that the restored database does not know
         lost = await queue.submit()
         await until_archived(site, queue)
     site.server.kill()
-    assert (site.backups / "secret_key").read_text() == SECRET
-    await queue.store.delete([object_names.payload(kept.batch_id, 0)])
-    said = await site.restore(moment)
+    await queue.store.delete(queue.objects(uncopied))
+    shutil.rmtree(site.settings.data_dir)
+    said = await site.restore(backup, moment)
+    assert (site.settings.data_dir / "secret_key").read_text() == SECRET
+    assert [await queue.store.get(key) for key in queue.objects(kept)] == [b"{}"] * kept.total
     assert "1 worker removed, 1 chunk back in the queue" in said
-    assert re.search(rf"^batch\t{kept.request_id}\t1$", said, re.MULTILINE), said
+    assert re.findall(r"^batch\t(\S+)\t(\d+)$", said, re.MULTILINE) == [(str(uncopied.request_id), str(uncopied.total))]
     async with opened(site) as queue:
         assert await queue.one("select count(*) from batch where request_id = %s", lost.request_id) == 0
         assert await queue.results(kept) == 1
         assert not await queue.flush(stray, items)
         assert not await queue.flush(late, late_items)
         again = await queue.submit()
-        assert again.batch_id not in (lost.batch_id, kept.batch_id)
+        assert again.batch_id not in (lost.batch_id, uncopied.batch_id, kept.batch_id)
         await support.drain(queue.database, queue.pool, await support.make_worker(queue.database, queue.pool))
         ended = [str(each.request_id) for each in await support.settle(queue.database)]
-        assert sorted(ended) == sorted(map(str, (kept.request_id, again.request_id)))
-        assert [await queue.results(batch) for batch in (kept, again)] == [2 * CHUNK] * 2
+        assert sorted(ended) == sorted(str(batch.request_id) for batch in (kept, uncopied, again))
+        assert [await queue.results(batch) for batch in (kept, uncopied, again)] == [2 * CHUNK] * 3
 
 
 async def test_sealed_bodies_of_a_restored_database_are_read_with_the_keys_of_the_backup_and_not_without(
@@ -283,21 +301,31 @@ async def test_sealed_bodies_of_a_restored_database_are_read_with_the_keys_of_th
     await site.begin()
     async with opened(site) as queue:
         await queue.submit_sealed()  # the account has a key before the keys are copied
-        await asyncio.to_thread(site.paste, "pg_basebackup")
+        backup = await site.back_up()
         await queue.claim()
         kept = await queue.submit_sealed()
         moment = await queue.moment()
         await queue.submit()
         await until_archived(site, queue)
     site.server.kill()
-    keys = site.settings.data_dir / "keys"
-    shutil.rmtree(keys)
+    assert "The object store has every object." in await site.restore(backup, moment)
+    shutil.rmtree(site.settings.data_dir / "keys")
     keyring.forget_cached()
-    assert "The object store has every object." in await site.restore(moment)
     async with opened(site) as queue:
         claimed = [await queue.claim(), await queue.claim()]
         [items] = [items for lease, items in claimed if lease.batch_id == kept.batch_id]
         with pytest.raises(KeysUnavailable):
             await queue.read(kept, items)
-        shutil.copytree(site.backups / "keys", keys)
+        await asyncio.to_thread(site.paste, "put_back")
         assert await queue.read(kept, items) == [PROMPT, PROMPT]
+
+
+async def test_a_backup_fails_where_a_folder_is_missing_and_says_what_is_kept_elsewhere(site: Site) -> None:
+    site.paste("archive_mode")
+    with pytest.raises(AssertionError, match="/nowhere"):
+        site.paste("pg_basebackup", SLACKWATER_STORAGE_URL="file:///nowhere")
+    assert not site.kept()
+    elsewhere = {"SLACKWATER_STORAGE_URL": "s3://a-bucket", "SLACKWATER_SECRET_KEY": "another secret key"}
+    assert "not copied: objects in s3://a-bucket" in site.paste("pg_basebackup", **elsewhere)
+    [backup] = site.kept()
+    assert (backup / "secret_key").read_text() == "another secret key"

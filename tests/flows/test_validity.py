@@ -1,10 +1,13 @@
 """Claims about answers that are checked against the JSON schema of their stage."""
 
+import sys
+
 import orjson
 import pytest
 
+from app import optional_packages
 from app.engines.requests import RESPONSES
-from app.flows import rendering
+from app.flows import rendering, validity
 from app.flows.language import MISSING
 from tests.flows.pipelines import FORMAT, chat, flow, lineage, stage
 
@@ -24,6 +27,17 @@ def test_an_answer_is_valid_if_it_fits_the_schema(text: str, valid: bool, messag
     answer = lineage(tree, text).answers[1]
     assert answer.valid is valid
     assert answer.error is MISSING if message is None else message in answer.error["message"]
+
+
+@pytest.mark.parametrize(("text", "valid"), [('{"any": 1}', True), ("[1]", False), ("3", False), ("no JSON", False)])
+def test_any_object_is_valid_where_one_is_asked_for_and_no_package_is_needed_to_see_it(
+    monkeypatch: pytest.MonkeyPatch, text: str, valid: bool
+) -> None:
+    validity._validator.cache_clear()
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
+    monkeypatch.setattr(optional_packages, "find_spec", lambda _: None)
+    tree = flow(stage("a", body=chat("Q", response_format={"type": "json_object"}), reask=1))
+    assert lineage(tree, text).answers[1].valid is valid
 
 
 def test_a_schema_of_the_responses_api_is_checked_too() -> None:

@@ -117,6 +117,11 @@ class Node:
         return value
 
 
+def ours(manifests: Manifests) -> list[tuple[str, Manifest]]:
+    """The containers that run a part of Slackwater."""
+    return [(name, each) for name, each in manifests.containers() if each.get("command", [""])[0] == "slackwater"]
+
+
 def variables(container: Manifest) -> set[str]:
     """The names of the variables that a container gets."""
     return {each["name"] for each in container.get("env", ())}

@@ -1,26 +1,43 @@
 """Claims about what the chart renders: what each part gets, how pods end, who reaches whom, what is watched and scaled."""
 
 import re
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
 
+from app.sealing import providers
 from app.settings import PREFIX, Settings
-from tests.kubernetes.chart import EXAMPLES, MINIMAL, NAMESPACE, ROOT, Manifest, Manifests, example, render, variables
+from tests.kubernetes.chart import (
+    EXAMPLES,
+    MINIMAL,
+    NAMESPACE,
+    ROOT,
+    Manifest,
+    Manifests,
+    example,
+    ours,
+    render,
+    variables,
+)
 from tests.services.test_compose import services
 
 ATTACHED = {**MINIMAL, "attach": [{"name": "vllm", "engines": [{"name": "a", "url": "http://vllm:8000"}]}]}
 _OTHER_NAMES = {"OTEL_EXPORTER_OTLP_ENDPOINT"}
+_SECRETS = {  # that not every installation has, by the parts that read them
+    "api": {"SECRET_KEY_ACCEPTED", "VAULT_TOKEN", "OPERATOR_TOKEN"},
+    "console": {"SECRET_KEY_ACCEPTED", "VAULT_TOKEN", "OIDC_CLIENT_SECRET"},
+    "steward": {"SECRET_KEY_ACCEPTED", "VAULT_TOKEN"},
+    "notifier": {"SECRET_KEY_ACCEPTED"},
+    "migrate": {"SECRET_KEY_ACCEPTED"},
+    "gpu-worker": {"SECRET_KEY_ACCEPTED", "VAULT_TOKEN"},
+}
 
 
 def every_example() -> list[Manifests]:
     return [render(yaml.safe_load(path.read_text())) for path in EXAMPLES]
-
-
-def ours(manifests: Manifests) -> list[tuple[str, Manifest]]:
-    """The containers that run a part of Slackwater."""
-    return [(name, each) for name, each in manifests.containers() if each.get("command", [""])[0] == "slackwater"]
 
 
 def settings(container: Manifest) -> set[str]:
@@ -42,7 +59,11 @@ def test_each_part_gets_the_variables_of_its_service_in_compose() -> None:
             "console": {"enabled": True, "url": "https://c.example.com"},
         }
     )
-    composed = {name: set(each["environment"]) for name, each in services().items() if "build" in each}
+    composed = {
+        name: set(each["environment"]) | {PREFIX + secret for secret in _SECRETS[name]}
+        for name, each in services().items()
+        if "build" in each
+    }
     for part in ("api", "console", "steward", "notifier"):
         assert settings(manifests.container(f"{part}/{part}")) == composed[part] - _OTHER_NAMES, part
     assert settings(manifests.container("migrate-1/migrate")) == composed["migrate"] - _OTHER_NAMES
@@ -84,6 +105,62 @@ def test_with_database_roles_each_part_has_its_own_and_the_migration_is_the_owne
         "steward/steward": "database-url-steward",
         "vllm-a/gpu-worker": "database-url-worker",
     }
+
+
+def test_with_database_roles_the_two_parts_that_share_the_queues_do_not_start_without_their_url() -> None:
+    values = {**ATTACHED, "database": {"roles": True}}
+    needed = {
+        name
+        for name, container in ours(render(values))
+        for each in container["env"]
+        if each["name"] == "SLACKWATER_BROKER_URL" and not each["valueFrom"]["secretKeyRef"].get("optional")
+    }
+    assert needed == {"steward/steward", "notifier/notifier"}
+
+
+def test_the_folder_of_keys_is_where_every_part_that_seals_or_opens_looks_for_it_and_nowhere_else() -> None:
+    values = {
+        **ATTACHED,
+        "keys": {"claim": "our-keys", "accessMode": "ReadWriteMany"},
+        "console": {"enabled": True, "url": "https://c.example.com"},
+        "engines": [{"name": "own", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model", "m"]}],
+    }
+    manifests = render(values)
+    mounted = {
+        name: each["mountPath"]
+        for name, container in manifests.containers()
+        for each in container["volumeMounts"]
+        if claims(manifests.pod(name.split("/")[0])).get(each["name"]) == "our-keys"
+    }
+    [data] = {each["value"] for _, one in ours(manifests) for each in one["env"] if each["name"].endswith("DATA_DIR")}
+    folder = unquote(urlsplit(providers.place(Settings(data_dir=Path(data)))).path)
+    parts = ("api/api", "console/console", "steward/steward", "own/gpu-worker", "vllm-a/gpu-worker")
+    assert mounted == dict.fromkeys(parts, folder)
+
+
+def claims(pod: Manifest) -> dict[str, str]:
+    """The volumes of a pod that are claims, with their claims' names."""
+    volumes = ((each["name"], each.get("persistentVolumeClaim")) for each in pod["spec"]["volumes"])
+    return {name: claim["claimName"] for name, claim in volumes if claim}
+
+
+def test_a_worker_of_each_kind_takes_a_volume_with_the_file_that_tells_when_its_machine_will_go() -> None:
+    notice = {"name": "notice", "hostPath": {"path": "/run/notice"}}
+    mount = {"name": "notice", "mountPath": "/notice", "readOnly": True}
+    common = {"image": "i", "volumes": [notice], "worker": {"volumeMounts": [mount]}}
+    values = {
+        **MINIMAL,
+        "engines": [
+            {"name": "beside", "args": ["--model", "m"], **common},
+            {"name": "own", "managed": True, "model": "m", **common},
+        ],
+        "attach": [{**ATTACHED["attach"][0], "volumes": [notice], "volumeMounts": [mount]}],
+    }
+    manifests = render(values)
+    for name in ("beside", "own", "vllm-a"):
+        assert notice in manifests.pod(name)["spec"]["volumes"], name
+        assert mount in manifests.container(f"{name}/gpu-worker")["volumeMounts"], name
+    assert mount not in manifests.container("beside/engine")["volumeMounts"]
 
 
 def test_the_migration_runs_before_everything_and_needs_nothing_that_comes_after_it() -> None:
@@ -196,6 +273,7 @@ def test_batch_only_pools_have_no_budget_of_disruptions_and_everything_that_call
     manifests = render(example("vllm"))
     assert set(manifests.of("PodDisruptionBudget")) == {"api", "steward", "notifier", "chat", "large"}
     assert all(each["spec"]["maxUnavailable"] == 1 for each in manifests.of("PodDisruptionBudget").values())
+    assert set(render(example("llm-d")).of("PodDisruptionBudget")) == {"api", "steward", "notifier", "decode"}
 
 
 def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_values_say_so() -> None:
@@ -211,10 +289,12 @@ def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_v
     assert caller in opened["engine"]["spec"]["ingress"][0]["from"]
 
 
-def test_the_playground_of_the_console_reaches_the_api_also_where_the_values_say_who_else_may() -> None:
-    caller = {"namespaceSelector": {"matchLabels": {"team": "chat"}}}
+def test_the_console_and_those_who_read_metrics_and_scale_reach_the_api_also_where_the_values_say_who_else_may() -> (
+    None
+):
+    caller, reader = ({"namespaceSelector": {"matchLabels": {"team": team}}} for team in ("chat", "keda"))
     values = {**ATTACHED, "console": {"enabled": True, "url": "https://c.example.com"}}
-    manifests = render({**values, "networkPolicy": {"enabled": True, "apiFrom": [caller]}})
+    manifests = render({**values, "networkPolicy": {"apiFrom": [caller], "metricsFrom": [reader]}})
     [console] = [container for name, container in ours(manifests) if name == "console/console"]
     [url] = [each["value"] for each in console["env"] if each["name"] == "SLACKWATER_URL"]
     host, port = url.removeprefix("http://").split(":")
@@ -222,8 +302,9 @@ def test_the_playground_of_the_console_reaches_the_api_also_where_the_values_say
         each["port"] for each in manifests.of("Service")[host.removeprefix("slackwater-")]["spec"]["ports"]
     ]
     [rule] = manifests.of("NetworkPolicy")["api"]["spec"]["ingress"]
-    own = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if peer != caller]
+    own = [peer["podSelector"]["matchLabels"] for peer in rule["from"] if peer not in (caller, reader)]
     assert caller in rule["from"]
+    assert reader in rule["from"]
     assert [labels["app.kubernetes.io/component"] for labels in own] == ["console"]
 
 

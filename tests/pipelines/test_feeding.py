@@ -1,5 +1,6 @@
 """Claims about the hand-off beside its usual course: verbs in the middle, markers that fail, sealed batches, retries."""
 
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ from app.db.pool import Connection, Database
 from app.engines import catalogue
 from app.errors import Conflict, KeysUnavailable, StorageError
 from app.flows.counting import allowed
-from app.flows.stages import INPUT
-from app.pipelines import feeding, reads, retrying, verbs, waiting
+from app.flows.stages import INPUT, Stage
+from app.pipelines import feeding, grouping, lifecycle, reading, reads, retrying, verbs, waiting
+from app.pipelines.running import Running
+from app.pipelines.waiting import Pause
 from app.queue import handoff_sql, retention_sql
 from app.sealing.keyring import Keyring
 from app.settings import Settings
@@ -199,6 +202,50 @@ async def test_a_pipeline_whose_keys_or_objects_cannot_be_had_holds_up_no_other(
     monkeypatch.undo()
     await world.finish(locked)
     await check(database, locked)
+
+
+BY_VALUE = pipeline(stage("a", "{{item.id}}"), stage("b", "{{parts.item.id}}", pack={"by": "item.id", "max": 2}))
+
+
+async def test_a_pipeline_pauses_at_too_many_values_of_a_pack_and_makes_all_of_them_if_its_owner_wants(
+    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding, "MOST_GROUPS", 7)
+    world.failing = set()
+    await world.finish(await support.create(database, tenant, BY_VALUE, LINES[:7]))
+    many = await support.create(database, tenant, BY_VALUE, LINES)
+    for _ in range(4):
+        await world.feed()
+        await world.work(by_batch(many))
+        await world.settle()
+    row = await reads.row(database, Tenant(tenant, "acme"), many.request_id)
+    assert (row.state, row.paused_for) == (BatchState.PAUSED, Pause.GROUPS)
+    async with database.durable() as conn:
+        told = await (await conn.execute("select data from event where kind = 'pipeline.paused'")).fetchall()
+    assert [orjson.loads(data)["paused_for"] for (data,) in told] == ["groups"]
+    await lifecycle.change_state(database, Tenant(tenant, "acme"), many.request_id, "resume")
+    [ended] = await world.finish(many)
+    assert ended.state == BatchState.COMPLETED
+    await check(database, many)
+
+
+async def test_the_items_of_a_pack_by_value_are_read_page_by_page_and_looked_at_beside_the_event_loop(
+    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    members = grouping._members
+
+    def in_thread(running: Running, of: Stage, page: Sequence[reading.Item]) -> list[grouping.Member]:
+        assert threading.current_thread() is not threading.main_thread()
+        looked.append(len(page))
+        return members(running, of, page)
+
+    monkeypatch.setattr(reading, "_PAGE", 3)
+    monkeypatch.setattr(grouping, "_members", in_thread)
+    made = await support.create(database, tenant, BY_VALUE, LINES)
+    await world.finish(made)
+    assert looked == [3, 3, 2]
+    await check(database, made)
 
 
 @pytest.mark.parametrize("what", ["groups", "source"])

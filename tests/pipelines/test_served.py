@@ -9,16 +9,21 @@ import pytest
 
 from app.batches import lifecycle as batches
 from app.db.pool import Connection, Database
+from app.engines import catalogue
 from app.pipelines import lifecycle, verbs
 from app.pipelines.feeding import Feeder
+from app.policy import service as policies
 from app.queue import chunk_sweeps, service, stages
 from app.queue.types import Result
 from app.settings import Settings
+from tests.api import in_process
 from tests.api.support import MODEL
 from tests.api.test_pipelines import BATCH, URL, Json, created, stage, two
 from tests.queue import support
 
 Answer = Callable[[Json], str | None]
+OTHER = "@cf/moonshotai/kimi-k2.5"  # the engines of MODEL answer here, too
+TO_OTHER = f'[[rule]]\nid = "vip"\nwhen = {{ end_user = "vip" }}\nroute = "{OTHER}"\n'
 
 
 def echo(body: Json) -> str | None:
@@ -200,6 +205,53 @@ async def test_a_batch_with_then_ends_in_one_file_with_a_line_for_each_of_its_li
         name: f"say {name}" for name in "abc"
     }
     assert (await client.post(f"/v1/batches/{last['id']}/retry")).status_code == 409
+
+
+async def test_a_retry_of_a_batch_with_then_runs_each_line_on_the_model_that_it_was_moved_to(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        await policies.apply(conn, TO_OTHER, catalogue.load(settings.models_file), "test")
+    await in_process.application().state.parts.admission.policy.renew()
+
+    def line(name: str, user: str) -> Json:
+        body = {"model": MODEL, "user": user, "messages": [{"role": "user", "content": name}]}
+        return {"custom_id": name, "body": body}
+
+    async def queued() -> list[tuple[object, ...]]:
+        query = """select l.model, sum(c.n)::int from chunk c join batch b using (batch_id)
+          join line l on l.line_id = coalesce(c.line_id, b.line_id) group by 1 order by 1"""
+        async with database.relaxed() as conn:
+            return [tuple(row) for row in await (await conn.execute(query)).fetchall()]
+
+    requests = [line("a", "any"), line("b", "vip"), line("c", "vip"), line("d", "vip")]
+    given = BATCH | {"requests": requests, "then": [stage("title", "{{text}}")]}
+    last = (await client.post("/v1/batches", json=given)).json()
+    before = await queued()
+    assert before == [(OTHER, 3), (MODEL, 1)]
+    await client.post(f"/v1/batches/{last['id']}/cancel")
+    await Played(database, settings).play()
+    assert await queued() == []
+    again = await client.post(f"/v1/batches/{last['id']}/retry")
+    assert again.status_code == 200, again.text
+    assert await queued() == before
+
+
+async def test_a_check_of_a_batch_counts_its_answers_and_shows_none(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    first = await created(client, two())
+    await Played(database, settings, lambda body: "long " * 800).play()
+    for given in ({"batch": each["batch"]} for each in first["stages"][1:]):
+        stages = [stage("again", "{{item.text}}: {{text}}", when="ok"), stage("after", "{{input.text}} {{again.text}}")]
+        found = await client.post(f"{URL}/check", json={"input": given, "stages": stages})
+        assert found.status_code == 200, found.text
+        again, after = found.json()["stages"]
+        assert again["most"]["items"] == 3
+        assert 3 * 1000 < again["most"]["prompt_tokens"] < 3 * 1100
+        more = after["most"]["prompt_tokens"] - again["most"]["prompt_tokens"]
+        assert more == pytest.approx(again["most"]["answer_tokens"], abs=30)
+        assert "long" not in found.text
 
 
 async def test_a_batch_or_a_stage_is_the_input_of_another_pipeline(

@@ -1,12 +1,44 @@
 """Claims about what `slackwater doctor` says about a pooler, the settings of the server, its connections and its standbys."""
 
-import psycopg
+import time
+from collections.abc import Iterator
 
+import psycopg
+import pytest
+
+from app import processes
 from app.cli.doctor import database
 from app.cli.doctor.check import CheckStatus
 from app.settings import Settings
 from testing import clusters
 from testing.pgbouncer import pooling
+from tests.failover.servers import Server
+
+
+def set_synchronous(server: Server, names: str, state: str) -> None:
+    """Say for which standbys commits wait, and wait until the only one streams in this state."""
+    with psycopg.connect(server.url, autocommit=True) as conn:
+        conn.execute(f"alter system set synchronous_standby_names = '{names}'".encode())
+        conn.execute("select pg_reload_conf()")
+        while conn.execute("select state, sync_state from pg_stat_replication").fetchall() != [("streaming", state)]:
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[Server]:
+    """A server with a standby, for whose copy no commit waits."""
+    with clusters.folder() as folder:
+        first, second = (Server(folder / name, "127.0.0.1", processes.free_port()) for name in ("primary", "standby"))
+        try:
+            first.initialise()
+            first.start()
+            second.clone(first)
+            second.start()
+            set_synchronous(first, "", "async")
+            yield first
+        finally:
+            second.close()
+            first.close()
 
 
 def test_a_pooler_that_passes_everything_on_is_named_with_its_version(pooled_settings: Settings) -> None:
@@ -62,6 +94,30 @@ def test_a_process_that_controls_several_engines_counts_once(settings: Settings)
         )
     check = database.connections(settings)
     assert check.detail.startswith(f"up to {7 * settings.database_pool_size} of 3 worker processes and 4 other")
+
+
+def test_an_asynchronous_standby_is_a_warning_and_a_synchronous_one_is_none(primary: Server) -> None:
+    settings = Settings(database_url=primary.url)
+    check = database.standbys(settings)
+    assert check.status is CheckStatus.WARN
+    assert "walreceiver: asynchronous" in check.detail
+    assert "synchronous_standby_names" in check.fix
+    set_synchronous(primary, "*", "sync")
+    check = database.standbys(settings)
+    assert (check.status, check.detail) == (CheckStatus.OK, "walreceiver (sync)")
+    set_synchronous(primary, "", "async")
+
+
+def test_a_role_that_may_not_see_the_state_of_standbys_is_told_what_to_grant(primary: Server) -> None:
+    with psycopg.connect(primary.url, autocommit=True) as conn:
+        conn.execute('create role "plain-role" login')
+        settings = Settings(database_url=primary.url.replace("postgres@", "plain-role@"))
+        check = database.standbys(settings)
+        assert check.status is CheckStatus.WARN
+        grant = check.fix.removeprefix("as an administrator: ")
+        assert grant == 'grant pg_read_all_stats to "plain-role"'
+        conn.execute(grant.encode())
+        assert "asynchronous" in database.standbys(settings).detail
 
 
 def test_a_database_that_does_not_answer_is_told_once(settings: Settings) -> None:

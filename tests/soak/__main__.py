@@ -5,8 +5,8 @@
 The engine is timed: it answers after a fixed time. After a warm-up of 15 minutes (of a quarter of a shorter run), the growth of
 each series is a line through its readings, in percent an hour with a 95 % interval. The exit code is 1 if one surely grows by
 more than --most, or if a request failed. What is small must surely grow by more than a floor as well: by a megabyte of the
-queue's tables or of their indexes, a thousand dead rows, an open file of a part, a connection, a second of the oldest lease an
-hour. So a table of a few pages does not count as growing because it was last vacuumed early in the run.
+queue's tables or of their indexes, a thousand dead rows, an open file of a part, a connection, a second of the oldest batch with
+a leased chunk an hour. So a table of a few pages does not count as growing because it was last vacuumed early in the run.
 """
 
 import argparse
@@ -36,7 +36,7 @@ FLOORS = {  # growth an hour that is none, by kind of series
     "hot_dead_rows": 1000.0,
     "open_files": 1.0,
     "database_connections": 1.0,
-    "oldest_lease_s": 1.0,
+    "oldest_leased_batch_s": 1.0,
 }
 Series = dict[str, list[Point]]
 

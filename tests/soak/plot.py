@@ -10,7 +10,7 @@ PANELS = {
     "hot_tables_mb": "tables of the queue, MB",
     "hot_indexes_mb": "their indexes, MB",
     "hot_dead_rows": "their dead rows",
-    "oldest_lease_s": "oldest lease, s",
+    "oldest_leased_batch_s": "oldest batch with a leased chunk, s",
     "database_connections": "database connections",
     "kept_mb": "batches and history, MB",
 }

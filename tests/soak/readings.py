@@ -54,7 +54,9 @@ class Readings:
         self._conn.close()
 
     def read(self) -> dict[str, float]:
-        """Memory in MB, open files and connections by number, tables in MB, the oldest lease in seconds."""
+        """Memory in MB, open files and connections by number, tables in MB, the age of the oldest batch with a leased chunk in
+        seconds.
+        """
         return {**self._processes(), **self._tables(), **self._queue()}
 
     def _processes(self) -> dict[str, float]:
@@ -97,7 +99,7 @@ class Readings:
 
     def _queue(self) -> dict[str, float]:
         row: Any = self._conn.execute(_QUEUE).fetchone()
-        names = ("chunks", "oldest_lease_s", "database_connections", "items_done")
+        names = ("chunks", "oldest_leased_batch_s", "database_connections", "items_done")
         return dict(zip(names, map(float, row), strict=True))
 
 

@@ -18,6 +18,6 @@ def test_a_minute_of_load_has_every_reading_and_no_request_fails() -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     series = found["growth_percent_an_hour"]
     wanted = {f"{kind}.{part}" for kind in ("rss_mb", "open_files") for part in PARTS}
-    assert series.keys() >= wanted | {"hot_tables_mb", "hot_indexes_mb", "hot_dead_rows", "oldest_lease_s"}
+    assert series.keys() >= wanted | {"hot_tables_mb", "hot_indexes_mb", "hot_dead_rows", "oldest_leased_batch_s"}
     assert found["requests"]["answers"] > 0
     assert found["webhooks"] > 0

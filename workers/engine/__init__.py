@@ -3,4 +3,4 @@
 The main package has it as `workers.engine`. The wheel slackwater-vllm has the same files as `slackwater_vllm`.
 """
 
-__version__ = "0.1.0"  # of both wheels
+__version__ = "0.2.0.dev0"  # of both wheels

@@ -51,7 +51,10 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 
 @router.post("/check")
 async def check_definition(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
-    """Check a definition; nothing is stored. The answer has requests of a sample, and the most that each stage can need."""
+    """Check a definition; nothing is stored. The answer has requests of a sample, and an estimate of what each stage needs.
+
+    Its `items` are upper limits. Tokens, cost and time are those of requests that are all as large as the largest of the sample.
+    """
     given = await body.read_json(request, parts.settings.json_body_mb)
     caller, usual = _caller(request, tenant, parts, None), parts.lengths.of(tenant.tenant_id)
     return answer(await check.of(parts.database, parts.settings, caller, Given.of(given), parts.catalogue, usual))

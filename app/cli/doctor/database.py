@@ -23,8 +23,10 @@ _DIRECT_FIX = "set SLACKWATER_DATABASE_DIRECT_URL to the address of the database
 _CONNECTIONS = """
 select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
        (select count(distinct (host, pid)) from worker where lease_until > now())"""
+# From a role that may not see statistics, PostgreSQL hides `state` and `sync_state`.
 _STANDBYS = """
-select application_name, sync_state from pg_stat_replication where state = 'streaming' order by application_name"""
+select application_name, sync_state, state is null, quote_ident(current_user) from pg_stat_replication
+ where state = 'streaming' or state is null order by application_name"""
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -148,9 +150,13 @@ def standbys(settings: Settings, conn: Connection) -> Check:
     found = conn.execute(_STANDBYS).fetchall()
     if not found:
         return ok("standbys", "none seen")
-    if any(state in ("sync", "quorum") for _, state in found):
-        return ok("standbys", ", ".join(f"{name} ({state})" for name, state in found))
-    names = ", ".join(str(name) for name, _ in found)
+    names = ", ".join(str(name) for name, *_ in found)
+    _, _, hidden, role = found[0]
+    if hidden:
+        seen = f"{names}: whether a failover may lose what was confirmed is hidden from {role}"
+        return warn("standbys", seen, f"as an administrator: grant pg_read_all_stats to {role}")
+    if any(state in ("sync", "quorum") for _, state, *_ in found):
+        return ok("standbys", ", ".join(f"{name} ({state})" for name, state, *_ in found))
     fix = "set synchronous_standby_names (Patroni: synchronous_mode_strict; CloudNativePG: dataDurability: required)"
     return warn("standbys", f"{names}: asynchronous, so a failover may lose what was confirmed", fix)
 

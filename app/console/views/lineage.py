@@ -24,7 +24,6 @@ _STATES = {
     "waiting": (signs.WAITS, "waits"),
     "to_come": (signs.WAITS, "to come"),
     "dropped": (signs.QUIET, "dropped"),
-    "not_traced": (signs.QUIET, "not traced"),
 }
 
 
@@ -71,13 +70,14 @@ def lede(seen: Seen) -> tuple[str, str]:
         strong = f"It has come as far as {waits[0].stage.row.name}."
     else:
         strong = "It has gone through all stages."
-    items = [(each, item) for each in ran for item in each.items or ()]
+    items = [(each, item) for each in ran for item in each.items]
     tokens = sum((item.prompt_tokens or 0) + (item.completion_tokens or 0) for _, item in items)
     found = [_cost(item, _price(trace, item, seen.models)) for trace, item in items]
     known = [each for each in found if each]
     shared = any(trace.shared for trace, _ in items)
     spent = f", {text.money(sum(known), _currency(seen))}" if known else ""
-    rest = f"{text.plural(len(items), 'item')}, {text.compact(tokens)} tokens{spent}."
+    least = "At least " if any(each.truncated for each in ran) else ""
+    rest = f"{least}{text.plural(len(items), 'item')}, {text.compact(tokens)} tokens{spent}."
     return strong, rest + (" Packs have parts of other lines, too." if shared else "")
 
 
@@ -100,8 +100,9 @@ def _cost(item: ItemFacts, price: Price | None) -> float | None:
 def _stage(trace: Trace, seen: Seen, viewer: Viewer, now: datetime) -> dict[str, Any]:
     row, status = trace.stage.row, trace.stage.status
     sign, words = _STATES[trace.state]
-    shown = list(trace.items or ())[:MOST_ITEMS]
-    hidden = len(trace.items or ()) - len(shown)
+    shown = trace.items[:MOST_ITEMS]
+    hidden = len(trace.items) - len(shown)
+    more = f"{hidden:,} more" if not trace.truncated else "Many more"
     return {
         "name": row.name,
         "href": f"/console/batches/{row.request_id}",
@@ -111,7 +112,7 @@ def _stage(trace: Trace, seen: Seen, viewer: Viewer, now: datetime) -> dict[str,
         "why": text.sentence(trace.why or ""),
         "shared": trace.shared and bool(trace.items),
         "items": [_item(item, trace, seen, viewer, now) for item in shown],
-        "more": f"{hidden:,} more of this line are on the page of the stage." if hidden else "",
+        "more": f"{more} of this line are on the page of the stage." if hidden else "",
     }
 
 

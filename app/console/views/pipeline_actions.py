@@ -60,7 +60,7 @@ def _resume(seen: PipelineOutlook) -> Action:
         words += f" It has used its budget of {text.money(limit, currency)}: with the same one it pauses again at once."
         return _action(seen, "resume", words, icon="play", key="p", number="New budget", unit=currency)
     if row.paused_for is not None:
-        words += " It does not pause again for failures or for many items."
+        words += " It does not pause again for failures, or for many items or packs."
     return _action(seen, "resume", words, icon="play", key="p")
 
 

@@ -44,6 +44,7 @@ _PAUSED = {
     Pause.BUDGET: (signs.MONEY, "its budget is used"),
     Pause.FAILING: (signs.LOOK, "many items fail"),
     Pause.ITEMS: (signs.LOOK, "too many items"),
+    Pause.GROUPS: (signs.LOOK, "too many values of a pack"),
 }
 
 

@@ -26,6 +26,13 @@ slackwater/pool: {{ . }}
 {{- end }}
 {{- end }}
 
+{{/* Refuses a scale of more at least than at most: (dict "whose" … "name" of the value "of" what has `min` and `max`). */}}
+{{- define "slackwater.bounds" -}}
+{{- if gt (int .of.min) (int .of.max) }}
+{{- fail (printf "%s: %s.min is %v, more than %s.max, %v" .whose .name .of.min .name .of.max) }}
+{{- end }}
+{{- end }}
+
 {{- define "slackwater.pairs" -}}
 {{- range $name, $value := . }}
 {{ $name }}: {{ $value | quote }}

@@ -36,7 +36,7 @@ spec:
       containers:
         - {{- include "slackwater.container" (dict "root" .root "role" .part "command" .command "env" .env "ports" (dict .portName .port) "probes" .probes "resources" .values.resources) | nindent 10 }}
       volumes:
-        {{- include "slackwater.volumes" (dict "root" .root "size" .size) | nindent 8 }}
+        {{- include "slackwater.volumes" (dict "root" .root "role" .part "size" .size) | nindent 8 }}
 {{- end }}
 
 {{/* A budget of disruptions: one pod of the part at a time. */}}

@@ -2,15 +2,22 @@
 {{- define "slackwater.env" -}}
 {{- $secret := include "slackwater.secret" .root -}}
 {{- $values := .root.Values -}}
-{{- $of := ternary (printf "-%s" .role) "" (and $values.database.roles (ne .role "migrate")) }}
+{{- $of := ternary (printf "-%s" .role) "" (and $values.database.roles (ne .role "migrate")) -}}
+{{- $further := dict "api" (list "operator-token") "console" (list "oidc-client-secret") -}}
+{{- $optional := prepend (get $further .role | default list) "secret-key-accepted" -}}
+{{- if include "slackwater.opens" . }}{{ $optional = append $optional "vault-token" }}{{ end }}
 - name: SLACKWATER_DATABASE_URL
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-url{{ $of }} } }
 - name: SLACKWATER_DATABASE_DIRECT_URL
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-direct-url{{ $of }}, optional: true } }
 - name: SLACKWATER_BROKER_URL
-  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: broker-url, optional: true } }
+  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: broker-url, optional: {{ not (and $values.database.roles (has .role (list "steward" "notifier"))) }} } }
 - name: SLACKWATER_SECRET_KEY
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: secret-key } }
+{{- range $key := $optional }}
+- name: SLACKWATER_{{ $key | upper | replace "-" "_" }}
+  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: {{ $key }}, optional: true } }
+{{- end }}
 - { name: SLACKWATER_DATA_DIR, value: /data }
 - { name: SLACKWATER_STORAGE_URL, value: {{ $values.store.url | quote }} }
 {{- with $values.store.endpoint }}
@@ -26,6 +33,9 @@
 - { name: SLACKWATER_{{ $name }}, value: {{ $value | toString | quote }} }
 {{- end }}
 {{- end }}
+
+{{/* Whether a part seals and opens what is stored, so that it needs the keys: (dict "role" …). */}}
+{{- define "slackwater.opens" -}}{{ if has .role (list "api" "console" "steward" "worker") }}true{{ end }}{{- end }}
 
 {{/* A container of our image: (dict "root" $ "role" … "command" list, and optionally "name", "image", "env" text, "ports" list, "probes"
      text, "mounts" list, "resources", "settings"; "bare": without what the release creates only after its hooks). */}}
@@ -61,6 +71,9 @@ volumeMounts:
   {{- if and .root.Values.store.claim (not .bare) }}
   - { name: objects, mountPath: /objects }
   {{- end }}
+  {{- if and .root.Values.keys.claim (include "slackwater.opens" .) }}
+  - { name: keys, mountPath: /data/keys }
+  {{- end }}
   {{- if and .root.Values.models (not .bare) }}
   - { name: models, mountPath: /etc/slackwater, readOnly: true }
   {{- end }}
@@ -69,12 +82,15 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
-{{/* The volumes of that container: (dict "root" $ "size" of /data, "bare"). */}}
+{{/* The volumes of that container: (dict "root" $ "role" … "size" of /data, "bare"). */}}
 {{- define "slackwater.volumes" -}}
 - { name: data, emptyDir: { sizeLimit: {{ .size | default "1Gi" }} } }
 - { name: tmp, emptyDir: { sizeLimit: 1Gi } }
 {{- if and .root.Values.store.claim (not .bare) }}
 - { name: objects, persistentVolumeClaim: { claimName: {{ .root.Values.store.claim }} } }
+{{- end }}
+{{- if and .root.Values.keys.claim (include "slackwater.opens" .) }}
+- { name: keys, persistentVolumeClaim: { claimName: {{ .root.Values.keys.claim }} } }
 {{- end }}
 {{- if and .root.Values.models (not .bare) }}
 - { name: models, configMap: { name: {{ include "slackwater.name" .root }}-models } }

@@ -93,20 +93,20 @@ spec:
     {{- /* An ordinary container: a sidecar would get its SIGTERM only after the engine has ended. It has no probe: the pod, and with it
            the engine, is ready for its callers whatever the state of the worker, whose silence its lease ends. */}}
     {{- $env := include "slackwater.workerEnv" (dict "engine" "$(POD_NAME)" "url" (ternary "" (printf "http://$(POD_IP):%d" (int $port)) $managed) "pool" $pool) }}
-    {{- $mounts := list }}
+    {{- $worker := $pool.worker | default dict }}
+    {{- $mounts := $worker.volumeMounts | default list }}
     {{- if $plugin }}
     {{- $env = printf "%s\n- { name: SLACKWATER_PAGE_DIR, value: /pages }" $env }}
-    {{- $mounts = list (dict "name" "pages" "mountPath" "/pages") }}
+    {{- $mounts = prepend $mounts (dict "name" "pages" "mountPath" "/pages") }}
     {{- end }}
-    {{- $worker := $pool.worker | default dict }}
     {{- $container := dict "root" .root "role" "worker" "name" "gpu-worker" "command" (list "slackwater" "gpu-worker") "env" $env "ports" (dict "metrics" 8711) "resources" $worker.resources "settings" $worker.settings "mounts" $mounts }}
     {{- if $managed }}
     {{- $env = printf "%s\n- { name: SLACKWATER_ENGINE_HOST, value: $(POD_IP) }\n- { name: SLACKWATER_ENGINE_PORT, value: %q }" $env (toString $port) }}
-    {{- $container = merge (dict "image" $pool.image "env" $env "ports" (dict "http" $port "metrics" 8711) "resources" $pool.resources "writesRoot" true "mounts" (concat (list (dict "name" "shm" "mountPath" "/dev/shm")) ($pool.volumeMounts | default list))) $container }}
+    {{- $container = merge (dict "image" $pool.image "env" $env "ports" (dict "http" $port "metrics" 8711) "resources" $pool.resources "writesRoot" true "mounts" (concat (list (dict "name" "shm" "mountPath" "/dev/shm")) ($pool.volumeMounts | default list) $mounts)) $container }}
     {{- end }}
     - {{- include "slackwater.container" $container | nindent 6 }}
   volumes:
-    {{- include "slackwater.volumes" (dict "root" .root "size" (ternary "20Gi" "1Gi" $managed)) | nindent 4 }}
+    {{- include "slackwater.volumes" (dict "root" .root "role" "worker" "size" (ternary "20Gi" "1Gi" $managed)) | nindent 4 }}
     - { name: shm, emptyDir: { medium: Memory, sizeLimit: {{ $pool.shm | default "8Gi" }} } }
     {{- if $plugin }}
     - { name: plugin, emptyDir: { sizeLimit: 64Mi } }
@@ -183,7 +183,10 @@ spec:
              ready, because a rolling update ends those that have the engines only then. */}}
       {{- $probes := "readinessProbe: { httpGet: { path: /health, port: metrics }, periodSeconds: 5, timeoutSeconds: 5 }" }}
       containers:
-        - {{- include "slackwater.container" (dict "root" .root "role" "worker" "name" "gpu-worker" "command" (list "slackwater" "gpu-worker") "env" .env "ports" (dict "metrics" 8711) "probes" $probes "resources" .pool.resources "settings" .pool.settings) | nindent 10 }}
+        - {{- include "slackwater.container" (dict "root" .root "role" "worker" "name" "gpu-worker" "command" (list "slackwater" "gpu-worker") "env" .env "ports" (dict "metrics" 8711) "probes" $probes "resources" .pool.resources "settings" .pool.settings "mounts" .pool.volumeMounts) | nindent 10 }}
       volumes:
-        {{- include "slackwater.volumes" (dict "root" .root) | nindent 8 }}
+        {{- include "slackwater.volumes" (dict "root" .root "role" "worker") | nindent 8 }}
+        {{- range .pool.volumes }}
+        - {{ toJson . }}
+        {{- end }}
 {{- end }}

@@ -1,0 +1,72 @@
+"""Cuts the items of a reopened batch that run again: by the model and the line with which they were queued."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from app.batches import budget_lanes
+from app.batches.budget_lanes import Lanes
+from app.db.pool import Connection
+from app.engines.catalogue import Catalogue, Model
+from app.engines.service import ensure_pool
+from app.errors import ModelUnknown
+from app.metering import lines
+from app.queue.batch_state import ItemModel, Items, Reopened
+from app.queue.chunking import NewChunk, cut
+from app.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The chunks of one model, and the budgets by which they were cut."""
+
+    pool_id: int
+    chunks: Sequence[NewChunk]
+    lanes: Lanes
+
+
+async def cut_again(
+    conn: Connection, settings: Settings, catalogue: Catalogue, batch: Reopened, items: Mapping[ItemModel, Items]
+) -> list[Part]:
+    """Cut the items, by model. Call in the transaction that reopened the batch. Raises ModelUnknown."""
+    return [await _part(conn, settings, catalogue, batch, of, *found) for of, found in items.items()]
+
+
+async def _part(
+    conn: Connection,
+    settings: Settings,
+    catalogue: Catalogue,
+    batch: Reopened,
+    of: ItemModel,
+    seqs: Sequence[int],
+    est_tokens: Sequence[int],
+) -> Part:
+    model = catalogue.resolve(of.name or batch.model)
+    if model is None:
+        raise ModelUnknown(f"The batch's model {of.name or batch.model} is no longer in the catalogue")
+    tokens, items = settings.chunk_tokens, settings.chunk_items
+    line_id = await _line_of(conn, batch, of, model)
+    look = await budget_lanes.of_new(conn, [line_id])
+    lane = look.of_line.get(line_id)
+    worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
+    cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
+    chunks = await asyncio.to_thread(cut_up, est_tokens)
+    return Part(await ensure_pool(conn, model.served), chunks, look)
+
+
+async def _line_of(conn: Connection, batch: Reopened, of: ItemModel, model: Model) -> int | None:
+    """The line of the batch's items with this model, which has the price at which they were queued.
+
+    What was queued before that was stored, or by a pipeline, takes the newest line of the model. It is added if there is none.
+    """
+    if of.line_id is not None or of.name is None:
+        return of.line_id or batch.line_id
+    stored = await lines.parts(conn, batch.model_lines or [])
+    if named := next((each for each in stored if each.parts.model == model.name), None):
+        return named.line_id
+    found = await lines.of_model(conn, batch.line_id, model.name)
+    if found is None and batch.line_id is not None:
+        [own] = await lines.parts(conn, [batch.line_id])
+        found = await lines.with_model(conn, own.parts, model.name, model.price)
+    return found
