@@ -28,7 +28,7 @@ from app.queue import batch_state, held_items, wakes
 from app.queue.held_items import HeldItem
 from app.queue.types import Kind
 from app.sealing.keyring import Keyring
-from app.sessions import ending, metrics, reading, sealing, service, sql, transcript
+from app.sessions import ending, reading, sealing, service, sql, transcript
 from app.sessions.service import Keeper, NewTurn, Session, StoredTurn
 from app.settings import Settings
 from app.states import TurnState
@@ -142,31 +142,24 @@ async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState
         return
     if state == TurnState.QUEUED:
         await ending.cancel_queued(steward.database, turn_id)
-        metrics.ended("cancelled")
         return
     single = await steward.single(tenant, turn_id)
     shown = None if single is None else background_responses.view(single, steward.models)
     if shown is None or shown["status"] not in _ENDED_WELL:
         cancelled = shown is not None and shown["status"] == "cancelled"
-        await _give_up(steward, turn_id, "cancel" if cancelled else "fail")
+        await ending.give_up(steward.database, turn_id, "cancel" if cancelled else "fail")
         return
     try:
         output, values = steward.redacted(tenant, shown["output"], turn.values)
     except SensitiveFound as refusal:
         _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
-        await _give_up(steward, turn_id, "fail")
+        await ending.give_up(steward.database, turn_id, "fail")
         return
     ended = NewTurn(turn_id, tenant.tenant_id, None, turn.given, turn.seal)
     model = steward.models.resolve(str(shown.get("model")))
     window = None if model is None else model.context_window
     response = shown | continued(turn) | {"output": output}
     await ending.end(keeper, ended, turn.session_id, response, values, window=window)
-    metrics.ended("done")
-
-
-async def _give_up(steward: Steward, turn_id: UUID, verb: str) -> None:
-    await ending.give_up(steward.database, turn_id, verb)
-    metrics.ended("cancelled" if verb == "cancel" else "failed")
 
 
 def continued(turn: StoredTurn) -> dict[str, object]:

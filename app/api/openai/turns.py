@@ -231,7 +231,6 @@ class _Turn(_Keeping):
             leases.give_up(turn_id, "fail")
             raise
         leases.done(turn_id)
-        metrics.ended("done")
         return response
 
     def given_up(self, verb: str) -> None:
