@@ -43,7 +43,7 @@ async def add(
     conn: Connection, keeper: Keeper, turn: NewTurn, session: Session | None, if_match: str | None = None
 ) -> None:
     """Add a background turn, in the transaction that queues its batch. It runs, unless `session` is busy or has changed since it
-    was read: then its batch is paused. Raises VersionMoved unless the conversation is at the version in the header `if_match`.
+    was read: then its batch is paused. Raises VersionMoved unless it runs on the version in the header `if_match`; BadInput.
     """
     if session is None:
         await service.add_in(conn, keeper, turn, None)
@@ -53,14 +53,16 @@ async def add(
     row = await (await conn.execute(sql.LOCK, values)).fetchone()
     if row is None:
         raise service.missing(service.name(session.session_id), "conversation")
-    service.check_version(if_match, row[0])
     runs = not session.busy and row == (session.version, None)
+    service.check_version(if_match, row[0], waits=not runs)
     if runs:
         await conn.execute(sql.TAKE, values | {"version": session.version})
     else:
         await batch_state.transition(conn, "pause", turn.tenant_id, turn.turn_id)
     state = TurnState.RUNNING if runs else TurnState.QUEUED
-    await conn.execute(sql.QUEUE, service.row_of(keeper, turn, state) | values)
+    added = service.row_of(keeper, turn, state) | values
+    [(n, held)] = await (await conn.execute(sql.QUEUE, added)).fetchall()
+    service.check_room(n - 1, held, added)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,12 +87,17 @@ def shown_item(item: Item, mark: str) -> Item:
     return found
 
 
-def without(turn: PastTurn, item_id: str) -> PastTurn | None:
-    """The turn without the item that has this id in `shown`. None: it has no such item."""
-    ids = [item["id"] for item in shown(turn)]
-    if item_id not in ids:
+def turn_of(item_id: str) -> UUID | None:
+    """The turn whose item has this id in `shown`. None: it is no id of an item."""
+    try:
+        return UUID(item_id.split("_")[1])
+    except (IndexError, ValueError):
         return None
-    place, count = ids.index(item_id), len(turn.given)
+
+
+def without(turn: PastTurn, place: int) -> PastTurn:
+    """The turn without the item at this place of `shown`."""
+    count = len(turn.given)
     given = [item for i, item in enumerate(turn.given) if i != place]
     answer = [item for i, item in enumerate(turn.answer, count) if i != place]
     return PastTurn(turn.n, turn.turn_id, given, answer, turn.prompt_tokens)

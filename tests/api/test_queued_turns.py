@@ -197,6 +197,19 @@ async def test_a_background_turn_that_is_sent_again_is_found_whatever_the_versio
     assert await items(client, talk) == ["one", "echo: one"]
 
 
+async def test_a_background_turn_that_would_wait_cannot_name_a_version(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    """It would run on a later one."""
+    talk = await new(client)
+    await queue(client, "one", conversation=talk)
+    body = {"model": MODEL, "input": "two", "conversation": talk, "background": True}
+    refused = await client.post("/v1/responses", json=body, headers={"if-match": '"0"'})
+    assert (refused.status_code, "later version than 0" in refused.text) == (412, True)
+    await say(client, "three", {"if-match": "*"}, conversation=talk, background=True)
+    assert await work(database, settings) == [["one"], ["one", "echo: one", "three"]]
+
+
 async def test_the_version_is_looked_at_when_the_turn_is_queued(
     client: httpx.AsyncClient,
     engine: FakeEngine,

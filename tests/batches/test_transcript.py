@@ -70,10 +70,12 @@ def test_each_listed_item_can_be_taken_away_by_its_id(pairs: list[Any]) -> None:
     for turn in past(pairs):
         shown = transcript.shown(turn)
         assert len({item["id"] for item in shown}) == len(shown)
-        for item in shown:
-            left = transcript.without(turn, item["id"])
-            assert left is not None
-            assert len(left.given) + len(left.answer) == len(shown) - 1
+        for place, item in enumerate(shown):
+            assert transcript.turn_of(item["id"]) == turn.turn_id
+            left = transcript.without(turn, place)
+            assert [*left.given, *left.answer] == [
+                item for other, item in enumerate((*turn.given, *turn.answer)) if other != place
+            ]
 
 
 @given(st.lists(TEXT, max_size=4), st.dictionaries(st.sampled_from(["[EMAIL_1]", "[EMAIL_2]", "[CARD_1]"]), TEXT))
