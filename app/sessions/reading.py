@@ -91,7 +91,7 @@ async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
 
 
 async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
-    """Whether a background turn runs although its batch has ended: the steward is about to store its answer."""
+    """Whether the batch of a background turn that was found running has ended: its answer is stored soon, or just was."""
     if turn.state != TurnState.RUNNING or turn.batch_id is None:
         return False
     async with keeper.database.relaxed() as conn:

@@ -143,7 +143,8 @@ select t.turn_id, t.tenant_id, a.account_id, t.state from turn t join batch b us
 join tenant a on a.tenant_id = t.tenant_id
 where t.state in ('queued', 'running') and b.finalized_at is not null"""
 ENDED_BATCHES = f"{_ENDED} and t.turn_id <> all(%(stuck)s::uuid[]) order by t.batch_id limit %(limit)s"
-IS_ENDING = f"{_ENDED} and t.turn_id = %(turn_id)s"
+IS_ENDING = """
+select from turn t join batch b using (batch_id) where t.turn_id = %(turn_id)s and b.finalized_at is not null"""
 ENDED_OF = f"{_ENDED} and t.turn_id = any(%(turn_ids)s)"
 # The first turn that waits in each conversation, except where one is stuck.
 NEXT_QUEUED = f"""
