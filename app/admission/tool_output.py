@@ -34,22 +34,22 @@ def shortened(item: Any) -> Any:
 def of_items(items: Sequence[Any]) -> list[Any]:
     """Input items of the Responses API with short outputs of tools."""
     return [
-        {**each, "output": short_text(each["output"])}
-        if isinstance(each, dict) and each.get("type") in _OUTPUTS and isinstance(each.get("output"), str)
-        else each
-        for each in items
+        _short_in(each, "output") if isinstance(each, dict) and each.get("type") in _OUTPUTS else each for each in items
     ]
 
 
 def _of_message(message: Any) -> Any:
-    if not isinstance(message, dict) or message.get("role") != "tool":
-        return message
-    content = message.get("content")
+    return _short_in(message, "content") if isinstance(message, dict) and message.get("role") == "tool" else message
+
+
+def _short_in(owner: dict[str, Any], field: str) -> dict[str, Any]:
+    """The object with a shorter text in this field, or shorter parts."""
+    content = owner.get(field)
     if isinstance(content, str):
-        return {**message, "content": short_text(content)}
+        return {**owner, field: short_text(content)}
     if isinstance(content, list):
-        return {**message, "content": [_of_part(part) for part in content]}
-    return message
+        return {**owner, field: [_of_part(part) for part in content]}
+    return owner
 
 
 def _of_part(part: Any) -> Any:

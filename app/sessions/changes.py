@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -22,29 +23,36 @@ _BUSY = "A turn of the conversation runs or waits; cancel it or wait for its end
 _SUMMARISED = "An engine is making a summary of the conversation, and is being stopped; try again in a moment"
 
 
-async def rename(keeper: Keeper, account: str, session_id: UUID, meta: Mapping[str, str]) -> None:
-    """Replace the metadata of a conversation. Raises NotFound."""
+async def rename(keeper: Keeper, account: str, session_id: UUID, meta: Mapping[str, str], if_match: str | None) -> None:
+    """Replace the metadata of a conversation. Raises NotFound, VersionMoved."""
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "meta": orjson.dumps(dict(meta)).decode()}
     async with keeper.database.transaction() as conn:
-        if await (await conn.execute(sql.SET_META, values)).fetchone() is None:
-            raise service.missing(service.name(session_id), "conversation")
+        await _checked(conn, sql.SET_META, values, if_match)
         await log.record(conn, Record(Act.CONVERSATION_CHANGE, service.name(session_id), account))
 
 
-async def delete(keeper: Keeper, account: str, session_id: UUID) -> Sequence[str]:
+async def _checked(conn: Connection, statement: str, values: Mapping[str, Any], if_match: str | None) -> None:
+    """Run a statement that returns the version of a conversation. Raises NotFound, VersionMoved."""
+    row = await (await conn.execute(statement, values)).fetchone()
+    if row is None:
+        raise service.missing(service.name(values["session_id"]), "conversation")
+    service.check_version(if_match, row[0])
+
+
+async def delete(keeper: Keeper, account: str, session_id: UUID, if_match: str | None) -> Sequence[str]:
     """Delete a conversation with all its turns, and destroy its keys. Returns the names of objects that are to be deleted, too.
 
-    Raises NotFound, Conflict while a turn runs or waits, or an engine makes a summary.
+    Raises NotFound, VersionMoved, Conflict while a turn runs or waits, or an engine makes a summary.
     """
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
     await ending.lapse(keeper.database, session_id)
     async with keeper.database.relaxed() as conn:
+        await _checked(conn, sql.VERSION, values, if_match)
         made = await (await conn.execute(sql.CHECKPOINT_OF, values)).fetchone()
     if made is not None:
         await checkpoints.stop(keeper.database, keeper.tenant_id, made[0])
     async with keeper.database.transaction() as conn:
-        if await (await conn.execute(sql.IS_THERE, values)).fetchone() is None:
-            raise service.missing(service.name(session_id), "conversation")
+        await _checked(conn, sql.LOCK_TO_FORGET, values, if_match)
         keys = await (await conn.execute(sql.KEYS_OF_SESSION, values)).fetchall()
         batches = await (await conn.execute(sql.BATCHES_OF_SESSION, values)).fetchall()
         if await (await conn.execute(sql.FORGET_SESSION, values)).fetchone() is None:
@@ -94,18 +102,15 @@ async def _forget_loose(keeper: Keeper, turn: StoredTurn, conn: Connection) -> N
         await conn.execute(sql.FORGET_UNUSED_KEY, {"key_id": row[0]})
 
 
-async def delete_item(keeper: Keeper, account: str, session: Session, item_id: str) -> None:
-    """Delete an item of a conversation that was read whole. Raises NotFound, ConversationLocked."""
-    for past in session.past:
-        if (left := transcript.without(past, item_id)) is not None:
-            turn = await reading.find(keeper, past.turn_id)
-            if turn is not None:
-                async with keeper.database.transaction() as conn:
-                    await _rewrite(keeper, session, turn, left, conn)
-                    changed = service.name(session.session_id)
-                    await log.record(conn, Record(Act.CONVERSATION_CHANGE, changed, account))
-                return
-    raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
+async def delete_item(keeper: Keeper, account: str, session_id: UUID, item_id: str, if_match: str | None) -> None:
+    """Delete an item of a conversation. Raises NotFound, VersionMoved, ConversationLocked."""
+    session = await reading.read(keeper, session_id)
+    service.check_version(if_match, session.version)  # which `_rewrite` finds again, or changes nothing
+    turn, place = await reading.item(keeper, session_id, item_id)
+    left = transcript.without(turn.past, place)
+    async with keeper.database.transaction() as conn:
+        await _rewrite(keeper, session, turn, left, conn)
+        await log.record(conn, Record(Act.CONVERSATION_CHANGE, service.name(session_id), account))
 
 
 async def _rewrite(

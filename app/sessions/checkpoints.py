@@ -28,7 +28,7 @@ from app.queue.types import Kind
 from app.sessions import metrics, reading, service, sql, transcript
 from app.sessions.queued import Steward
 from app.sessions.sealing import SUMMARY
-from app.sessions.service import Session
+from app.sessions.service import Session, StoredTurn
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
@@ -87,16 +87,7 @@ async def _asked(steward: Steward, due: _Due, model: Model) -> bool:
     end = transcript.foldable(session.past)
     if not end or session.past[end - 1].prompt_tokens < LEAST_SAVED:
         raise _Moved("too little would be saved")
-    last = await reading.find(keeper, due.last)
-    instructions = (last.response or {}).get("instructions") if last else None
-    item: dict[str, Any] = {
-        "model": model.name,
-        "input": [
-            *transcript.rendered(session.past[:end], session.summary),
-            {"role": "user", "content": _INSTRUCTION},
-        ],
-        "max_output_tokens": _SUMMARY_TOKENS,
-    } | ({"instructions": instructions} if isinstance(instructions, str) else {})
+    item = _request(model, session, end, await reading.find(keeper, due.last))
     tenant = Tenant(due.tenant_id, due.account)
     admission = steward.control.begin(tenant, NO_SPEND_LABELS, Kind.CHECKPOINT, steward.models, stored=())
     if session.seal.key_id is not None and admission.encrypts is None and steward.settings.encrypt != "on":
@@ -126,6 +117,17 @@ async def _asked(steward: Steward, due: _Due, model: Model) -> bool:
     )
     metrics.CHECKPOINTS.labels("asked").inc()
     return True
+
+
+def _request(model: Model, session: Session, end: int, last: StoredTurn | None) -> dict[str, Any]:
+    """What asks for a summary of the turns before `end`. `last`: the turn whose instructions hold."""
+    instructions = (last.response or {}).get("instructions") if last else None
+    past = transcript.rendered(session.past[:end], session.summary)
+    return {
+        "model": model.name,
+        "input": [*past, {"role": "user", "content": _INSTRUCTION}],
+        "max_output_tokens": _SUMMARY_TOKENS,
+    } | ({"instructions": instructions} if isinstance(instructions, str) else {})
 
 
 async def _register(session: Session, n: int, conn: Connection, batch: NewBatch, _: BatchSeal | None) -> None:

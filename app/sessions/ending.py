@@ -1,4 +1,7 @@
-"""Ends turns: with an answer, without one, or because the process that ran one is gone. Each statement checks that it runs."""
+"""Ends turns: with an answer, without one, or because the process that ran one is gone. Each statement checks that it runs.
+
+Only a turn that has been ended is counted, since several processes may try to end it.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,8 +10,9 @@ from uuid import UUID
 from app.db.pool import Connection, Database
 from app.errors import NotFound
 from app.policy.vaults import NO_VALUES
-from app.sessions import growth, service, sql
+from app.sessions import growth, metrics, service, sql
 from app.sessions.service import Keeper, NewTurn
+from app.states import TURN
 
 
 async def end(
@@ -42,6 +46,7 @@ async def end(
                         await growth.tell(conn, keeper.tenant_id, service.name(session_id), model, grown)
     if not ended:
         raise NotFound("The turn of the conversation was given up before its answer came: it was cut off for too long.")
+    metrics.ended(TURN.target("end"))
 
 
 async def _written(conn: Connection, statement: str, values: Mapping[str, Any]) -> bool:
@@ -51,18 +56,21 @@ async def _written(conn: Connection, statement: str, values: Mapping[str, Any]) 
 async def lapse(database: Database, session_id: UUID) -> None:
     """End the running turn of a conversation as failed, if its lease has run out."""
     async with database.durable() as conn:
-        await conn.execute(sql.LAPSE, {"session_id": session_id})
+        count = (await conn.execute(sql.LAPSE, {"session_id": session_id})).rowcount
+    metrics.ended(TURN.target("fail"), count)
 
 
 async def give_up(database: Database, turn_id: UUID, verb: str) -> None:
     """End a running turn without an answer: `fail` or `cancel`."""
     values = {"turn_id": turn_id, "slope": None}
     async with database.durable() as conn:
-        if not (await conn.execute(sql.GIVE_UP[verb], values)).rowcount:
-            await conn.execute(sql.GIVE_UP_LOOSE[verb], values)
+        count = (await conn.execute(sql.GIVE_UP[verb], values)).rowcount
+        count = count or (await conn.execute(sql.GIVE_UP_LOOSE[verb], values)).rowcount
+    metrics.ended(TURN.target(verb), count)
 
 
 async def cancel_queued(database: Database, turn_id: UUID) -> None:
     """A turn that waits is not to begin."""
     async with database.durable() as conn:
-        await conn.execute(sql.CANCEL_QUEUED, {"turn_id": turn_id})
+        count = (await conn.execute(sql.CANCEL_QUEUED, {"turn_id": turn_id})).rowcount
+    metrics.ended(TURN.target("cancel"), count)

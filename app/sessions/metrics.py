@@ -10,6 +10,6 @@ for _result in ("asked", "made", "failed", "refused"):
     CHECKPOINTS.labels(_result)
 
 
-def ended(result: str) -> None:
-    """Count a turn that ended: `done`, `failed` or `cancelled`."""
-    TURNS.labels(result).inc()
+def ended(result: str, count: int = 1) -> None:
+    """Count turns that ended: `done`, `failed` or `cancelled`."""
+    TURNS.labels(result).inc(count)

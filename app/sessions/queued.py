@@ -28,7 +28,7 @@ from app.queue import batch_state, held_items, wakes
 from app.queue.held_items import HeldItem
 from app.queue.types import Kind
 from app.sealing.keyring import Keyring
-from app.sessions import ending, metrics, reading, sealing, service, sql, transcript
+from app.sessions import ending, reading, sealing, service, sql, transcript
 from app.sessions.service import Keeper, NewTurn, Session, StoredTurn
 from app.settings import Settings
 from app.states import TurnState
@@ -43,7 +43,7 @@ async def add(
     conn: Connection, keeper: Keeper, turn: NewTurn, session: Session | None, if_match: str | None = None
 ) -> None:
     """Add a background turn, in the transaction that queues its batch. It runs, unless `session` is busy or has changed since it
-    was read: then its batch is paused. Raises VersionMoved unless the conversation is at the version in the header `if_match`.
+    was read: then its batch is paused. Raises VersionMoved unless it runs on the version in the header `if_match`; BadInput.
     """
     if session is None:
         await service.add_in(conn, keeper, turn, None)
@@ -53,14 +53,16 @@ async def add(
     row = await (await conn.execute(sql.LOCK, values)).fetchone()
     if row is None:
         raise service.missing(service.name(session.session_id), "conversation")
-    service.check_version(if_match, row[0])
     runs = not session.busy and row == (session.version, None)
+    service.check_version(if_match, row[0], waits=not runs)
     if runs:
         await conn.execute(sql.TAKE, values | {"version": session.version})
     else:
         await batch_state.transition(conn, "pause", turn.tenant_id, turn.turn_id)
     state = TurnState.RUNNING if runs else TurnState.QUEUED
-    await conn.execute(sql.QUEUE, service.row_of(keeper, turn, state) | values)
+    added = service.row_of(keeper, turn, state) | values
+    [(n, held)] = await (await conn.execute(sql.QUEUE, added)).fetchall()
+    service.check_room(n - 1, held, added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,31 +144,24 @@ async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState
         return
     if state == TurnState.QUEUED:
         await ending.cancel_queued(steward.database, turn_id)
-        metrics.ended("cancelled")
         return
     single = await steward.single(tenant, turn_id)
     shown = None if single is None else background_responses.view(single, steward.models)
     if shown is None or shown["status"] not in _ENDED_WELL:
         cancelled = shown is not None and shown["status"] == "cancelled"
-        await _give_up(steward, turn_id, "cancel" if cancelled else "fail")
+        await ending.give_up(steward.database, turn_id, "cancel" if cancelled else "fail")
         return
     try:
         output, values = steward.redacted(tenant, shown["output"], turn.values)
     except SensitiveFound as refusal:
         _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
-        await _give_up(steward, turn_id, "fail")
+        await ending.give_up(steward.database, turn_id, "fail")
         return
     ended = NewTurn(turn_id, tenant.tenant_id, None, turn.given, turn.seal)
     model = steward.models.resolve(str(shown.get("model")))
     window = None if model is None else model.context_window
     response = shown | continued(turn) | {"output": output}
     await ending.end(keeper, ended, turn.session_id, response, values, window=window)
-    metrics.ended("done")
-
-
-async def _give_up(steward: Steward, turn_id: UUID, verb: str) -> None:
-    await ending.give_up(steward.database, turn_id, verb)
-    metrics.ended("cancelled" if verb == "cancel" else "failed")
 
 
 def continued(turn: StoredTurn) -> dict[str, object]:

@@ -6,23 +6,25 @@ from uuid import UUID
 
 import orjson
 
+from app.errors import NotFound
 from app.policy.vaults import NO_VALUES
-from app.sessions import sealing, service, sql
+from app.sessions import sealing, service, sql, transcript
 from app.sessions.sealing import CLEAR, INPUT, OUTPUT, SUMMARY, TurnSeal
 from app.sessions.service import Keeper, Session, StoredTurn
 from app.states import TurnState
 
-_SESSION_COLUMNS = 11  # of a row of `sql.WITH_PAST`; those of the turn follow
+_SESSION_COLUMNS = 12  # of a row of `sql.WITH_PAST`; those of the turn follow
+PAGE_TURNS = 20
 
 
-async def read(keeper: Keeper, session_id: UUID, *, whole: bool = False) -> Session:
-    """A conversation with its past. `whole`: also the turns that its summary replaces. Raises NotFound, KeysUnavailable."""
-    values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "whole": whole}
+async def read(keeper: Keeper, session_id: UUID) -> Session:
+    """A conversation with its past. Raises NotFound, KeysUnavailable."""
+    values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
     async with keeper.database.relaxed() as conn:
         rows = await (await conn.execute(sql.WITH_PAST, values, binary=True)).fetchall()
         if not rows:
             raise service.missing(service.name(session_id), "conversation")
-        version, busy, late, summary, meta, key_id, created_at, slope, *vault_row = rows[0][:_SESSION_COLUMNS]
+        version, busy, late, summary, meta, key_id, created_at, slope, held, *vault_row = rows[0][:_SESSION_COLUMNS]
         past = [row[_SESSION_COLUMNS:] for row in rows if row[_SESSION_COLUMNS] is not None]
         keys = await sealing.wrapped_keys(conn, [key_id, vault_row[2], *(turn[8] for turn in past)])
     seals = await sealing.seals_of(keeper.keyring, keys)
@@ -35,8 +37,9 @@ async def read(keeper: Keeper, session_id: UUID, *, whole: bool = False) -> Sess
         meta=meta,
         created_at=created_at,
         slope=slope,
+        held=held,
         past=[_turn(keeper, turn, seals).past for turn in past],
-        summary=None if summary is None or whole else seal.opened(session_id, SUMMARY, summary).decode(),
+        summary=None if summary is None else seal.opened(session_id, SUMMARY, summary).decode(),
         values=_values(keeper, seals, *vault_row),
         seal=seal,
     )
@@ -46,6 +49,30 @@ async def find(keeper: Keeper, turn_id: UUID) -> StoredTurn | None:
     """A stored turn of the account. None: there is none with this id."""
     found = await _turns(keeper, sql.TURN_OF, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
     return found[0] if found else None
+
+
+async def page(keeper: Keeper, session_id: UUID, start: int | None, *, ascending: bool) -> list[StoredTurn]:
+    """Some turns of a conversation that have ended, from the number `start` on. None: from the first one, or from the last one
+    down. Raises NotFound for an unknown conversation.
+    """
+    values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "start": start, "limit": PAGE_TURNS}
+    found = await _turns(keeper, sql.PAGE[ascending], values)
+    if not found and start is None:
+        async with keeper.database.relaxed() as conn:
+            if await (await conn.execute(sql.VERSION, values)).fetchone() is None:
+                raise service.missing(service.name(session_id), "conversation")
+    return found
+
+
+async def item(keeper: Keeper, session_id: UUID, item_id: str) -> tuple[StoredTurn, int]:
+    """The turn of a conversation that has this item, and its place in what `transcript.shown` lists of it. Raises NotFound."""
+    turn_id = transcript.turn_of(item_id)
+    turn = None if turn_id is None else await find(keeper, turn_id)
+    if turn is not None and turn.session_id == session_id and turn.state == TurnState.DONE:
+        for place, shown in enumerate(transcript.shown(turn.past)):
+            if shown["id"] == item_id:
+                return turn, place
+    raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
 
 
 async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
@@ -64,7 +91,7 @@ async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
 
 
 async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
-    """Whether a background turn runs although its batch has ended: the steward is about to store its answer."""
+    """Whether the batch of a background turn that was found running has ended: its answer is stored soon, or just was."""
     if turn.state != TurnState.RUNNING or turn.batch_id is None:
         return False
     async with keeper.database.relaxed() as conn:

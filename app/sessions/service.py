@@ -24,7 +24,9 @@ from app.sessions.transcript import Item, PastTurn
 from app.states import TurnState
 
 LEASE_SECONDS = 30.0  # a synchronous turn whose process says nothing for this long has failed
-MOST_BYTES = 4 * 2**20  # of the input of a turn, and of its answer
+MOST_BYTES = 4 * 2**20  # of the input of a turn
+MOST_TURNS = 10_000  # of a conversation, with those that failed
+MOST_HELD = 64 * 2**20  # bytes that the turns of a conversation take when another one begins
 CONVERSATION, RESPONSE = "conv_", "resp_"
 
 
@@ -32,7 +34,8 @@ CONVERSATION, RESPONSE = "conv_", "resp_"
 class Session:
     """A conversation as it is now. `past`: its turns that no summary replaces. `values`: of all placeholders so far.
 
-    `busy`: a turn runs or waits. `late`: the turn that runs has lost its lease. `seal`: of its next turn, if it has a key.
+    `busy`: a turn runs or waits. `late`: the turn that runs has lost its lease. `held`: bytes that its turns take. `seal`: of its
+    next turn, if it has a key.
     """
 
     session_id: UUID
@@ -42,6 +45,7 @@ class Session:
     meta: Mapping[str, str]
     created_at: datetime
     slope: float | None = None
+    held: int = 0
     past: Sequence[PastTurn] = ()
     summary: str | None = None
     values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
@@ -124,36 +128,74 @@ def missing(text: object, param: str | None = None) -> NotFound:
     return NotFound(f"{what} with id {str(text)[:60]!r} not found.", code=404, param=param)
 
 
-def check_version(given: str | None, version: int) -> None:
-    """Raise VersionMoved unless the header If-Match, if there is one, names this version."""
-    if given is not None and given.strip().removeprefix("W/").strip('" ') not in ("*", str(version)):
-        raise VersionMoved(f"If-Match: the conversation is at version {version}, not {given[:20]}; read it again")
+def check_version(given: str | None, version: int, *, waits: bool = False) -> None:
+    """Raise VersionMoved unless the header If-Match, if there is one, names this version. `waits`: of a turn that would run on a
+    later version, so that it may name none.
+    """
+    named = "*" if given is None else given.strip().removeprefix("W/").strip('" ')
+    if named not in ("*", str(version)):
+        raise VersionMoved(f"If-Match: the conversation is at version {version}, not {named[:20]}; read it again")
+    if waits and named != "*":
+        raise VersionMoved(
+            f"If-Match: this turn would wait for another one, and run on a later version than {version}; "
+            "send it again once no turn runs or waits, or without If-Match"
+        )
 
 
-async def create(keeper: Keeper, meta: Mapping[str, str], seal: TurnSeal) -> UUID:
-    """A new conversation."""
+def check_room(last: int, held: int, row: Mapping[str, Any]) -> None:
+    """Raise BadInput unless a conversation has room for the turn in `row`. `last`: the number of its last turn. `held`: the bytes
+    that its turns take.
+    """
+    held += sum(len(row[name] or b"") for name in sql.BODIES)
+    if last >= MOST_TURNS or held > MOST_HELD:
+        raise BadInput(
+            f"conversation: with this it would have {last + 1:,} turns of {held / 2**20:.1f} MB together, and it can have "
+            f"{MOST_TURNS:,} turns of {MOST_HELD // 2**20} MB; begin a new one",
+            param="conversation",
+        )
+
+
+async def create(keeper: Keeper, meta: Mapping[str, str], seal: TurnSeal, first: NewTurn | None = None) -> UUID:
+    """A new conversation. `first`: a turn without a response that it begins with. Raises BadInput."""
     session_id = cells.new_id()
+    values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "meta": orjson.dumps(dict(meta)).decode()}
+    row = None if first is None else _items_row(keeper, first, session_id, 0)
     async with keeper.database.transaction() as conn:
         await sealing.store(conn, seal)
-        values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "meta": orjson.dumps(dict(meta)).decode()}
         await conn.execute(sql.ADD_SESSION, values | {"key_id": seal.key_id})
+        if row is not None:
+            await conn.execute(sql.APPEND, row)
     return session_id
 
 
 async def begin(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
-    """Begin a turn of a conversation that is as `session` says. Returns its number; None: it has changed since."""
+    """Begin a turn of a conversation that is as `session` says. Returns its number; None: it has changed since.
+
+    Raises BadInput.
+    """
     values = row_of(keeper, turn, TurnState.RUNNING) | {
         "session_id": session.session_id,
         "version": session.version,
         "lease": timedelta(seconds=LEASE_SECONDS),
     }
+    check_room(session.version, session.held, values)
     return await _written(keeper, sql.BEGIN, turn.seal, values, durable=False)
 
 
 async def append(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
-    """Add items without a response, as a turn that has ended. Returns its number; None: the conversation has changed since."""
-    values = row_of(keeper, turn, TurnState.DONE) | {"session_id": session.session_id, "version": session.version}
+    """Add items without a response, as a turn that has ended. Returns its number; None: the conversation has changed since.
+
+    Raises BadInput.
+    """
+    values = _items_row(keeper, turn, session.session_id, session.version)
+    check_room(session.version, session.held, values)
     return await _written(keeper, sql.APPEND, turn.seal, values, durable=True)
+
+
+def _items_row(keeper: Keeper, turn: NewTurn, session_id: UUID, version: int) -> dict[str, Any]:
+    """The values of `sql.APPEND`."""
+    row = row_of(keeper, turn, TurnState.DONE, "items")
+    return row | {"session_id": session_id, "version": version}
 
 
 async def _written(
@@ -197,12 +239,13 @@ async def add_in(
     await conn.execute(sql.ADD, row | {"n": turn.n})
 
 
-def row_of(keeper: Keeper, turn: NewTurn, state: TurnState) -> dict[str, Any]:
-    """The columns of a new turn. Raises BadInput where its input is too large to be stored."""
+def row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str = "input") -> dict[str, Any]:
+    """The columns of a new turn. `param`: the field of the request that has its items. Raises BadInput: they are too large."""
     seal, turn_id = turn.seal, turn.turn_id
     given = orjson.dumps(list(turn.given))
     if len(given) > MOST_BYTES:
-        raise BadInput(f"input: more than {MOST_BYTES // 2**20} MB cannot be stored; send store: false", param="input")
+        remedy = "add them in several requests" if param == "items" else "shorten it"
+        raise BadInput(f"{param}: at most {MOST_BYTES // 2**20} MB of a turn can be stored; {remedy}", param=param)
     original = None if turn.original is None else orjson.dumps(list(turn.original))
     return {
         "turn_id": turn_id,

@@ -8,23 +8,35 @@ insert into session (session_id, tenant_id, meta, key_id) values (%(session_id)s
 
 _IS_LATE = "s.lease_until < now()"
 _TURN = "turn_id, n, state, batch_id, model, input, output, vault, key_id, prompt_tokens, session_id, parent_turn"
-IS_THERE = "select 1 from session where session_id = %(session_id)s and tenant_id = %(tenant_id)s"
+VERSION = "select version from session where session_id = %(session_id)s and tenant_id = %(tenant_id)s"
 
-# A conversation with its past, in one statement, because a caller waits for it: a row for each turn that has ended, or one row
-# without a turn. `whole`: also the turns that a summary replaces.
+# The bytes that the turns of a conversation take. No body is read for it, also where it is stored apart.
+BODIES = ("input", "original", "output", "vault")
+_HELD = f"select coalesce(sum({' + '.join(f'coalesce(octet_length({name}), 0)' for name in BODIES)}), 0) held from turn"
+
+# A conversation with its past, in one statement, because a caller waits for it: a row for each turn that has ended and that no
+# summary replaces, or one row without a turn.
 WITH_PAST = f"""
 select s.version, s.turn_id is not null or exists (
          select from turn q where q.session_id = s.session_id and q.state = '{TurnState.QUEUED}'),
-       coalesce({_IS_LATE}, false), s.summary, s.meta, s.key_id, s.created_at, s.slope, v.turn_id, v.vault, v.key_id,
+       coalesce({_IS_LATE}, false), s.summary, s.meta, s.key_id, s.created_at, s.slope, h.held, v.turn_id, v.vault, v.key_id,
        {", ".join(f"t.{name}" for name in _TURN.split(", "))}
 from session s
+left join lateral ({_HELD} where session_id = s.session_id) h on true
 left join lateral (select turn_id, vault, key_id from turn
   where session_id = s.session_id and vault is not null order by n desc limit 1) v on true
 left join turn t on t.session_id = s.session_id and t.state = '{TurnState.DONE}'
-  and t.n > case when %(whole)s or s.summary is null then 0 else s.base end
+  and t.n > case when s.summary is null then 0 else s.base end
 where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s order by t.n"""
 PAST = f"""
 select {_TURN} from turn where session_id = %(session_id)s and state = '{TurnState.DONE}' order by n"""
+PAGE = {
+    ascending: f"""
+select {_TURN} from turn
+where session_id = %(session_id)s and tenant_id = %(tenant_id)s and state = '{TurnState.DONE}'
+  and n {sign} coalesce(%(start)s::int, {end}) order by n {order} limit %(limit)s"""
+    for ascending, sign, end, order in ((True, ">=", 0, "asc"), (False, "<=", 2**31 - 1, "desc"))
+}
 TURN_OF = f"select {_TURN} from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s"
 KEYED = f"""
 select {_TURN}, request_hash from turn where session_id = %(session_id)s and idempotency_key = %(key)s"""
@@ -71,9 +83,10 @@ with s as (update session set version = {_NEXT}, used_at = now(), key_id = coale
       and not exists (select from turn q where q.session_id = %(session_id)s and q.state = '{TurnState.QUEUED}')
     returning session_id, tenant_id, version)
 {_INSERT} select %(turn_id)s, tenant_id, session_id, version, {_VALUES} from s returning n"""
-# A background turn, after LOCK: it runs at once, or waits.
+# A background turn, after LOCK: it runs at once, or waits. The second column: what the turns before it take.
 QUEUE = f"""
-{_INSERT} select %(turn_id)s, %(tenant_id)s, %(session_id)s, {_NEXT}, {_VALUES} returning n"""
+{_INSERT} select %(turn_id)s, %(tenant_id)s, %(session_id)s, {_NEXT}, {_VALUES}
+returning n, ({_HELD} where session_id = %(session_id)s)"""
 ADD = f"{_INSERT} select %(turn_id)s, %(tenant_id)s, null, %(n)s, {_VALUES}"
 TAKE = """
 update session set turn_id = %(turn_id)s, lease_until = null, key_id = coalesce(%(key_id)s, key_id)
@@ -130,7 +143,8 @@ select t.turn_id, t.tenant_id, a.account_id, t.state from turn t join batch b us
 join tenant a on a.tenant_id = t.tenant_id
 where t.state in ('queued', 'running') and b.finalized_at is not null"""
 ENDED_BATCHES = f"{_ENDED} and t.turn_id <> all(%(stuck)s::uuid[]) order by t.batch_id limit %(limit)s"
-IS_ENDING = f"{_ENDED} and t.turn_id = %(turn_id)s"
+IS_ENDING = """
+select from turn t join batch b using (batch_id) where t.turn_id = %(turn_id)s and b.finalized_at is not null"""
 ENDED_OF = f"{_ENDED} and t.turn_id = any(%(turn_ids)s)"
 # The first turn that waits in each conversation, except where one is stuck.
 NEXT_QUEUED = f"""
@@ -175,7 +189,8 @@ where session_id = %(session_id)s and checkpoint_batch is not distinct from %(ba
 # ---------------------------------------------------------------- the owner's changes
 
 SET_META = """
-update session set meta = %(meta)s where session_id = %(session_id)s and tenant_id = %(tenant_id)s returning created_at"""
+update session set meta = %(meta)s where session_id = %(session_id)s and tenant_id = %(tenant_id)s returning version"""
+LOCK_TO_FORGET = f"{VERSION} for update"
 FORGET_SESSION = f"""
 delete from session s where session_id = %(session_id)s and tenant_id = %(tenant_id)s
   and (turn_id is null or {_IS_LATE})

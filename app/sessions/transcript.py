@@ -4,7 +4,7 @@ An item is an input item of the Responses API, as a dict. Past messages of the a
 of each prompt is the same text again, and stays in the prefix cache.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -58,17 +58,15 @@ def _plain(item: Item) -> Item:
 def foldable(past: Sequence[PastTurn]) -> int:
     """How many of these turns a summary may replace: not the last `WHOLE_TURNS`, and no call without its answer."""
     end = max(0, len(past) - WHOLE_TURNS)
-    while end and _called(past[:end]) & _answered(past[end:]):
+    while end and _ids(past[:end], _CALLS) & _ids(past[end:], _ANSWERS):
         end -= 1
     return end
 
 
-def _called(turns: Iterable[PastTurn]) -> set[str]:
-    return {str(i.get("call_id")) for turn in turns for i in turn.answer if i.get("type") in _CALLS}
-
-
-def _answered(turns: Iterable[PastTurn]) -> set[str]:
-    return {str(i.get("call_id")) for turn in turns for i in turn.given if i.get("type") in _ANSWERS}
+def _ids(turns: Iterable[PastTurn], kinds: Collection[str]) -> set[str]:
+    """The calls that items of these types name. The owner of a conversation may have added any of them."""
+    items = (item for turn in turns for item in (*turn.given, *turn.answer))
+    return {str(item.get("call_id")) for item in items if item.get("type") in kinds}
 
 
 def shown(turn: PastTurn) -> list[Item]:
@@ -89,12 +87,17 @@ def shown_item(item: Item, mark: str) -> Item:
     return found
 
 
-def without(turn: PastTurn, item_id: str) -> PastTurn | None:
-    """The turn without the item that has this id in `shown`. None: it has no such item."""
-    ids = [item["id"] for item in shown(turn)]
-    if item_id not in ids:
+def turn_of(item_id: str) -> UUID | None:
+    """The turn whose item has this id in `shown`. None: it is no id of an item."""
+    try:
+        return UUID(item_id.split("_")[1])
+    except (IndexError, ValueError):
         return None
-    place, count = ids.index(item_id), len(turn.given)
+
+
+def without(turn: PastTurn, place: int) -> PastTurn:
+    """The turn without the item at this place of `shown`."""
+    count = len(turn.given)
     given = [item for i, item in enumerate(turn.given) if i != place]
     answer = [item for i, item in enumerate(turn.answer, count) if i != place]
     return PastTurn(turn.n, turn.turn_id, given, answer, turn.prompt_tokens)

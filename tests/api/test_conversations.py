@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from prometheus_client import REGISTRY
 
 from app.db.pool import Database
 from app.engines import catalogue
@@ -139,8 +140,13 @@ async def test_a_turn_that_is_sent_again_with_its_key_gives_the_same_answer(
     assert (other.status_code, len(engine.bodies)) == (422, 1)
 
 
+def counted(result: str) -> float:
+    """How many turns have ended so, by the metrics of this process."""
+    return REGISTRY.get_sample_value("slackwater_turns_total", {"result": result}) or 0.0
+
+
 async def test_only_one_turn_runs_and_others_wait_or_are_refused(client: httpx.AsyncClient, engine: FakeEngine) -> None:
-    talk = await new(client)
+    talk, cancelled = await new(client), counted("cancelled")
     engine.script({"match": "slow", "mode": "hang"})
     ask = {"model": MODEL, "conversation": talk}
     slow = asyncio.create_task(client.post("/v1/responses", json={**ask, "input": "slow"}))
@@ -156,6 +162,7 @@ async def test_only_one_turn_runs_and_others_wait_or_are_refused(client: httpx.A
     object.__setattr__(parts, "settings", parts.settings.model_copy(update={"line_seconds": 20}))
     assert (await say(client, "three", conversation=talk))["status"] == "completed"
     assert await items(client, talk) == ["three", "echo: three"]
+    assert counted("cancelled") == cancelled + 1
 
 
 async def test_a_turn_whose_process_is_gone_has_failed(
@@ -169,7 +176,9 @@ async def test_a_turn_whose_process_is_gone_has_failed(
     async with database.durable() as conn:
         await conn.execute(taken, [32 * "1"])
         await conn.execute(row.encode(), [32 * "1"])
+    failed = counted("failed")
     await say(client, "two", conversation=talk)
+    assert counted("failed") == failed + 1
     async with database.durable() as conn:
         states = await (await conn.execute("select state from turn order by n")).fetchall()
     assert [state for (state,) in states] == ["done", "failed", "done"]

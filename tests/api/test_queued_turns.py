@@ -17,7 +17,7 @@ from app.queue import service
 from app.queue.bodies import opened
 from app.queue.types import Result
 from app.sealing.keyring import Keyring
-from app.sessions import continuing, queued
+from app.sessions import continuing, queued, reading
 from app.settings import Settings
 from testing.fakes import embeddings_and_responses
 from testing.fakes.engine import FakeEngine
@@ -128,10 +128,17 @@ async def test_a_response_whose_batch_has_ended_can_be_continued_at_once(
         patch.setattr(Turns, "look", AsyncMock())
         await work(database, settings)
     assert (await client.get(f"/v1/responses/{first['id']}")).json()["status"] == "completed"
-    continued = asyncio.create_task(say(client, "two", previous_response_id=first["id"]))
-    await asyncio.sleep(0.1)
-    await Turns(database, settings).look()
-    assert (await continued)["output"][0]["content"][0]["text"] == "echo: two"
+    true_is_ending, asked = reading.is_ending, []
+
+    async def is_ending(*args: Any) -> bool:
+        asked.append(args)
+        if len(asked) == 2:  # the steward stores the answer after the turn was read
+            await Turns(database, settings).look()
+        return await true_is_ending(*args)
+
+    monkeypatch.setattr(reading, "is_ending", is_ending)
+    continued = await say(client, "two", previous_response_id=first["id"])
+    assert (continued["output"][0]["content"][0]["text"], len(asked)) == ("echo: two", 2)
 
 
 async def test_background_responses_continue_and_are_continued(
@@ -195,6 +202,19 @@ async def test_a_background_turn_that_is_sent_again_is_found_whatever_the_versio
     moved = await client.post("/v1/responses", json=body, headers={"if-match": '"0"'})
     assert (moved.status_code, "at version 1" in moved.text) == (412, True)
     assert await items(client, talk) == ["one", "echo: one"]
+
+
+async def test_a_background_turn_that_would_wait_cannot_name_a_version(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    """It would run on a later one."""
+    talk = await new(client)
+    await queue(client, "one", conversation=talk)
+    body = {"model": MODEL, "input": "two", "conversation": talk, "background": True}
+    refused = await client.post("/v1/responses", json=body, headers={"if-match": '"0"'})
+    assert (refused.status_code, "later version than 0" in refused.text) == (412, True)
+    await say(client, "three", {"if-match": "*"}, conversation=talk, background=True)
+    assert await work(database, settings) == [["one"], ["one", "echo: one", "three"]]
 
 
 async def test_the_version_is_looked_at_when_the_turn_is_queued(

@@ -18,6 +18,7 @@ CALL_ID = st.sampled_from(["a", "b", "c"])
 GIVEN = st.one_of(
     st.fixed_dictionaries({"role": st.just("user"), "content": TEXT}),
     st.fixed_dictionaries({"type": st.just("function_call_output"), "call_id": CALL_ID, "output": TEXT}),
+    st.fixed_dictionaries({"type": st.just("function_call"), "call_id": CALL_ID, "id": st.none() | TEXT}),
 )
 SAID = st.one_of(
     st.fixed_dictionaries(
@@ -56,9 +57,11 @@ def test_a_summary_leaves_the_last_turns_whole_and_no_answer_without_its_call(pa
     turns = past(pairs)
     end = transcript.foldable(turns)
     assert 0 <= end <= max(0, len(turns) - transcript.WHOLE_TURNS)
-    called = {item["call_id"] for turn in turns[:end] for item in turn.answer if item["type"] == "function_call"}
-    answered = {item.get("call_id") for turn in turns[end:] for item in turn.given}
-    assert not called & answered
+    before, after = (
+        [item for turn in part for item in (*turn.given, *turn.answer)] for part in (turns[:end], turns[end:])
+    )
+    called = {item["call_id"] for item in before if item.get("type") == "function_call"}
+    assert not called & {item["call_id"] for item in after if item.get("type") == "function_call_output"}
 
 
 @given(PAIRS)
@@ -67,10 +70,12 @@ def test_each_listed_item_can_be_taken_away_by_its_id(pairs: list[Any]) -> None:
     for turn in past(pairs):
         shown = transcript.shown(turn)
         assert len({item["id"] for item in shown}) == len(shown)
-        for item in shown:
-            left = transcript.without(turn, item["id"])
-            assert left is not None
-            assert len(left.given) + len(left.answer) == len(shown) - 1
+        for place, item in enumerate(shown):
+            assert transcript.turn_of(item["id"]) == turn.turn_id
+            left = transcript.without(turn, place)
+            assert [*left.given, *left.answer] == [
+                item for other, item in enumerate((*turn.given, *turn.answer)) if other != place
+            ]
 
 
 @given(st.lists(TEXT, max_size=4), st.dictionaries(st.sampled_from(["[EMAIL_1]", "[EMAIL_2]", "[CARD_1]"]), TEXT))
@@ -114,3 +119,14 @@ def test_only_outputs_of_tools_are_shortened_and_only_on_request() -> None:
         [user, tool] = tool_output.shortened({**item, tool_output.FLAG: True})[name]
         assert user["content"] == long
         assert len(tool[field]) < 300
+
+
+def test_the_parts_of_an_output_are_shortened_as_a_text_is() -> None:
+    long = orjson.dumps(list(range(1000)), option=orjson.OPT_INDENT_2).decode()
+    parts = [{"type": "input_text", "text": long}, {"type": "input_image", "image_url": "https://x.example"}]
+    given = [
+        {"type": kind, "call_id": "a", "output": parts} for kind in ("function_call_output", "custom_tool_call_output")
+    ]
+    for item in tool_output.of_items(given):
+        assert item["output"] == [{**parts[0], "text": tool_output.short_text(long)}, parts[1]]
+    assert tool_output.of_items([{"type": "function_call_output"}]) == [{"type": "function_call_output"}]

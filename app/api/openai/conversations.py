@@ -4,6 +4,7 @@ Shapes: openai-python 3.52, `types/conversations`. A conversation's version is i
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -19,11 +20,10 @@ from app.api.openai.list_pages import answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches.validation.openai import check_items
 from app.errors import BadInput, ConversationLocked, NotFound
-from app.policy.redaction import restored
 from app.policy.vaults import NO_VALUES
 from app.sessions import changes, ending, reading, service, transcript
-from app.sessions.sealing import CLEAR
-from app.sessions.service import CONVERSATION, NewTurn, Session
+from app.sessions.sealing import CLEAR, TurnSeal
+from app.sessions.service import CONVERSATION, Keeper, NewTurn, Session, StoredTurn
 from app.sessions.transcript import Item
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -64,10 +64,8 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     meta, keeper = read_metadata(new.metadata) or {}, parts.keeper(tenant)
     _check_texts(parts, tenant, meta)
     seal = await turns.seal_for(parts, tenant, CLEAR, parts.admission.encrypts_files(tenant))
-    items = _checked(new.items) if new.items else []
-    session_id = await service.create(keeper, meta, seal)
-    if items:
-        await _append(parts, tenant, session_id, items, None)
+    first = _turn_of(parts, tenant, _checked(new.items), seal, NO_VALUES) if new.items else None
+    session_id = await service.create(keeper, meta, seal, first)
     return _view(await reading.read(keeper, session_id))
 
 
@@ -83,15 +81,16 @@ async def update(conversation_id: str, request: Request, tenant: KeyHolder, part
     session_id, change = _parse(conversation_id), await read_model(request, ConversationUpdate)
     meta = read_metadata(change.metadata) or {}
     _check_texts(parts, tenant, meta)
-    await changes.rename(parts.keeper(tenant), tenant.account_id, session_id, meta)
+    await changes.rename(parts.keeper(tenant), tenant.account_id, session_id, meta, request.headers.get("if-match"))
     return _view(await reading.read(parts.keeper(tenant), session_id))
 
 
 @router.delete("/{conversation_id}")
-async def delete(conversation_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+async def delete(conversation_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Delete a conversation with its turns."""
     session_id = _parse(conversation_id)
-    objects = await changes.delete(parts.keeper(tenant), tenant.account_id, session_id)
+    if_match = request.headers.get("if-match")
+    objects = await changes.delete(parts.keeper(tenant), tenant.account_id, session_id, if_match)
     if objects:
         await Store.of(parts.settings).delete(objects)
     return answer({"id": service.name(session_id), "object": "conversation.deleted", "deleted": True})
@@ -102,13 +101,14 @@ async def list_items(
     conversation_id: str, tenant: KeyHolder, parts: PartsDep, query: Annotated[InputItemQuery, Query()]
 ) -> Response:
     """The items of a conversation, newest first, in pages."""
-    found = await _items(parts, tenant, _parse(conversation_id))
-    found = found if query.order == "asc" else found[::-1]
-    if query.after is not None:
-        ids = [item["id"] for item in found]
-        if query.after not in ids:
-            raise BadInput(f"after: no item of this conversation has the id {query.after[:60]!r}", param="after")
-        found = found[ids.index(query.after) + 1 :]
+    keeper, session_id = parts.keeper(tenant), _parse(conversation_id)
+    ascending, step = (True, 1) if query.order == "asc" else (False, -1)
+    start, skipped = await _place(keeper, session_id, query.after, ascending=ascending)
+    found: list[Item] = []
+    while len(found) <= query.limit and (page := await reading.page(keeper, session_id, start, ascending=ascending)):
+        items = [item for turn in page for item in _items(turn, tenant)[::step]]
+        found += items[skipped:]
+        start, skipped = page[-1].n + step, 0
     return listed(found[: query.limit], more=len(found) > query.limit)
 
 
@@ -123,35 +123,39 @@ async def add_items(conversation_id: str, request: Request, tenant: KeyHolder, p
 @router.get("/{conversation_id}/items/{item_id}")
 async def retrieve_item(conversation_id: str, item_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """One item of a conversation."""
-    for item in await _items(parts, tenant, _parse(conversation_id)):
-        if item["id"] == item_id:
-            return answer(item)
-    raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
+    turn, place = await reading.item(parts.keeper(tenant), _parse(conversation_id), item_id)
+    return answer(_items(turn, tenant)[place])
 
 
 @router.delete("/{conversation_id}/items/{item_id}")
-async def delete_item(conversation_id: str, item_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
+async def delete_item(
+    conversation_id: str, item_id: str, request: Request, tenant: KeyHolder, parts: PartsDep
+) -> Response:
     """Delete an item of a conversation, and the summary of the conversation, if it has one."""
-    keeper = parts.keeper(tenant)
-    session = await reading.read(keeper, _parse(conversation_id), whole=True)
-    await changes.delete_item(keeper, tenant.account_id, session, item_id)
-    return _view(await reading.read(keeper, session.session_id))
+    keeper, session_id = parts.keeper(tenant), _parse(conversation_id)
+    await changes.delete_item(keeper, tenant.account_id, session_id, item_id, request.headers.get("if-match"))
+    return _view(await reading.read(keeper, session_id))
 
 
-async def _items(parts: Parts, tenant: Tenant, session_id: UUID) -> list[Item]:
-    """All items of a conversation as this caller may read them, the first one first."""
-    session = await reading.read(parts.keeper(tenant), session_id, whole=True)
-    return _readable([item for turn in session.past for item in transcript.shown(turn)], session.values, tenant)
+async def _place(keeper: Keeper, session_id: UUID, after: str | None, *, ascending: bool) -> tuple[int | None, int]:
+    """Where a listing begins: the number of a turn, and how many of its items are left out. Raises BadInput."""
+    if after is None:
+        return None, 0
+    try:
+        turn, place = await reading.item(keeper, session_id, after)
+    except NotFound:
+        raise BadInput(f"after: no item of this conversation has the id {after[:60]!r}", param="after") from None
+    return turn.n, place + 1 if ascending else len(turn.past.given) + len(turn.past.answer) - place
 
 
-def _readable(items: list[Item], values: Any, tenant: Tenant) -> list[Item]:
-    known = values if tenant.scope.restore else NO_VALUES
-    return restored(items, known, of_answer=True) if known else items
+def _items(turn: StoredTurn, tenant: Tenant) -> list[Item]:
+    """The items of a turn as this caller may read them, the first one first."""
+    return turns.readable(turn, transcript.shown(turn.past), tenant)
 
 
 async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[Item], version: str | None) -> list[Item]:
     """Add items as a turn without a response. Returns them as they are listed. Raises ConversationLocked."""
-    keeper, redaction = parts.keeper(tenant), parts.admission.redaction(tenant)
+    keeper = parts.keeper(tenant)
     deadline = clock.monotonic() + parts.settings.line_seconds
     while True:
         session = await reading.read(keeper, session_id)
@@ -159,17 +163,22 @@ async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[It
         if session.late:
             await ending.lapse(keeper.database, session_id)
         elif not session.busy:
-            given, values = items, session.values
-            if redaction is not None:
-                redacted = redaction.redact(items, session.values)
-                given, values = redacted.item, redacted.values
-            turn = NewTurn(cells.new_id(), tenant.tenant_id, None, given, session.seal, values=values)
+            turn = _turn_of(parts, tenant, items, session.seal, session.values)
             if await service.append(keeper, session, turn) is not None:
-                shown = transcript.shown(transcript.PastTurn(0, turn.turn_id, given, ()))
-                return _readable(shown, values, tenant)
+                shown = transcript.shown(transcript.PastTurn(0, turn.turn_id, turn.given, ()))
+                return turns.readable(turn, shown, tenant)
         if clock.monotonic() >= deadline:
             raise ConversationLocked("Another turn of this conversation runs; add the items after it")
         await asyncio.sleep(turns.POLL_SECONDS)
+
+
+def _turn_of(parts: Parts, tenant: Tenant, items: list[Item], seal: TurnSeal, values: Mapping[str, str]) -> NewTurn:
+    """Items as a turn without a response, redacted. `values`: of the placeholders so far. Raises SensitiveFound."""
+    redaction = parts.admission.redaction(tenant)
+    if redaction is not None:
+        redacted = redaction.redact(items, values)
+        items, values = redacted.item, redacted.values
+    return NewTurn(cells.new_id(), tenant.tenant_id, None, items, seal, values=values)
 
 
 def _checked(items: list[Item]) -> list[Item]:

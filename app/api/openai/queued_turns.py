@@ -5,13 +5,16 @@ from uuid import UUID
 
 from fastapi import Request, Response
 
+from app.admission.admission import Admitted
 from app.api import request_parsing, submit_params
 from app.api.deps import Parts
 from app.api.openai import background_responses as routes
 from app.api.openai import turns
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import background_responses
+from app.batches.submit import Order
 from app.batches.validation.openai import response as examine
+from app.batches.validation.text_generation import ItemFacts
 from app.db.pool import Connection
 from app.engines.catalogue import Model
 from app.engines.requests import RESPONSES
@@ -34,17 +37,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
     keeper = parts.keeper(tenant)
     found = await _continued(keeper, item)
     asked = {name: value for name, value in item.items() if name not in turns.CONTINUES}
-    order, admitted = request_parsing.single_order(
-        request,
-        tenant,
-        parts,
-        request_parsing.SingleRoute(RESPONSES, examine, Kind.RESPONSE),
-        model,
-        found.item(asked),
-        idempotency_key=submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key"),
-        affinity=found.affinity,
-        values=found.values,
-    )
+    order, admitted = _ordered(request, tenant, parts, model, asked, found)
     seal = await turns.seal_for(parts, tenant, found.seal, order.admission.encrypts)
 
     async def register(conn: Connection, batch: NewBatch, _: BatchSeal | None) -> None:
@@ -74,6 +67,22 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
     if item.get("stream"):
         return routes.events(parts, tenant, request_id, -1)
     return await routes.queued_view(parts, tenant, request_id, found.shown)
+
+
+def _ordered(
+    request: Request, tenant: Tenant, parts: Parts, model: Model, asked: dict[str, Any], found: Continued
+) -> tuple[Order, Admitted[ItemFacts]]:
+    return request_parsing.single_order(
+        request,
+        tenant,
+        parts,
+        request_parsing.SingleRoute(RESPONSES, examine, Kind.RESPONSE),
+        model,
+        found.item(asked),
+        idempotency_key=submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key"),
+        affinity=found.affinity,
+        values=found.values,
+    )
 
 
 async def _continued(keeper: Keeper, item: dict[str, Any]) -> Continued:

@@ -231,7 +231,6 @@ class _Turn(_Keeping):
             leases.give_up(turn_id, "fail")
             raise
         leases.done(turn_id)
-        metrics.ended("done")
         return response
 
     def given_up(self, verb: str) -> None:
@@ -336,7 +335,7 @@ async def same_turn(keeper: Keeper, session_id: UUID, key: str | None, request_h
     return same
 
 
-def readable(turn: StoredTurn, stored: T, tenant: Tenant) -> T:
+def readable(turn: StoredTurn | NewTurn, stored: T, tenant: Tenant) -> T:
     """Something stored of a turn as this caller may read it."""
     values = turn.values if tenant.scope.restore else NO_VALUES
     return cast(T, restored(stored, values, of_answer=True)) if values else stored
