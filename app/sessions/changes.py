@@ -126,6 +126,8 @@ async def _rewrite(
         "turn_id": turn_id,
         "input": seal.sealed(turn_id, INPUT, orjson.dumps(list(left.given))),
         "output": None if response is None else seal.sealed(turn_id, OUTPUT, orjson.dumps(response)),
+        "old_input": turn.stored[0],
+        "old_output": turn.stored[1],
     }
     if await (await conn.execute(sql.REWRITE, values)).fetchone() is None:
-        raise ConversationLocked(f"{_BUSY}, then try again")
+        raise ConversationLocked(f"{_BUSY}. If none does, the turn has changed meanwhile. Then try again")

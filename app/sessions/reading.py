@@ -132,6 +132,7 @@ def _turn(keeper: Keeper, row: Sequence[Any], seals: Mapping[UUID | None, TurnSe
         None if output is None else orjson.loads(seal.opened(turn_id, OUTPUT, output)),
         _values(keeper, seals, turn_id, vault, key_id),
         seal,
+        (given, output),
         prompt_tokens,
         rest[0] if rest else None,
     )

@@ -54,7 +54,9 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
-    """One stored turn. `response`: the response object; None: it has none (yet). `values`: of its placeholders."""
+    """One stored turn. `response`: the response object; None: it has none (yet). `values`: of its placeholders. `stored`: what
+    `given` and `response` were read from.
+    """
 
     turn_id: UUID
     n: int
@@ -66,6 +68,7 @@ class StoredTurn:
     response: dict[str, Any] | None
     values: Mapping[str, str]
     seal: TurnSeal
+    stored: tuple[bytes, bytes | None]
     prompt_tokens: int = 0
     request_hash: bytes | None = None
 

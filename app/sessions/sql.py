@@ -203,13 +203,15 @@ union select key_id from turn where session_id = %(session_id)s and key_id is no
 BATCHES_OF_SESSION = """
 select batch_id from turn where session_id = %(session_id)s and batch_id is not null
 union all select checkpoint_batch from session where session_id = %(session_id)s and checkpoint_batch is not null"""
-# Without its summary, which may tell what the item said, nor the one that is being made.
+# Without its summary, which may tell what the item said, nor the one that is being made. Of two that change a turn at once, the
+# second finds another turn than it has read, and changes nothing.
 REWRITE = f"""
 with s as (update session set base = 0, summary = null, checkpoint_n = null
     where session_id = %(session_id)s and tenant_id = %(tenant_id)s and version = %(version)s and turn_id is null
     returning session_id)
 update turn t set input = %(input)s, output = %(output)s, original = null from s
-where t.session_id = s.session_id and t.turn_id = %(turn_id)s and t.state = '{TurnState.DONE}' returning n"""
+where t.session_id = s.session_id and t.turn_id = %(turn_id)s and t.state = '{TurnState.DONE}'
+  and t.input = %(old_input)s and t.output is not distinct from %(old_output)s returning n"""
 FORGET_LOOSE = """
 delete from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s and session_id is null
 returning key_id"""

@@ -1,5 +1,6 @@
 """Claims about what changes and lists a conversation beside its turns, and about how much it may hold."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -94,3 +95,25 @@ async def test_pages_of_items_are_those_of_the_whole_conversation(
     assert (await client.get(f"/v1/conversations/{other}/items?{last}")).status_code == 400
     assert (await client.get(f"/v1/conversations/{other}/items")).json()["data"] == []
     assert (await client.get(f"/v1/conversations/conv_{32 * '0'}/items")).status_code == 404
+
+
+async def test_of_two_items_of_a_turn_that_are_deleted_at_once_none_comes_back(
+    client: httpx.AsyncClient, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = await new(client)
+    await say(client, "one", conversation=talk)
+    path = f"/v1/conversations/{talk}/items"
+    ids = [each["id"] for each in (await client.get(path)).json()["data"]]
+    both_have_read, item = asyncio.Barrier(2), reading.item
+
+    async def slow(*given: Any) -> Any:
+        found = await item(*given)
+        await both_have_read.wait()
+        return found
+
+    monkeypatch.setattr(reading, "item", slow)
+    done = await asyncio.gather(*(client.delete(f"{path}/{each}") for each in ids))
+    assert sorted(each.status_code for each in done) == [200, 400]
+    left = [each["id"] for each in (await client.get(path)).json()["data"]]
+    assert len(left) == 1
+    assert left[0] == ids[[each.status_code for each in done].index(400)]
