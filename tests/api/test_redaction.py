@@ -28,9 +28,9 @@ from tests.api.support import BATCHES, MODEL, RUN, SUBMIT, frames, uploaded
 from tests.gateway.support import Registry
 from tests.queue import support
 
-MAIL, CARD, KEY = "planted.person@hidden.example", "4111 1111 1111 1111", "sk-plantedplantedplanted0123456789"
+MAIL, CARD, KEY = "wrenhollow.person@hidden.example", "4111 1111 1111 1111", "sk-wrenhollowwrenhollow0123456789"
 PATIENT = 'P-"777'
-PLANTED = (MAIL, CARD, KEY, PATIENT, PATIENT.replace('"', '\\"'), "planted")
+PLANTED = (MAIL, CARD, KEY, PATIENT, PATIENT.replace('"', '\\"'), "wrenhollow")
 TEXT = f"Write to {MAIL} and {MAIL} about {CARD} with {KEY} for {PATIENT}; not [EMAIL_1]"
 MESSAGES = [{"role": "user", "content": TEXT}]
 RULE = """
@@ -263,16 +263,16 @@ async def test_a_hit_in_what_is_stored_as_it_is_refuses_the_request_and_nothing_
         "session": {"x-session-id": MAIL},
         "key": {"idempotency-key": KEY},
     }.get(where, {})
-    tags = "&tags=planted@hidden.example" if where == "tags" else ""
+    tags = "&tags=wrenhollow@hidden.example" if where == "tags" else ""
     refused = await client.post(SUBMIT + tags, json={"requests": [item]}, headers=headers)
     assert refused.status_code == 400, refused.text
     assert refused.json()["errors"][0]["code"] == 5006
     assert "rule clinic" in refused.text
     assert "dpo@example.com" in refused.text
-    assert "planted" not in refused.text
+    assert "wrenhollow" not in refused.text
     async with database.relaxed() as conn:
         assert (await (await conn.execute("select count(*) from batch")).fetchone()) == (0,)
-    searched(settings, database, "".join(capfd.readouterr()), "planted", MAIL, KEY)
+    searched(settings, database, "".join(capfd.readouterr()), "wrenhollow", MAIL, KEY)
 
 
 async def test_hits_in_file_names_custom_ids_and_metadata_of_openai_routes_are_refused(

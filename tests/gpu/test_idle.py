@@ -75,9 +75,10 @@ async def test_an_idle_worker_of_a_large_fleet_that_is_woken_claims_before_its_n
 ) -> None:
     await crowd(world)
     token = bearer_token(secret_key(world.settings), ANNOUNCING)
-    async with world.worker(heartbeat_seconds=5, lease_seconds=60) as running, Announcer(token, rest_seconds=5) as api:
+    async with world.worker(heartbeat_seconds=3, lease_seconds=60) as running, Announcer(token, rest_seconds=5) as api:
         await world.until("exists (select from worker where hungry)", seconds=20)
-        beats = asked.heartbeats
+        beats = asked.heartbeats + 1
+        await until(lambda: asked.heartbeats == beats)  # the next one is far away
         batch = await world.submit(["hello"])
         [(url,)] = await world.fetch("select arrival_url from engine")
         api.wake(url)

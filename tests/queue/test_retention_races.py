@@ -96,7 +96,7 @@ asyncio.run(retention.run({past.database.url!r}, {KEEP}, {store}))"""
 
 
 async def test_a_long_reader_delays_a_day_and_nothing_is_blocked(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_PATIENCE", "set lock_timeout = '200ms'")
+    monkeypatch.setattr(retention, "_PATIENCE", "set lock_timeout = '2s'")
     day, other = await past.day(ago=40), await past.day(ago=39)
     await past.batch(day, final_ago=35)
     await deliver(past)
@@ -104,7 +104,7 @@ async def test_a_long_reader_delays_a_day_and_nothing_is_blocked(past: Past, mon
         await reader.execute("select count(*) from item_payload")
         run = asyncio.create_task(past.retire())
         while not run.done():
-            async with asyncio.timeout(0.15):  # submits and reads continue
+            async with asyncio.timeout(1.5):  # submits and reads continue
                 await past.batch(now().date(), items=1)
             await asyncio.sleep(0.02)
         assert run.result().dropped == {}
