@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from app import quick_start
 from app.db import embedded, migrate, session_settings
@@ -28,6 +30,10 @@ pytest_plugins = [
     "tests.api.fixtures",
     "tests.queue.plans",
 ]
+
+# A busy machine is no reason to fail.
+hypothesis_settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("here")
 
 EXPANDED = "TESTS_ON_EXPANDED_SCHEMA"  # set: every test runs on a schema newer than the code
 _numbers = itertools.count()
