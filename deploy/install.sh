@@ -32,7 +32,7 @@ install_torch_for_cpu() {
 }
 
 if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; then
-    say "Python 3.11 to 3.14 is needed; '$python' is $("$python" --version 2>/dev/null || echo none). Choose another: make ... PYTHON=python3.12"
+    say "Python 3.11 to 3.13 is needed (3.14 may do); '$python' is $("$python" --version 2>/dev/null || echo none). Choose another: make ... PYTHON=python3.12"
     exit 1
 fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
