@@ -1,5 +1,6 @@
 """Claims about the heartbeats of a process: what is stored with them, and how often."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -104,3 +105,17 @@ async def test_a_worker_that_has_lost_its_engine_hears_so_and_reports_it_anew_wh
     assert answer is not None
     assert answer.intake == EngineIntake.OPEN
     assert (await process.stored())[1] == "ready"
+
+
+async def test_a_process_that_ends_leaves_no_heartbeat_behind(process: Process) -> None:
+    beat = asyncio.create_task(process.beat())
+    await asyncio.sleep(0)
+    beat.cancel()  # its worker has ended
+    assert _sent()
+    await process.heartbeats.close()
+    assert not _sent()
+
+
+def _sent() -> list[str]:
+    """The heartbeats that are on their way."""
+    return [name for task in asyncio.all_tasks() if "_send_all" in (name := repr(task.get_coro()))]

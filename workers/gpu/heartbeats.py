@@ -27,7 +27,15 @@ class Heartbeats:
         self._waiting: dict[int, Heartbeat] = {}
         self._stored: dict[int, Heartbeat] = {}  # by worker id
         self._store_again = 0.0  # at this monotonic second
-        self._sending: asyncio.Task[dict[int, HeartbeatAnswer]] | None = None
+        self._sending: asyncio.Task[dict[int, HeartbeatAnswer]] | None = None  # to which others may still be added
+        self._running: set[asyncio.Task[dict[int, HeartbeatAnswer]]] = set()
+
+    async def close(self) -> None:
+        """Wait for no answer any more. Call before the database is closed."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     def next(self) -> float:
         """The monotonic second of the next common heartbeat."""
@@ -42,6 +50,8 @@ class Heartbeats:
         self._waiting[sent.worker_id] = sent
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all())
+            self._running.add(self._sending)
+            self._sending.add_done_callback(self._running.discard)
             self._sending.add_done_callback(_note_error)
         answers = await asyncio.shield(self._sending)
         return answers.get(sent.worker_id)

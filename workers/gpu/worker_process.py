@@ -42,6 +42,7 @@ class WorkerProcess:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._heartbeats.close)
             await stack.enter_async_context(self._server)
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for part in (self._watch_gpus(), self._serve_page()):
