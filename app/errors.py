@@ -25,6 +25,7 @@
     ├── BudgetSpent           429      3036
     ├── TimedOut              408      3007
     ├── KeysUnavailable       410/503  5001   (410: the key is gone for good)
+    ├── TurnLost              503      5001
     ├── SchemaMismatch        503      5001
     └── StorageError          503      5001
         └── StorageFull       507      5001
@@ -247,6 +248,12 @@ class KeysUnavailable(SlackwaterError):
     def __init__(self, message: str, *, gone: bool = False) -> None:
         super().__init__(message, status=410 if gone else None)
         self.gone = gone
+
+
+class TurnLost(SlackwaterError):
+    """A turn of a conversation was given up before its answer was stored, and nothing of it is kept. It may be sent again."""
+
+    status, code = 503, 5001
 
 
 class SchemaMismatch(SlackwaterError):

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from app.db.pool import Connection, Database
-from app.errors import NotFound
+from app.errors import TurnLost
 from app.policy.vaults import NO_VALUES
 from app.sessions import growth, metrics, service, sql
 from app.sessions.service import Keeper, NewTurn
@@ -27,7 +27,7 @@ async def end(
     """Store the answer of a running turn, and let the next one begin. `values`: of all placeholders, if the answer has new ones.
     `window`: the context window of its model.
 
-    Raises NotFound: it does not run any more.
+    Raises TurnLost: it does not run any more.
     """
     written = service.answer_columns(keeper, turn, response, values)
     async with keeper.database.durable() as conn:
@@ -45,7 +45,7 @@ async def end(
                         model = turn.model or str(response.get("model") or "")
                         await growth.tell(conn, keeper.tenant_id, service.name(session_id), model, grown)
     if not ended:
-        raise NotFound("The turn of the conversation was given up before its answer came: it was cut off for too long.")
+        raise TurnLost("The turn was given up before its answer came, since it was cut off for too long: send it again")
     metrics.ended(TURN.target("end"))
 
 

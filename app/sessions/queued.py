@@ -21,7 +21,7 @@ from app.batches.single_request import SingleRequest
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Catalogue
-from app.errors import KeysUnavailable, NotFound, PolicyUnknown, RedactionDown, SensitiveFound, StorageError
+from app.errors import KeysUnavailable, NotFound, PolicyUnknown, RedactionDown, SensitiveFound, StorageError, TurnLost
 from app.policy import vaults
 from app.policy.vaults import Vaults
 from app.queue import batch_state, held_items, wakes
@@ -129,7 +129,7 @@ async def _attempted(steward: Steward, turn_id: UUID, work: Awaitable[None]) -> 
         await work
     except TRANSIENT:
         raise
-    except (KeysUnavailable, StorageError, NotFound, PolicyUnknown, RedactionDown) as error:
+    except (KeysUnavailable, StorageError, NotFound, PolicyUnknown, RedactionDown, TurnLost) as error:
         steward.stuck.add(turn_id)
         _log.warning("turn.waits", turn_id=str(turn_id), error=error.message)
     except Exception:

@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import psycopg
 import pytest
 import structlog
 
 from app.db.pool import Database
 from app.engines.engine_list import EngineListError
+from app.files import shared_storage
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from tests.gpu.world import World, process, until
@@ -343,3 +345,17 @@ async def test_a_fast_and_a_slow_engine_share_a_batch_in_proportion_to_their_spe
             slow.answer(120)
             await world.finished(batch)
         assert fast.count.total() + slow.count.total() == 120
+
+
+async def test_a_database_that_goes_away_while_the_store_is_checked_is_asked_again(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [psycopg.OperationalError("the connection is lost")]
+
+    async def check(*_: object) -> None:
+        if errors:
+            raise errors.pop()
+
+    monkeypatch.setattr(shared_storage, "require_bodies", check)
+    await Roster(settings, WorkerProcess(settings, database))._require_bodies(settings)
+    assert not errors

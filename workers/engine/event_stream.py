@@ -46,17 +46,21 @@ class EventStream:
     def close(self) -> None:
         """End the body. The worker responds when it has read all of it."""
         self._over = True
-        if self._writer is not None:
-            self._flush()
-            self._writer.write(_END)
+        self._flush()
+        self._write(_END)
 
     def _flush(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._unsent and self._writer is not None:
-            self._writer.write(_chunk(self._unsent))
+            self._write(_chunk(self._unsent))
             self._unsent = b""
+
+    def _write(self, data: bytes) -> None:
+        """Write, unless the connection is over: uvloop's transports raise then."""
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(data)
 
     async def _run(self) -> None:
         try:
@@ -89,7 +93,7 @@ class EventStream:
                 break
             except TimeoutError:
                 if not self._over:
-                    writer.write(_chunk(b"\n"))
+                    self._write(_chunk(b"\n"))
         if status.startswith(b"HTTP/1.1 204") or (not status and self._over):
             return ""
         return status.decode(errors="replace").strip() or "it closed the connection"

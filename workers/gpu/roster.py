@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import psycopg
 import structlog
+from psycopg_pool import PoolTimeout
 
 from app import clock
 from app.db.transient_errors import TRANSIENT
@@ -27,6 +28,7 @@ from workers.gpu.ending import Ending, first_of
 from workers.gpu.failed_engines import FailedEngines
 from workers.gpu.managed_engine import ManagedEngine
 from workers.gpu.model_adoption import model_of
+from workers.gpu.result_writer import DATABASE_PAUSE_SECONDS
 from workers.gpu.worker_process import WorkerProcess
 
 log = structlog.get_logger()
@@ -210,7 +212,7 @@ class Roster:
             return
         if model is None:
             return
-        await shared_storage.require_bodies(database, settings, f"gpu-worker {settings.engine_name}")
+        await self._require_bodies(settings)
         engine = (
             AttachedEngine(settings) if settings.engine_url else ManagedEngine(settings, model, tuning=self._tuning)
         )
@@ -220,6 +222,21 @@ class Roster:
             finally:
                 if worker.has_controlled:
                     self._failures.worked(settings.engine_name)
+
+    async def _require_bodies(self, settings: Settings) -> None:
+        """Check the object store; again if the database goes away meanwhile. Raises StoreNotShared, and PoolTimeout where there
+        is no database.
+        """
+        while True:
+            try:
+                return await shared_storage.require_bodies(
+                    self._process.database, settings, f"gpu-worker {settings.engine_name}"
+                )
+            except PoolTimeout:
+                raise
+            except TRANSIENT as error:
+                log.warning("database.unavailable", verb="store", error=str(error).strip())
+                await asyncio.sleep(DATABASE_PAUSE_SECONDS)
 
     def _ended(self, name: str, task: "asyncio.Task[None]") -> None:
         """A worker has ended. One of several that failed starts again after a pause."""

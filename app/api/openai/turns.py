@@ -221,7 +221,7 @@ class _Turn(_Keeping):
         self._incoming, self._session_id, self._prepared, self._turn = incoming, session.session_id, prepared, turn
 
     async def kept(self, call: SyncCall, response: dict[str, Any]) -> dict[str, Any]:
-        """See `_Keeping`. Raises NotFound where the turn was given up meanwhile, and the errors of the database."""
+        """See `_Keeping`. Raises TurnLost where the turn was given up meanwhile, and the errors of the database."""
         leases, turn_id = self._incoming.parts.turns, self._turn.turn_id
         try:
             output, values = _redacted(self._prepared, response)
