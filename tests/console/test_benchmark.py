@@ -57,5 +57,5 @@ def test_small_arms_measure_a_real_console() -> None:
     assert 20 < found["first_page_kb_gz"] <= 60
     assert all(0 < ms < 1000 for ms in found["server_ms_p95"].values())
     assert found["database_ms_p95"].keys() == found["server_ms_p95"].keys()
-    assert all(0 < ms < 500 for ms in found["database_ms_p95"].values())
+    assert all(0 <= ms < 500 for ms in found["database_ms_p95"].values())
     assert 0 < found["live_update_lag_ms_p50"] <= found["live_update_lag_ms_p95"] < 10_000
