@@ -25,7 +25,6 @@ from tests.flows.pipelines import Json, pipeline, stage
 from tests.pipelines import support
 from tests.pipelines.support import Made, World
 from tests.pipelines.test_trees import check
-from tests.queue.support import make_tenant
 
 LINES: list[Json] = [{"id": f"line {n}"} for n in range(8)]
 CHAIN = pipeline(
@@ -36,12 +35,6 @@ CHAIN = pipeline(
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:
     return support.with_models(settings, tmp_path)
-
-
-@pytest.fixture
-async def tenant(database: Database) -> int:
-    async with database.durable() as conn:
-        return await make_tenant(conn)
 
 
 @pytest.fixture

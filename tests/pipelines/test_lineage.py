@@ -16,18 +16,11 @@ from tests.flows.pipelines import flow, pipeline, stage
 from tests.pipelines import support
 from tests.pipelines.support import Made, World
 from tests.pipelines.test_trees import EVERYTHING, LINES, check
-from tests.queue.support import make_tenant
 
 
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:
     return support.with_models(settings, tmp_path)
-
-
-@pytest.fixture
-async def tenant(database: Database) -> int:
-    async with database.durable() as conn:
-        return await make_tenant(conn)
 
 
 async def traces(database: Database, settings: Settings, made: Made, line: int) -> list[Trace]:
