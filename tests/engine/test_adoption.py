@@ -8,7 +8,7 @@ from app.engines.client import EngineClient
 from app.engines.dialects import VLLM_TERMS
 from tests.system.stack import MODEL, Stack, wait_for
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 
 async def test_the_real_engine_tells_its_name_its_window_and_its_version(engine_url: str, engine_token: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import ACCOUNT, Stack, wait_for
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

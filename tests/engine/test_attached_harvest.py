@@ -25,7 +25,7 @@ from tests.timing import note
 from workers.engine.control_page import Report
 from workers.engine.page_folder import PageFolder
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 TOKENS = 30

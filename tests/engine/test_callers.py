@@ -11,7 +11,7 @@ import pytest
 from app.headroom.engine_metrics import parse
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 RUN = f"/client/v4/accounts/{ACCOUNT}/ai/run"
 CAPITAL = "What is the capital of France?"

@@ -16,7 +16,7 @@ from tests.timing import note
 from workers.gpu import control_loop
 from workers.gpu.worker import Worker
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("count", "yielding"), [(20, 15), pytest.param(65, 50, marks=pytest.mark.slow)])

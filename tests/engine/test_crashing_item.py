@@ -15,7 +15,7 @@ from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import Stack, running, wait_for
 from tests.timing import note
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from workers.engine.door.middleware import PAGE
 from workers.engine.door.settings import OUR_HEADER
 from workers.gpu.managed_engine import vllm_command, vllm_environment
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 INNER_KEY = "the-engine's-own-key"
 CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]

@@ -20,7 +20,7 @@ from tests.api.embedding import EMBEDDER, RUN, answered, with_embedder, working
 from tests.engine import tiny
 from workers.gpu.managed_engine import ManagedEngine
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 SECONDS = 120  # loading included
 TEXTS = ["a tide", "an orange cloud", "the llama"]

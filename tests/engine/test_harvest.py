@@ -16,7 +16,7 @@ from tests.timing import note
 from workers.engine.control_page import Report
 from workers.engine.page_folder import PageFolder
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 SLOTS, RESERVE = 32, 2
 SYNC_TOKENS = 48

@@ -9,7 +9,7 @@ from openai import OpenAI
 from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 CAPITAL = "What is the capital of France?"
 

@@ -16,7 +16,7 @@ from tests.system.stack import wait_for
 from tests.timing import note
 from tests.walking import Block, Shell, blocks
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/quickstart.md", "docs/workers-ai.md")

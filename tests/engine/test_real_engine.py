@@ -12,7 +12,7 @@ from tests.engine.support import LOADING_SECONDS
 from tests.system.stack import MODEL, RUN, Stack, wait_for
 from tests.timing import note
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 
 def engine_pids(stack: Stack) -> list[int]:

@@ -55,7 +55,7 @@ def test_the_large_example_has_every_way_to_split_a_model() -> None:
     assert "--tensor-parallel-size" in kimi.to_launch().flags
 
 
-@pytest.mark.engine
+@pytest.mark.slow
 def test_vllm_knows_every_flag_of_the_examples() -> None:
     commands = [command for file in FILES for command in written(file)]
     for file in FILES:

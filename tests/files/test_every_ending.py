@@ -1,10 +1,6 @@
-"""However a batch of a file ends, its two files together have exactly one correct line for each of its requests.
-
-`SLACKWATER_EXAMPLES=1000` draws that many new examples. By default the same few examples run each time.
-"""
+"""However a batch of a file ends, its two files together have exactly one correct line for each of its requests."""
 
 import json
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,8 +8,7 @@ from uuid import UUID
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, Phase, example, given
-from hypothesis import settings as profile
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.api.app import create_app
@@ -26,18 +21,10 @@ from app.queue.types import Lease, Result
 from app.settings import Settings
 from app.tenants import service as tenants
 from tests.queue import support
+from tests.sets import drawn
 
 MODEL = "smollm2-135m-instruct"
-EXAMPLES = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
-PROFILE = profile(
-    max_examples=EXAMPLES or 20,
-    derandomize=not EXAMPLES,
-    database=None,
-    deadline=None,
-    print_blob=True,
-    phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=list(HealthCheck),
-)
+PROFILE = drawn(6, 60)
 CODES = {"cancelled": "batch_cancelled", "expired": "batch_expired"}
 Fate = Literal["answered", "failed", "never", "answered late", "failed late"]
 FATES: tuple[Fate, ...] = ("answered", "failed", "never", "answered late", "failed late")

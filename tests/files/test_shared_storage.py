@@ -1,8 +1,7 @@
 """Parts of an installation must share one object store."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -15,7 +14,6 @@ from app.api.app import create_app
 from app.cli.doctor.check import CheckStatus
 from app.cli.doctor.services import object_store
 from app.crypto import secret_key
-from app.db import embedded
 from app.db.pool import Database
 from app.errors import StoreNotShared, StoreTaken
 from app.files import shared_storage
@@ -23,6 +21,7 @@ from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
 from app.tenants import service as tenants
+from tests.databases import Ring
 from workers.steward.rounds import Rounds
 
 
@@ -57,14 +56,10 @@ async def test_a_part_with_another_data_directory_and_the_same_store_is_accepted
 
 
 @pytest.fixture
-async def other(server_settings: Settings, template: str, settings: Settings) -> AsyncIterator[Settings]:
+def other(ring: Ring, settings: Settings) -> Iterator[Settings]:
     """Another installation, with a database of its own, that is told to use the same store."""
-    admin = embedded.database_url(server_settings)
-    name = f"other_{os.getpid()}"
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(f"create database {name} template {template}")
-        yield settings.model_copy(update={"database_url": admin.replace("/postgres?", f"/{name}?")})
-        conn.execute(f"drop database {name} with (force)")
+    with ring.taken() as url:
+        yield settings.model_copy(update={"database_url": url})
 
 
 async def test_a_store_that_is_another_installations_is_refused_and_nothing_is_removed_there(

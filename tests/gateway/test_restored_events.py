@@ -3,11 +3,12 @@
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gateway.restored_events import EventRestorer
 from app.gateway.sse_frames import SseEvent
+from tests.sets import drawn
 
 VALUES = {"[EMAIL_1]": 'a"b@c.de', "[CARD_12]": "4111 1111 1111 1111"}
 TEXT = "to [EMAIL_1], by [CARD_12] [ [X_1] ["
@@ -31,7 +32,7 @@ def chunk(delta: dict[str, Any], index: int = 0, end: str | None = None) -> dict
     return {"choices": [{"index": index, "delta": delta, "finish_reason": end}]}
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(20, 200)
 @given(CUTS, CUTS)
 def test_choices_of_a_chat_are_restored_each_for_itself(first: list[int], second: list[int]) -> None:
     bodies = [chunk({"content": piece}, 0) for piece in pieces(TEXT, first)]
@@ -42,7 +43,7 @@ def test_choices_of_a_chat_are_restored_each_for_itself(first: list[int], second
         assert "".join(choice["delta"].get("content", "") for choice in choices) == RESTORED
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(20, 200)
 @given(CUTS)
 def test_arguments_of_a_tool_call_stay_json(cuts: list[int]) -> None:
     calls = [{"index": 0, "function": {"arguments": piece}} for piece in pieces('{"to": "[EMAIL_1]"}', cuts)]
@@ -51,7 +52,7 @@ def test_arguments_of_a_tool_call_stay_json(cuts: list[int]) -> None:
     assert orjson.loads("".join(texts)) == {"to": VALUES["[EMAIL_1]"]}
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(20, 200)
 @given(CUTS)
 def test_text_of_the_responses_api_is_restored_in_deltas_and_in_the_whole(cuts: list[int]) -> None:
     place = {"item_id": "m", "output_index": 0, "content_index": 0}

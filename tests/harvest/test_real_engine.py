@@ -23,7 +23,7 @@ from workers.engine.step_stats_receiver import StepReceiver, StepStats
 from workers.engine.step_stats_sender import StepLogger
 from workers.gpu.engine_pages import EnginePages
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.slow
 
 SLOTS = 8
 # Beside synchronous work, batch work gets nothing.

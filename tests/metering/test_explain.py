@@ -7,13 +7,14 @@ from itertools import permutations
 from math import factorial, lcm
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.metering import money, shapley
 from app.metering.explain import FACTORS, Factor, Group, Term, Usage, explain
 from app.metering.explain_text import sentence
 from app.metering.money import TokenPrice
+from tests.sets import drawn
 
 PRICE = TokenPrice(input=600_000, cached=100_000, output=3_000_000)
 CHAT = Group("chat", "large", "sync")
@@ -110,7 +111,7 @@ def full(numbers: st.DataObject) -> Usage:
     return usage(CHAT, price, asks + repeats, repeats, cached + fresh, cached, numbers.draw(st.integers(1, 9000)))
 
 
-@settings(max_examples=25, deadline=None)
+@drawn(10, 50)
 @given(st.data())
 def test_a_term_is_the_mean_over_all_orders_in_which_the_factors_could_have_changed(numbers: st.DataObject) -> None:
     before, after = full(numbers), full(numbers)

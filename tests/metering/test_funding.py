@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.db.pool import Database
@@ -13,6 +13,7 @@ from app.errors import BadInput
 from app.queue import chunk_sweeps, reaping, service
 from tests.metering.world import TOKEN, World
 from tests.queue import support
+from tests.sets import drawn
 
 
 async def test_without_a_budget_chunks_are_ready_at_once_and_carry_no_lane(world: World) -> None:
@@ -157,7 +158,7 @@ async def test_eight_funders_at_once_never_hold_more_than_the_budget(world: Worl
     assert await world.recount() == []
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@drawn(4, 25)
 @given(
     maxima=st.lists(st.integers(40, 400), min_size=1, max_size=3),
     batches=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30), st.integers(1, 4)), min_size=1, max_size=4),

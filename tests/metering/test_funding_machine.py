@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from app.batches import budgets as verbs
@@ -23,6 +23,7 @@ from app.settings import Settings
 from app.tenants.service import Tenant
 from tests.metering.world import MODEL, TOY, World
 from tests.queue import support
+from tests.sets import drawn
 
 SMALL = replace(MODEL, name="small", served="small", price=Price(Decimal(1), Decimal(1), Decimal(1)))
 MODELS = Catalogue({"toy": MODEL, "small": SMALL}, {"toy": MODEL, "small": SMALL})
@@ -240,7 +241,7 @@ Steps = Sequence[tuple[int, int]]
 BEGIN: Steps = ((0, 6), (0, 13), (0, 27), (3, 2))  # three batches, and a round in which a chunk fails
 
 
-@settings(max_examples=12, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@drawn(3, 30, phases=[Phase.generate])
 @given(
     most=st.integers(60, 200),
     strict=st.booleans(),

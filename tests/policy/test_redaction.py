@@ -4,12 +4,13 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.policy.placeholders import LONGEST, Placeholders, StreamRestorer, TooManyValues
 from app.policy.redaction import Redactor, SensitiveData, restored, restored_body
 from app.policy.rules import Sensitive
+from tests.sets import drawn
 
 OWN = {"quoted": r'"[A-Z]+\\"', "bracket": r"\[x"}
 TOKENIZE = Redactor(Sensitive("tokenize", {"ssn": "report"}, OWN))
@@ -25,7 +26,7 @@ def _chat(text: str, arguments: str = "{}") -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}, {"role": "assistant", "tool_calls": [call]}]}
 
 
-@settings(max_examples=400, deadline=None)
+@drawn(40, 400)
 @given(TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3))
 def test_a_restored_request_is_the_one_that_was_redacted(text: str, arguments: dict[str, str]) -> None:
     item = _chat(text, orjson.dumps(arguments).decode())
@@ -33,7 +34,7 @@ def test_a_restored_request_is_the_one_that_was_redacted(text: str, arguments: d
     assert restored(found.item, found.values, of_answer=False) == item
 
 
-@settings(max_examples=400, deadline=None)
+@drawn(40, 400)
 @given(TEXTS, st.data())
 def test_a_stream_that_is_cut_anywhere_is_restored_and_holds_back_less_than_a_placeholder(
     text: str, data: st.DataObject
@@ -49,7 +50,7 @@ def test_a_stream_that_is_cut_anywhere_is_restored_and_holds_back_less_than_a_pl
     assert whole + restorer.finish() == text
 
 
-@settings(max_examples=400, deadline=None)
+@drawn(40, 400)
 @given(st.dictionaries(TEXTS, TEXTS, max_size=3) | st.lists(TEXTS, max_size=3), st.booleans(), st.data())
 def test_a_stream_of_json_that_is_cut_anywhere_is_restored_as_json(
     value: Any, indented: bool, data: st.DataObject
@@ -72,7 +73,7 @@ def test_a_pattern_that_takes_the_quotes_of_json_is_restored_as_they_were(value:
     assert orjson.loads("".join([*map(restorer.feed, found.item["prompt"]), restorer.finish()])) == value
 
 
-@settings(max_examples=300, deadline=None)
+@drawn(30, 300)
 @given(TEXTS)
 def test_redacting_again_changes_nothing_and_adds_only_new_values(text: str) -> None:
     first = TOKENIZE.redact({"prompt": text})

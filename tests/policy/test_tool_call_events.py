@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.policy.denials import Denial
 from app.policy.tool_call_events import EventWithholder
 from app.policy.tool_calls import CallJudge, withheld
 from app.policy.tool_terms import ToolList, ToolTerms
+from tests.sets import drawn
 
 DENY = ToolTerms(denied=ToolList("no-shell", "ops@example.com", frozenset({"shell"})))
 NAMES = ("shell", "lookup", "shells", "she")
@@ -57,7 +58,7 @@ def joined(events: list[dict[str, Any]]) -> dict[str, Any]:
     return message
 
 
-@settings(max_examples=400, deadline=None)
+@drawn(40, 400)
 @given(CALLS, st.booleans())
 def test_a_forbidden_call_is_never_sent_wherever_its_name_is_cut(
     calls: list[tuple[str, list[int], list[int]]], end_with_last: bool
@@ -82,7 +83,7 @@ def test_a_forbidden_call_is_never_sent_wherever_its_name_is_cut(
     assert (str(events).count("planted") > 0) <= bool(left)
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(20, 200)
 @given(CALLS)
 def test_a_stream_and_the_whole_answer_lose_the_same_calls(calls: list[tuple[str, list[int], list[int]]]) -> None:
     whole = [
@@ -170,7 +171,7 @@ def response_events(names: list[str], *, late: bool = False) -> list[dict[str, A
     return [event | {"sequence_number": number} for number, event in enumerate(events)]
 
 
-@settings(max_examples=200, deadline=None)
+@drawn(20, 200)
 @given(st.lists(st.sampled_from(NAMES), max_size=4), st.booleans())
 def test_a_response_has_refusals_in_the_places_of_forbidden_calls(names: list[str], late: bool) -> None:
     given = response_events(names, late=late)

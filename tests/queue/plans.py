@@ -13,8 +13,7 @@ from psycopg import sql as composed_sql
 from psycopg.adapt import PyFormat, Transformer
 
 from app.queue import fair_order_sql
-from app.settings import Settings
-from tests.queue import support
+from tests.databases import Ring
 
 TENANTS, CHUNKS, ITEMS = 25, 15_625, 64
 PER_BATCH = 25  # chunks
@@ -142,8 +141,8 @@ class Backlog:
 
 
 @pytest.fixture(scope="module")
-def backlog(server_settings: Settings, template: str) -> Iterator[Backlog]:
-    with support.copied(server_settings, template, "plans") as url:
+def backlog(ring: Ring) -> Iterator[Backlog]:
+    with ring.taken() as url:
         backlog = Backlog(url)
         yield backlog
         backlog.conn.close()

@@ -2,13 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-import psycopg
-
-from app.db import embedded
 from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.engines.engine_report import EngineReport
@@ -16,7 +12,6 @@ from app.queue import copy_format, heartbeat, ingest, service, settling, settlin
 from app.queue.chunking import cut
 from app.queue.heartbeat import Heartbeat
 from app.queue.types import HeldLease, Item, Lease, Result
-from app.settings import Settings
 from app.states import EngineIntake
 
 CACHES = """
@@ -190,16 +185,6 @@ async def until_waiting_or(database: Database, task: asyncio.Task[Any]) -> None:
     waits = asyncio.create_task(until_waiting(database))
     await asyncio.wait({task, waits}, return_when=asyncio.FIRST_COMPLETED)
     waits.cancel()
-
-
-@contextmanager
-def copied(server_settings: Settings, template: str, name: str) -> Iterator[str]:
-    """The URL of a migrated database that several tests share."""
-    admin = embedded.database_url(server_settings)
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute(f"create database {name} template {template}")
-        yield admin.replace("/postgres?", f"/{name}?")
-        conn.execute(f"drop database {name} with (force)")
 
 
 async def clear(conn: Connection) -> None:

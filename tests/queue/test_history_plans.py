@@ -16,9 +16,8 @@ from app.db.day_tables import on_day
 from app.headroom import samples_sql
 from app.metering import latency_sql
 from app.queue import errors_sql, failure_sql, items_sql, listing_sql, phases_sql
-from app.settings import Settings
 from tests import timing
-from tests.queue import support
+from tests.databases import Ring
 from tests.queue.plans import Parameters, explain
 
 BATCHES, ITEMS, ACCOUNTS = 10_000, 1_000_000, 4
@@ -69,8 +68,8 @@ TABLES = (
 
 
 @pytest.fixture(scope="module")
-def full(server_settings: Settings, template: str) -> Iterator[psycopg.Connection]:
-    with support.copied(server_settings, template, "history_plans") as url:
+def full(ring: Ring) -> Iterator[psycopg.Connection]:
+    with ring.taken() as url:
         options = "-c synchronous_commit=off"
         with psycopg.connect(url, autocommit=True, prepare_threshold=None, options=options) as conn:
             for statement in FILL:

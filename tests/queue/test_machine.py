@@ -1,10 +1,6 @@
-"""Random sequences of the queue's verbs, drawn by Hypothesis, against a model in Python. Invariants are checked after each verb.
-
-`SLACKWATER_EXAMPLES=1000` draws that many new walks. By default the same walks run each time.
-"""
+"""Random sequences of the queue's verbs, drawn by Hypothesis, against a model in Python, with invariants after each verb."""
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -12,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -27,22 +23,13 @@ from app.queue import batch_state, chunk_sweeps, expiry, order_deltas, order_dri
 from app.queue.chunking import cut
 from app.queue.ingest import NewBatch
 from app.queue.types import Lease, Result
-from app.settings import Settings
 from app.states import BATCH, BatchState, ChunkState
 from tests import timing
+from tests.databases import Ring
 from tests.queue import support
+from tests.sets import drawn
 
-EXAMPLES = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
-WALKS = settings(
-    max_examples=EXAMPLES or 25,
-    stateful_step_count=40,
-    derandomize=not EXAMPLES,
-    database=None,
-    deadline=None,
-    print_blob=True,
-    phases=(Phase.generate, Phase.shrink),
-    suppress_health_check=list(HealthCheck),
-)
+WALKS = drawn(8, 100, stateful_step_count=40, phases=(Phase.generate, Phase.shrink))
 FINAL = BATCH.final()
 WINDING_UP = (BatchState.CANCELLING, BatchState.EXPIRING)
 ENDS = frozenset(t.verb for t in BATCH.transitions if t.target in FINAL)
@@ -592,9 +579,9 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 def test_whatever_happens_in_whatever_order_no_item_is_lost_repeated_or_counted_twice(
-    server_settings: Settings, template: str, runner: asyncio.Runner
+    ring: Ring, runner: asyncio.Runner
 ) -> None:
-    with support.copied(server_settings, template, "machine") as url:
+    with ring.taken() as url:
         Walk.url, Walk.runner = url, runner
         run_state_machine_as_test(Walk, settings=WALKS)
     steps = ", ".join(f"{verb} {count}" for verb, count in Walk.verbs.most_common())

@@ -1,7 +1,6 @@
 """Races of two connections: one holds a transaction open while the other acts. Locks decide the order, not timing."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -121,17 +120,9 @@ class World:
             assert set(await support.caches(conn)) == {(0, 0)}
 
 
-@pytest.fixture(scope="module")
-def database_url(server_settings: Settings, template: str) -> Iterator[str]:
-    """One database for all these tests. Each begins with empty tables."""
-    with support.copied(server_settings, template, "races") as url:
-        yield url
-
-
 @pytest.fixture
 async def world(database: Database) -> World:
     async with database.durable() as conn:
-        await support.clear(conn)
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
     return World(database, tenant, pool, await support.make_worker(database, pool))
 

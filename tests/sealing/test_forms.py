@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
-from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from app.errors import KeysUnavailable
@@ -13,13 +12,13 @@ from app.queue.bodies import BatchSeal, is_incomplete
 from app.sealing import frames, sealed_form
 from app.sealing.frames import FRAME, HEAD, FrameWriter
 from app.sealing.sealed_form import COMPRESS_FROM, OVERHEAD, Nonces, Unreadable, is_sealed
+from tests.sets import drawn
 
-relaxed = profile(deadline=None, max_examples=60)
 CIPHER = AESGCM(bytes(range(32)))
 PLACES = st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(1, 32_000))
 
 
-@relaxed
+@drawn(20, 200)
 @given(st.binary(max_size=3 * COMPRESS_FROM), PLACES)
 def test_what_was_sealed_opens_at_its_place(body: bytes, place: tuple[int, int, int]) -> None:
     batch, seq, run = place
@@ -32,7 +31,7 @@ def test_what_was_sealed_opens_at_its_place(body: bytes, place: tuple[int, int, 
     assert is_sealed(seal.payload(seq, body))
 
 
-@relaxed
+@drawn(20, 200)
 @given(PLACES, PLACES)
 def test_a_row_that_was_moved_to_another_place_does_not_open(
     place: tuple[int, int, int], other: tuple[int, int, int]
@@ -47,7 +46,7 @@ def test_a_row_that_was_moved_to_another_place_does_not_open(
         BatchSeal(place[0], CIPHER).open_events(sealed)
 
 
-@relaxed
+@drawn(20, 200)
 @given(st.binary(min_size=1, max_size=200), st.data())
 def test_one_changed_byte_is_noticed(body: bytes, data: st.DataObject) -> None:
     sealed = bytearray(sealed_form.seal(CIPHER, Nonces().next(), body, b"here"))
@@ -105,7 +104,7 @@ async def opened(sealed: bytes, block: int = 50_000, context: bytes = b"file") -
     return b"".join([piece async for piece in found])
 
 
-@relaxed
+@drawn(20, 200)
 @given(SIZES, st.lists(st.integers(0, 10**6), max_size=3), st.integers(10_000, 200_000))
 async def test_a_file_opens_however_its_bytes_were_cut(size: int, cuts: list[int], block: int) -> None:
     body = content(size)
@@ -114,7 +113,7 @@ async def test_a_file_opens_however_its_bytes_were_cut(size: int, cuts: list[int
     assert await opened(sealed, block) == body
 
 
-@relaxed
+@drawn(20, 200)
 @given(SIZES.filter(bool), st.data())
 async def test_any_part_of_a_file_opens_without_the_rest(size: int, data: st.DataObject) -> None:
     body = content(size)

@@ -28,7 +28,7 @@ from tests.clients.batches import created, ended, line, lines_of, uploaded
 from tests.system.stack import ACCOUNT, Stack, wait_for
 from tests.webhooks.support import receiving
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 OURS = ["migrate", "api", "console", "steward", "notifier", "gpu-worker"]

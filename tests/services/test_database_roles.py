@@ -40,7 +40,7 @@ from tests.webhooks.support import receiving
 from workers.steward.metrics import Metrics
 from workers.steward.sealing import AuditLog
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.slow
 MODEL = "smollm2-135m-instruct"
 SAY = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 PARTS = {

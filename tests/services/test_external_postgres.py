@@ -11,7 +11,7 @@ from tests.db.built_statements import built
 from tests.db.written_statements import numbered, written
 from tests.services.support import delivers
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.slow
 
 
 def test_an_event_is_delivered_over_pgmq_on_an_external_server(settings: Settings, external_postgres_url: str) -> None:

@@ -124,7 +124,7 @@ def purge(settings: Settings) -> None:
         conn.execute(f"select pgmq.purge_queue('{names.WEBHOOKS}')".encode())
 
 
-@pytest.mark.services
+@pytest.mark.slow
 @pytest.mark.parametrize("broker", ["pgmq", pytest.param("rabbitmq", marks=pytest.mark.slow)])
 def test_every_event_is_delivered_or_visibly_dead_and_nothing_comes_after_a_recorded_2xx(
     settings: Settings, broker: str, request: pytest.FixtureRequest

@@ -37,7 +37,7 @@ def redis_works(url: str) -> None:
         assert client.ping()
 
 
-@pytest.mark.services
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "installed", "own", "works"),
     [

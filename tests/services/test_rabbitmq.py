@@ -7,7 +7,7 @@ from app.settings import Settings
 from app.tasks import names
 from tests.services.support import delivers
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.slow
 
 
 def test_an_event_is_delivered_over_rabbitmq(settings: Settings, rabbitmq_url: str) -> None:

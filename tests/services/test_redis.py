@@ -5,7 +5,7 @@ import pytest
 from app.settings import Settings
 from tests.services.support import delivers
 
-pytestmark = pytest.mark.services
+pytestmark = pytest.mark.slow
 
 
 def test_an_event_is_delivered_over_redis(settings: Settings, redis_url: str) -> None:

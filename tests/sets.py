@@ -1,0 +1,137 @@
+"""The two sets of tests, their shards, and which process runs a test.
+
+`make test` runs what every change needs: all tests but those marked `slow`. `make test-all` (`--all`) runs every test, and more
+examples of each property. `--shard 3/12` runs the third of twelve parts of that. A file that is named runs whole.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+from xdist.scheduler import LoadScopeScheduling
+
+SLOW = "pytestmark = pytest.mark.slow"  # a file with this line is not even imported by `make test`
+USUAL_SECONDS = 0.3  # of one test
+# Seconds of the groups that take longest, with what they set up, in the order in which they start.
+SECONDS: dict[str, float] = {}
+# Folders whose tests use one installation of their own: one process runs them in order.
+TOGETHER = ("tests/clients", "tests/observability", "tests/services", "tests/packaging")
+SPREAD = ("tests/harvest/test_versions.py", "tests/clients/test_openai_versions.py")  # by test, not by file
+ALL = "TESTS_ALL"  # set for the processes that this one starts
+
+DRAWN = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
+_all = os.environ.get(ALL) == "true"
+
+
+def examples(few: int, many: int) -> int:
+    """How many examples of a property to try: few in `make test`, many in `make test-all`, or SLACKWATER_EXAMPLES."""
+    return DRAWN or (many if _all else few)
+
+
+def drawn(few: int, many: int, **more: Any) -> hypothesis_settings:
+    """A decorator of properties: the same examples in every run, without SLACKWATER_EXAMPLES. How many: see `examples`."""
+    usual: dict[str, Any] = {
+        "max_examples": examples(few, many),
+        "derandomize": not DRAWN,
+        "database": None,
+        "deadline": None,  # a busy machine is no failure
+        "print_blob": True,
+        "suppress_health_check": list(HealthCheck),
+    }
+    return hypothesis_settings(**usual | more)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Called by pytest."""
+    parser.addoption(
+        "--all", action="store_true", help="also the tests marked `slow`, and more examples of each property"
+    )
+    parser.addoption(
+        "--shard", default="1/1", metavar="K/N", help="only the K-th of N parts of the tests, of equal time"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Called by pytest before tests are imported, in each process."""
+    global _all  # noqa: PLW0603
+    _all = config.getoption("all") or _all
+    if _all:
+        os.environ[ALL] = "true"
+    hypothesis_settings.register_profile("here", drawn(20, 100))
+    hypothesis_settings.load_profile("here")
+    shard(config)
+
+
+def shard(config: pytest.Config) -> tuple[int, int]:
+    """Which part of how many. Raises UsageError."""
+    found = re.fullmatch(r"(\d+)/(\d+)", config.getoption("shard"))
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise pytest.UsageError(f"--shard {config.getoption('shard')}: it is K/N with K from 1 to N, for example 3/12")
+    return int(found[1]), int(found[2])
+
+
+def _named(config: pytest.Config) -> bool:
+    return any(".py" in argument for argument in config.args)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whether to pass over a file: all its tests are slow, and only the others are asked for."""
+    if _all or _named(config) or not collection_path.name.startswith("test_"):
+        return None
+    return SLOW in collection_path.read_text() or None
+
+
+def group(nodeid: str) -> str:
+    """What one process runs in order, in one shard: a file, a folder with an installation of its own, or one test."""
+    file = nodeid.partition("::")[0]
+    if file in SPREAD:
+        return nodeid
+    return next((folder for folder in TOGETHER if file.startswith(folder + "/")), file)
+
+
+def shards(weights: dict[str, float], count: int) -> list[set[str]]:
+    """Distribute groups by their weights: the heaviest first, each to the part that has least."""
+    parts: list[set[str]] = [set() for _ in range(count)]
+    sums = [0.0] * count
+    for name in sorted(weights, key=lambda name: (-weights[name], name)):
+        least = sums.index(min(sums))
+        parts[least].add(name)
+        sums[least] += weights[name]
+    return parts
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what this set and this shard run, what takes longest first: it would otherwise delay the end."""
+    kept = [item for item in items if _all or _named(config) or not item.get_closest_marker("slow")]
+    weights: dict[str, float] = {}
+    for item in kept:
+        name = group(item.nodeid)
+        weights[name] = weights.get(name, 0.0) + USUAL_SECONDS
+    weights |= {name: seconds for name, seconds in SECONDS.items() if name in weights}
+    number, count = shard(config)
+    part = shards(weights, count)[number - 1]
+    chosen = [item for item in kept if group(item.nodeid) in part]
+    chosen.sort(key=lambda item: -SECONDS.get(group(item.nodeid), 0.0))
+    if left := len(items) - len(chosen):
+        taken = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+        assert left == len(items) - len(taken)
+    items[:] = chosen
+
+
+class Groups(LoadScopeScheduling):
+    """Gives each process whole groups."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Groups:
+    """Called by pytest-xdist."""
+    return Groups(config, log)
