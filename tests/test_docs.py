@@ -2,11 +2,11 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import SecretStr
 
 from app.settings import PACKAGE, Settings
@@ -15,9 +15,8 @@ from workers.engine.door.settings import VARIABLES as DOOR_VARIABLES
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "docs" / "settings.md"
+GUARANTEES = ROOT / "GUARANTEES.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?|`(test_\w+)`")
 LINK = re.compile(r"]\((?!\w+:|#)([^)#\s]+)")
 VARIABLE = re.compile(r"SLACKWATER_([A-Z][A-Z_]*[A-Z])")
@@ -25,6 +24,8 @@ VARIABLE = re.compile(r"SLACKWATER_([A-Z][A-Z_]*[A-Z])")
 NOT_SETTINGS = {"password", *(name.removeprefix("SLACKWATER_").lower() for name in DOOR_VARIABLES)}
 MARKER = "<!-- settings -->\n"
 SLOW = "pytest.mark.slow"
+ONLY_ALL = " (`make test-all`)"
+NAMED = re.compile(r"`(?:(?P<path>tests/[\w/]+\.py)|(?P<name>test_\w+))`(?: \(`make test-all`\))?")
 
 
 def named_tests(text: str) -> Iterator[tuple[str, str]]:
@@ -60,28 +61,38 @@ def test_the_settings_page_is_that_of_the_code() -> None:
     assert page == renewed(page), "docs/settings.md is behind app/settings.py; renew it: python -m tests.test_docs"
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "docker-compose.yml"], ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_variable_that_is_named_is_a_setting(page: Path) -> None:
-    named = {name.lower() for name in VARIABLE.findall(page.read_text())}
-    assert named - NOT_SETTINGS <= Settings.model_fields.keys()
+def on_pages(wrong: Callable[[Path, str], Iterable[object]], *more: Path) -> dict[str, list[object]]:
+    """What is wrong on each page that has something wrong."""
+    found = {str(page.relative_to(ROOT)): list(wrong(page, page.read_text())) for page in (*PAGES, *more)}
+    return {page: problems for page, problems in found.items() if problems}
 
 
-@EACH_PAGE
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    missing = [target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()]
-    assert not missing
+def test_every_variable_that_is_named_is_a_setting() -> None:
+    known = {*NOT_SETTINGS, *Settings.model_fields}
+    named = on_pages(lambda _, text: {*map(str.lower, VARIABLE.findall(text))} - known, ROOT / "docker-compose.yml")
+    assert named == {}
 
 
-@EACH_PAGE
-def test_every_test_that_is_named_exists(page: Path) -> None:
-    for path, name in named_tests(page.read_text()):
-        assert (ROOT / path).is_file(), path
-        assert not name or f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+def test_every_relative_link_leads_somewhere() -> None:
+    assert on_pages(lambda page, text: (to for to in LINK.findall(text) if not (page.parent / to).exists())) == {}
 
 
-@EACH_PAGE
-def test_every_code_block_can_be_parsed(page: Path) -> None:
-    assert {block.line: block.problem() for block in blocks(page.read_text()) if block.problem()} == {}
+def test_every_test_that_is_named_exists() -> None:
+    text_of = cache(lambda path: (ROOT / path).read_text() if (ROOT / path).is_file() else "")
+
+    def missing(_: Path, text: str) -> Iterator[str]:
+        for path, name in named_tests(text):
+            if not text_of(path) or (name and f"def {name}(" not in text_of(path)):
+                yield f"{path}::{name}"
+
+    assert on_pages(missing) == {}
+
+
+def test_every_code_block_can_be_parsed() -> None:
+    def wrong(_: Path, text: str) -> Iterator[str]:
+        return (f"line {each.line}: {problem}" for each in blocks(text) if (problem := each.problem()))
+
+    assert on_pages(wrong) == {}
 
 
 def test_every_mark_of_the_readme_stands_above_a_block() -> None:
@@ -90,32 +101,57 @@ def test_every_mark_of_the_readme_stands_above_a_block() -> None:
 
 
 def test_every_promise_names_a_test() -> None:
-    promises = (ROOT / "GUARANTEES.md").read_text().split("\n## ")[1:]
+    promises = GUARANTEES.read_text().split("\n## ")[1:]
     numbered = [promise for promise in promises if promise[0].isdigit()]
     assert numbered
     for promise in numbered:
         assert any(name for _, name in named_tests(promise)), promise.partition("\n")[0]
 
 
-def only_slow(path: str, name: str) -> bool:
-    """Whether only `make slow` runs this test, by the marks of its file and its own."""
+@cache
+def slow_tests(path: str) -> set[str] | None:
+    """The tests of a file that only `make test-all` runs, by the marks of the tests; None means all, by the mark of the file."""
+    found = set()
     for node in ast.parse((ROOT / path).read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark" and SLOW in ast.unparse(node):
-            return True
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            return any(ast.unparse(mark) == SLOW for mark in node.decorator_list)
-    return False
+            return None
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and SLOW in map(ast.unparse, node.decorator_list):
+            found.add(node.name)
+    return found
 
 
-def test_every_promise_says_which_of_its_tests_only_make_slow_runs() -> None:
-    text = (ROOT / "GUARANTEES.md").read_text()
-    named = set(named_tests(text))
-    for path, name in named:
-        if not name and any(path == other and test for other, test in named):
-            continue  # a heading of the tests that follow
-        marked = f"`{name or path}` (`make slow`)" in text
-        assert marked == only_slow(path, name), f"{path} {name}"
+def only_slow(path: str, name: str) -> bool:
+    """Whether only `make test-all` runs this test."""
+    slow = slow_tests(path)
+    return slow is None or name in slow
+
+
+def test_every_promise_says_which_of_its_tests_only_make_test_all_runs() -> None:
+    text = GUARANTEES.read_text()
+    assert text == marked(text), "GUARANTEES.md is behind the tests; renew it: python -m tests.test_docs"
+
+
+def test_make_test_runs_a_proof_of_every_promise() -> None:
+    for promise in GUARANTEES.read_text().split("\n## ")[1:]:
+        names = [(path, name) for path, name in named_tests(promise) if name]
+        assert not names or not all(only_slow(path, name) for path, name in names), promise.partition("\n")[0]
+
+
+def marked(text: str) -> str:
+    """GUARANTEES.md with a mark behind each test that only `make test-all` runs."""
+    head, proofs, rest = text.partition("\n## ")
+    last = ""
+
+    def renewed(found: re.Match[str]) -> str:
+        nonlocal last
+        path, name = found["path"] or "", found["name"] or ""
+        last = path or last
+        slow = bool(name) and only_slow(last, name)
+        return f"`{path or name}`{ONLY_ALL if slow else ''}"
+
+    return head + proofs + NAMED.sub(renewed, rest)
 
 
 if __name__ == "__main__":
     SETTINGS.write_text(renewed(SETTINGS.read_text()))
+    GUARANTEES.write_text(marked(GUARANTEES.read_text()))
