@@ -20,8 +20,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?|`(test_\w+)`")
 LINK = re.compile(r"]\((?!\w+:|#)([^)#\s]+)")
 VARIABLE = re.compile(r"SLACKWATER_([A-Z][A-Z_]*[A-Z])")
-# The database's password, which docker-compose.yml reads from .env, and the variables of an engine's door.
-NOT_SETTINGS = {"password", *(name.removeprefix("SLACKWATER_").lower() for name in DOOR_VARIABLES)}
+# The database's password, which docker-compose.yml reads from .env, a variable of tests, and the variables of an engine's door.
+NOT_SETTINGS = {"password", "examples", *(name.removeprefix("SLACKWATER_").lower() for name in DOOR_VARIABLES)}
 MARKER = "<!-- settings -->\n"
 SLOW = "pytest.mark.slow"
 ONLY_ALL = " (`make test-all`)"
