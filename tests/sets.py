@@ -27,6 +27,11 @@ DRAWN = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
 _all = os.environ.get(ALL) == "true"
 
 
+def everything() -> bool:
+    """Whether `make test-all` runs."""
+    return _all
+
+
 def examples(few: int, many: int) -> int:
     """How many examples of a property to try: few in `make test`, many in `make test-all`, or SLACKWATER_EXAMPLES."""
     return DRAWN or (many if _all else few)

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from app.settings import PACKAGE, Settings
+from tests.harvest.test_in_vllm import FILES as IN_VLLM
 from tests.walking import blocks
 from workers.engine.door.settings import VARIABLES as DOOR_VARIABLES
 
@@ -122,7 +123,7 @@ def slow_tests(path: str) -> set[str] | None:
 
 def only_slow(path: str, name: str) -> bool:
     """Whether only `make test-all` runs this test."""
-    slow = slow_tests(path)
+    slow = set() if path in IN_VLLM else slow_tests(path)
     return slow is None or name in slow
 
 

@@ -12,6 +12,8 @@ from app.batches.validation.openai import response
 from app.batches.validation.text_generation import ItemError, ItemRules, examine
 from app.engines.requests import CHAT, RESPONSES, Target, build
 
+pytestmark = pytest.mark.slow
+
 chat_utils = pytest.importorskip("vllm.renderers.chat_utils")
 protocol = pytest.importorskip("vllm.entrypoints.openai.chat_completion.protocol")
 responses = pytest.importorskip("vllm.entrypoints.openai.responses.protocol")

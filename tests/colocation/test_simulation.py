@@ -16,6 +16,8 @@ from benchmarks.colocation.workloads import Arrival, Workload
 from testing.bare_scheduler import BATCH, BLOCK
 from workers.engine.quiet import Quiet
 
+pytestmark = pytest.mark.slow
+
 SHORT = Workload("burst", 4.0, speed=0.5, batch_output=(16, 200))
 
 

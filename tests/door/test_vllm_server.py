@@ -14,6 +14,8 @@ from tests.door.conftest import CHAT, TOKEN
 from workers.engine.door.paths import Kind, kind_of
 from workers.engine.door.settings import OUR_HEADER
 
+pytestmark = pytest.mark.slow
+
 launchers = pytest.importorskip("vllm.entrypoints.launchers.app")
 cli_args = pytest.importorskip("vllm.entrypoints.launchers.cli_args")
 arguments = pytest.importorskip("vllm.utils.argparse_utils")

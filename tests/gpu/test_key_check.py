@@ -10,6 +10,8 @@ from starlette.websockets import WebSocketDisconnect
 
 from workers.engine.key_check import MIDDLEWARE, OPEN, OTHERS, VARIABLE, KeyCheck
 
+pytestmark = pytest.mark.slow
+
 launchers = pytest.importorskip("vllm.entrypoints.launchers.app")
 cli_args = pytest.importorskip("vllm.entrypoints.launchers.cli_args")
 arguments = pytest.importorskip("vllm.utils.argparse_utils")

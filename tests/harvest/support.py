@@ -4,12 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from app.settings import Settings
 from testing.bare_scheduler import BATCH, SYNC, AsyncScheduler, build, finish_step, request
+from tests.harvest.commands import COMMANDS
 from workers.engine.control_page import Commands
 from workers.engine.scheduler import HarvestScheduler, SyncHarvestScheduler
 
-COMMANDS = Commands.of(Settings.model_construct())
 BOTH = (SyncHarvestScheduler, HarvestScheduler)
 
 

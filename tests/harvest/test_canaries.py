@@ -2,9 +2,13 @@
 requests better, so simplify. A flip of any other breaks the plug-in: add the version to the tested ones only after
 reading what changed."""
 
+import pytest
+
 from testing.bare_scheduler import BATCH, SYNC, AsyncScheduler, Scheduler
 from tests.harvest.support import Bench
 from workers.engine import vllm_support
+
+pytestmark = pytest.mark.slow
 
 
 def test_slots_full_of_batch_keep_a_synchronous_request_waiting_until_they_finish() -> None:

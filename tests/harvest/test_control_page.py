@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.harvest.support import COMMANDS
+from tests.harvest.commands import COMMANDS
 from workers.engine import control_page
 from workers.engine.control_page import (
     FIELDS,

@@ -6,6 +6,8 @@ import vllm
 from tests.harvest import decisions
 from workers.engine.vllm_versions import SUPPORTED, public
 
+pytestmark = pytest.mark.slow
+
 VERSION = public(vllm.__version__)
 
 

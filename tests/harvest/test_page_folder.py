@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harvest.support import COMMANDS
+from tests.harvest.commands import COMMANDS
 from tests.system.stack import wait_for
 from workers.engine import page_folder
 from workers.engine.control_page import TOO_OLD, UNKNOWN, Report, Weights

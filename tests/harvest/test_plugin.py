@@ -16,6 +16,8 @@ from workers.engine import plugin
 from workers.engine.plugin import SCHEDULER, VARIABLE, register
 from workers.engine.scheduler import HarvestScheduler
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def unchanged() -> Iterator[None]:

@@ -14,6 +14,8 @@ from workers.engine.preemption import MAX_EVICTIONS
 from workers.engine.quiet import FIRST
 from workers.engine.scheduler import HarvestScheduler, SyncHarvestScheduler
 
+pytestmark = pytest.mark.slow
+
 both = pytest.mark.parametrize("cls", BOTH)
 
 

@@ -10,6 +10,8 @@ from vllm.v1.metrics.stats import IterationStats, SchedulerStats
 from workers.engine.step_stats_receiver import VARIABLE, StepReceiver, StepStats
 from workers.engine.step_stats_sender import StepLogger
 
+pytestmark = pytest.mark.slow
+
 
 def stats() -> tuple[SchedulerStats, IterationStats]:
     iteration = IterationStats()

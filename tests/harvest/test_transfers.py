@@ -14,6 +14,8 @@ from tests.harvest.support import BOTH, COMMANDS, Bench
 from workers.engine import vllm_support
 from workers.engine.scheduler import SyncHarvestScheduler
 
+pytestmark = pytest.mark.slow
+
 both = pytest.mark.parametrize("cls", BOTH)
 STRICT = replace(COMMANDS, itl_budget=0.0, itl_stretch=0.0, tolerance=0.0)
 LOADS = vllm_support.differences().connectors

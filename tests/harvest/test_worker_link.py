@@ -18,6 +18,8 @@ from workers.engine.page_folder import VARIABLE, OwnPage, PageFolder
 from workers.engine.scheduler import HarvestScheduler
 from workers.engine.worker_link import ALONE_SECONDS, FRESH_SECONDS, WorkerLink
 
+pytestmark = pytest.mark.slow
+
 
 class Linked(Bench):
     """A scheduler with a page in a folder, and the worker's side of it. Its clock is the machine's, plus `ahead`."""
