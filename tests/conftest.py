@@ -13,6 +13,7 @@ from testing import clusters
 
 pytest_plugins = [
     "tests.databases",
+    "tests.clock",
     "tests.timing",
     "tests.ran_on",
     "tests.other_postgres",

@@ -1,6 +1,5 @@
 """Claims about budgets at the API: setting them, what they refuse, and what a waiting batch says."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,6 +13,7 @@ from app.engines import catalogue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN
+from tests.clock import Clock
 from tests.gateway.support import Registry
 
 BUDGETS = "/client/v4/accounts/acme/ai/budgets"
@@ -83,10 +83,10 @@ async def test_wrong_terms_are_refused_with_their_place_and_nothing_is_stored(
 
 
 async def test_a_synchronous_request_without_money_gets_429_and_is_not_to_be_retried(
-    client: httpx.AsyncClient, engine: FakeEngine
+    client: httpx.AsyncClient, engine: FakeEngine, clock: Clock
 ) -> None:
     await put(client, max_tokens=40)
-    await asyncio.sleep(1.3)  # the process reads the budgets once a second
+    await clock.sleep(1.3)  # the process reads the budgets once a second
     answers = [await client.post("/v1/chat/completions", json=CHAT) for _ in range(8)]
     refused = [answer for answer in answers if answer.status_code == 429]
     assert answers[0].status_code == 200
@@ -95,7 +95,7 @@ async def test_a_synchronous_request_without_money_gets_429_and_is_not_to_be_ret
     assert refused[0].headers["x-should-retry"] == "false"
     native = await client.post(RUN, json={"prompt": "hello", "max_tokens": 8})
     assert (native.status_code, native.json()["errors"][0]["code"]) == (429, 3036)
-    await asyncio.sleep(1.3)
+    await clock.sleep(1.3)
     [budget] = (await client.get(BUDGETS)).json()["result"]
     assert 0 < budget["spent"] <= 40
 

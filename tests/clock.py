@@ -1,0 +1,51 @@
+"""Time that a test advances: of `app.clock`, and of the event loop, so that sleeps and time-outs end as if it had passed.
+
+What the database's `now()` decides is not moved; rows are dated back for that.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app import clock as app_clock
+
+_STEP = 0.05  # seconds; a loop with a pause runs as often as in real time
+_REAL = 0.002  # for what a step has woken
+
+
+class Clock:
+    """A clock that is ahead of the real one."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        """In place of `time.monotonic`."""
+        return time.monotonic() + self._ahead
+
+    def now(self) -> datetime:
+        """In place of `clock.now`."""
+        return datetime.now(UTC) + timedelta(seconds=self._ahead)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass at once: a sleep of a second ends within an advance of two."""
+        self._ahead += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass in small steps, in which whatever waits for its time runs."""
+        end = self.monotonic() + seconds
+        while (left := end - self.monotonic()) > 0:
+            self.advance(min(left, _STEP))
+            await asyncio.to_thread(time.sleep, _REAL)
+
+
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that this test advances. It moves this process's event loop and `app.clock` alone."""
+    made = Clock()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", made.monotonic)
+    monkeypatch.setattr(app_clock, "monotonic", made.monotonic)
+    monkeypatch.setattr(app_clock, "now", made.now)
+    return made
