@@ -1,19 +1,6 @@
-"""Conversations: sessions, their turns, and the data keys that seal them.
+-- Conversations and stored responses.
 
-Revision ID: 0045
-Revises: 0044
-"""
-
-from alembic import op
-
-from app.db.migrate import run_script
-
-revision = "0045"
-down_revision = "0044"
-branch_labels = None
-depends_on = None
-
-SCRIPT = """
+-- The wrapped data key of a conversation, or of a tree of responses.
 CREATE TABLE turn_key (
   key_id UUID NOT NULL,
   tenant_id INTEGER NOT NULL,
@@ -26,6 +13,8 @@ CREATE INDEX turn_key_kek ON turn_key (kek);
 CREATE INDEX turn_key_tenant ON turn_key (tenant_id);
 COMMENT ON COLUMN turn_key.kek IS 'name of the key at the key provider';
 COMMENT ON COLUMN turn_key.wrapped IS 'the data key of turns, wrapped';
+
+-- A conversation.
 CREATE TABLE session (
   session_id UUID NOT NULL,
   tenant_id INTEGER NOT NULL,
@@ -44,9 +33,9 @@ CREATE TABLE session (
   CONSTRAINT session_pkey PRIMARY KEY (session_id),
   CONSTRAINT session_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id) ON DELETE CASCADE
 ) WITH (fillfactor = 70);
-CREATE INDEX session_used ON session (used_at);
-CREATE INDEX session_tenant ON session (tenant_id);
 CREATE INDEX session_checkpoint ON session (checkpoint_batch) WHERE checkpoint_batch is not null;
+CREATE INDEX session_tenant ON session (tenant_id);
+CREATE INDEX session_used ON session (used_at);
 COMMENT ON COLUMN session.version IS 'number of the last turn that ended';
 COMMENT ON COLUMN session.turn_id IS 'the turn that runs: the fence of its end; null: none runs';
 COMMENT ON COLUMN session.lease_until IS 'when the running turn has failed unless renewed; null: its batch decides';
@@ -58,13 +47,17 @@ COMMENT ON COLUMN session.slope IS 'tokens by which a prompt is longer than the 
 COMMENT ON COLUMN session.meta IS 'OpenAI''s metadata';
 COMMENT ON COLUMN session.key_id IS 'the data key of new turns; null: they are in the clear';
 COMMENT ON COLUMN session.used_at IS 'when its last turn ended';
+
+-- A response of a conversation, or items that its owner added. Without a session it is a stored response; those that continue each other
+-- by previous_response_id form a tree.
 CREATE TABLE turn (
   turn_id UUID NOT NULL,
   tenant_id INTEGER NOT NULL,
   session_id UUID,
   n INTEGER NOT NULL,
   parent_turn UUID,
-  state TEXT DEFAULT 'queued' NOT NULL,
+  state TEXT DEFAULT 'queued' NOT NULL
+    CONSTRAINT turn_state CHECK (state in ('queued', 'running', 'done', 'failed', 'cancelled')),
   batch_id BIGINT,
   model TEXT,
   input BYTEA NOT NULL,
@@ -83,14 +76,13 @@ CREATE TABLE turn (
   CONSTRAINT turn_session_id_n_key UNIQUE (session_id, n),
   CONSTRAINT turn_session_id_idempotency_key_key UNIQUE (session_id, idempotency_key),
   CONSTRAINT turn_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id) ON DELETE CASCADE,
-  CONSTRAINT turn_session_id_fkey FOREIGN KEY (session_id) REFERENCES session (session_id) ON DELETE CASCADE,
-  CONSTRAINT turn_state CHECK (state in ('queued', 'running', 'done', 'failed', 'cancelled'))
+  CONSTRAINT turn_session_id_fkey FOREIGN KEY (session_id) REFERENCES session (session_id) ON DELETE CASCADE
 );
-CREATE INDEX turn_old ON turn (created_at) WHERE session_id is null;
-CREATE INDEX turn_tenant ON turn (tenant_id);
 CREATE INDEX turn_child ON turn (parent_turn) WHERE parent_turn is not null;
-CREATE INDEX turn_queued ON turn (session_id, n) WHERE state = 'queued';
+CREATE INDEX turn_old ON turn (created_at) WHERE session_id is null;
 CREATE INDEX turn_open ON turn (batch_id) WHERE state in ('queued', 'running');
+CREATE INDEX turn_queued ON turn (session_id, n) WHERE state = 'queued';
+CREATE INDEX turn_tenant ON turn (tenant_id);
 COMMENT ON COLUMN turn.turn_id IS 'the id of its response';
 COMMENT ON COLUMN turn.session_id IS 'null: of no conversation';
 COMMENT ON COLUMN turn.n IS 'from 1: place in its conversation, or depth in its tree';
@@ -103,14 +95,3 @@ COMMENT ON COLUMN turn.output IS 'the response object, perhaps sealed; null: it 
 COMMENT ON COLUMN turn.vault IS 'sealed values of all placeholders so far; null: there are none';
 COMMENT ON COLUMN turn.key_id IS 'the data key that seals it; null: it is in the clear';
 COMMENT ON COLUMN turn.request_hash IS 'of the body that came with the key';
-"""
-
-
-def upgrade() -> None:
-    """Three tables."""
-    run_script(op.get_bind(), SCRIPT)
-
-
-def downgrade() -> None:
-    """Conversations and stored responses are lost; background responses stay."""
-    run_script(op.get_bind(), "DROP TABLE turn, session, turn_key;")
