@@ -15,6 +15,8 @@ from app.db import migrate, schema
 VERSIONS = Path(migrations.__file__).parent / "versions"
 REVISION = "0002"
 INDEX = "item_result_of_the_next_version"
+TABLES = """select relname from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'p')
+and not relispartition and relname <> 'alembic_version' order by relname"""
 _FILE = f'''"""A column for each table, and an index of a table that is in use.
 
 Revision ID: {REVISION}
@@ -23,7 +25,6 @@ Revises: {schema.own_revision()}
 
 from alembic import op
 
-from app.db.metadata import metadata
 from migrations.indexes import Index, build
 
 revision = "{REVISION}"
@@ -34,9 +35,10 @@ depends_on = None
 
 def upgrade() -> None:
     """A statement a transaction, so that no lock is held while the next one is waited for."""
+    tables = op.get_bind().exec_driver_sql("""{TABLES}""").scalars().all()
     with op.get_context().autocommit_block():
-        for table in metadata.sorted_tables:
-            op.execute(f"ALTER TABLE {{table.name}} ADD COLUMN IF NOT EXISTS only_the_next_version TEXT DEFAULT 'added'")
+        for table in tables:
+            op.execute(f"ALTER TABLE {{table}} ADD COLUMN IF NOT EXISTS only_the_next_version TEXT DEFAULT 'added'")
     build(Index("{INDEX}", "item_result", "(batch_id, only_the_next_version)"))
 '''
 

@@ -1,4 +1,4 @@
-"""Migrate a database to the newest schema, and compare its schema with the code."""
+"""Migrate a database to the newest schema."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import psycopg
 import structlog
 from alembic import command, op
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -17,7 +16,6 @@ from tenacity import retry_if_result as until
 
 import migrations
 from app.db import direct, schema, session_settings
-from app.db.metadata import metadata
 from app.errors import SchemaMismatch
 
 LOCK_TIMEOUT = (
@@ -112,15 +110,6 @@ def revisions(url: str) -> tuple[str | None, str | None]:
     with _connect(url) as connection:
         current = MigrationContext.configure(connection).get_current_revision()
     return current, ScriptDirectory.from_config(_config()).get_current_head()
-
-
-def drift(url: str) -> list[object]:
-    """Differences between the database's schema and the tables in the code. Empty: they agree."""
-    from migrations.names import is_schema
-
-    with _connect(url) as connection:
-        migration = MigrationContext.configure(connection, opts={"include_name": is_schema})
-        return list(compare_metadata(migration, metadata))
 
 
 def run_script(connection: Connection, sql: str) -> None:

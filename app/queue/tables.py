@@ -55,7 +55,7 @@ def _stored() -> Column[bool]:
 batch = Table(
     "batch",
     metadata,
-    Column("batch_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("batch_id", BigInteger, primary_key=True, autoincrement=False, server_default=text("next_batch_id()")),
     Column("request_id", Uuid, nullable=False, unique=True, comment="the id callers see"),
     Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
     Column("model", Text, nullable=False, comment="the name the caller used"),
