@@ -87,7 +87,9 @@ engine = Table(
     ),
     Column("intake_since", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("batch_in_flight", Integer, nullable=False, server_default=text("0"), comment="as its worker last reported"),
-    Column("sync_in_flight", Integer, nullable=False, server_default=text("0"), comment="announced by gateways, not ended"),
+    Column(
+        "sync_in_flight", Integer, nullable=False, server_default=text("0"), comment="announced by gateways, not ended"
+    ),
     Column("served_name", Text, comment="its own name for the model; null: the same as the pool's"),
     Column("serves", ARRAY(Text), nullable=False, server_default=text("'{}'"), comment="all names that it serves"),
     Column("max_model_len", Integer, comment="its context window in tokens; null: it does not report it"),

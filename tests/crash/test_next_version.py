@@ -4,7 +4,9 @@ import asyncio
 import itertools
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,6 +25,7 @@ from tests.timing import note
 
 NEXT = "-next"
 KINDS = {"api": "app.api", "worker": WORKER, "steward": "workers.steward", "notifier": "workers.notifier"}
+WORKERS = {"worker": 0, f"worker{NEXT}": 1}  # name → engine
 LEASE_SECONDS = 5.0
 CLIENTS = 4
 PROOFS = 3  # batches that succeed in each state of the upgrade
@@ -43,7 +46,7 @@ class TwoVersions(System):
     """An installation with a process of each kind. Later each gets another beside it, of the next version."""
 
     modules = KINDS
-    workers = {"worker": 0, f"worker{NEXT}": 1}
+    workers = WORKERS
 
     def __init__(self, history: History, seed: int, code: Code) -> None:
         super().__init__(history, seed, LEASE_SECONDS)
@@ -111,7 +114,7 @@ class TwoVersions(System):
 class SubmittingClient(Client):
     """Submits to both APIs by turns, once there are two. Counts every submit without its answer at the first attempt."""
 
-    options = {"timeout": 60}
+    options: Mapping[str, Any] = {"timeout": 60}
 
     async def start(self) -> None:
         """Log in and subscribe."""
@@ -122,7 +125,9 @@ class SubmittingClient(Client):
         """Submit to this API as well."""
         clients = {
             tenant: httpx.AsyncClient(
-                base_url=str(client.base_url).replace(self._system.url, url), headers=client.headers, trust_env=False,
+                base_url=str(client.base_url).replace(self._system.url, url),
+                headers=client.headers,
+                trust_env=False,
                 **self.options,
             )
             for tenant, client in self._clients.items()

@@ -62,9 +62,7 @@ async def create_days(url: str) -> None:
 
 
 @pytest.fixture
-def old_url(
-    server_settings: Settings, old: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[str]:
+def old_url(server_settings: Settings, old: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """A copy of it, which this process migrates as the next version does."""
     next_revision.become(monkeypatch, tmp_path)
     admin = embedded.database_url(server_settings)
