@@ -91,7 +91,7 @@ COMMENT ON COLUMN file_batch.problems IS 'why it was refused';
 COMMENT ON COLUMN file_batch.output_seconds IS 'how long its files are kept after its end; null: as long as the batch';
 COMMENT ON COLUMN file_batch.partial IS 'its files can be read while it runs';
 COMMENT ON COLUMN file_batch.mixed IS 'its lines may name several models and endpoints';
-COMMENT ON COLUMN file_batch.terms IS 'hash of all parameters of the create beside the file; null: not created from a file, or older than this column';
+COMMENT ON COLUMN file_batch.terms IS 'hash of all parameters of the create beside the file; null: not created from a file';
 COMMENT ON COLUMN file_batch.counted_run IS 'the run whose files have output_bytes and error_bytes';
 
 -- A file that is uploaded in parts.
