@@ -23,6 +23,8 @@ from tests.crash.part import WORKER
 from tests.crash.system import ROOT, Code, System
 from tests.timing import note
 
+pytestmark = pytest.mark.slow
+
 NEXT = "-next"
 KINDS = {"api": "app.api", "worker": WORKER, "steward": "workers.steward", "notifier": "workers.notifier"}
 WORKERS = {"worker": 0, f"worker{NEXT}": 1}  # name → engine
@@ -159,7 +161,6 @@ class ShortLoad(Load):
     most_open_items = 150
 
 
-@pytest.mark.slow
 async def test_an_upgrade_under_load_fails_no_submit_and_loses_doubles_and_runs_nothing_again(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     history = History()
