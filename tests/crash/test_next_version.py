@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import shutil
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,8 @@ async def test_an_upgrade_under_load_fails_no_submit_and_loses_doubles_and_runs_
     try:
         await system.start()
         await while_loaded(system, client, ShortLoad(client, history, 1), upgrade, CLIENTS)
+    except Exception:  # of clients that never got a response, too
+        history.wrong("broken_runs", traceback.format_exc())
     finally:
         judge_logs(history, system.ground.logs)
         await system.close(keep_logs=not history.sound)
