@@ -11,7 +11,6 @@ An id of version 4 is of cell 0.
 from uuid import UUID, uuid4
 
 HOME = 0
-_BATCH_BIT = 50
 _GROUP_BIT = 64  # where the third group of a UUID begins
 _DIGITS = 0xFFF
 
@@ -20,13 +19,3 @@ def new_id(cell: int = HOME) -> UUID:
     """A random id of this cell, 0 to 4095."""
     group = 0x8000 | cell & _DIGITS
     return UUID(int=uuid4().int & ~(0xFFFF << _GROUP_BIT) | group << _GROUP_BIT)
-
-
-def of_id(value: UUID) -> int:
-    """The cell of what has this id, which `new_id` made."""
-    return value.int >> _GROUP_BIT & _DIGITS if value.version == 8 else HOME
-
-
-def of_batch(batch_id: int) -> int:
-    """The cell of a batch."""
-    return batch_id >> _BATCH_BIT & _DIGITS

@@ -20,7 +20,7 @@ from alembic.script import ScriptDirectory
 from app.db.migrate import LOCK_TIMEOUT
 
 ROOT = Path(__file__).parents[1]
-RELEASED = "0040"  # the newest revision of the last release: what was released is not changed any more
+RELEASED = "0001"  # the newest revision of the last release, or the baseline, which meets no data
 
 
 def main(released: str = RELEASED) -> int:

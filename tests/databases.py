@@ -1,7 +1,8 @@
 """One embedded PostgreSQL for each test process, and a ring of migrated databases on it that tests use one after the other.
 
-A database that a test gives back is emptied by one statement over the tables that have rows. Where a test has changed the schema
-or left statistics or much data behind, its database is dropped, and the next test gets a copy of the template.
+A database that a test gives back is emptied by one statement over the tables that have rows. Where a test has changed the schema,
+its revision or its floor, or left statistics or much data behind, its database is dropped, and the next test gets a copy of the
+template.
 """
 
 import asyncio
@@ -14,11 +15,11 @@ import psycopg
 import pytest
 
 from app.db import embedded, migrate, session_settings
-from app.db.metadata import metadata
 from app.db.pool import Database
 from app.queue import partitions
 from app.settings import Settings
 from testing import clusters
+from tests import next_revision
 
 EXPANDED = "TESTS_ON_EXPANDED_SCHEMA"  # set: every test runs on a schema newer than the code
 TEMPLATE = "template_slackwater"
@@ -65,7 +66,7 @@ class Ring:
         self._admin_url = embedded.database_url(settings)
         self._numbers = itertools.count()
         self._free: list[str] = []
-        self._shape, self._empty = self._seen()
+        self._see()
 
     def url(self, name: str) -> str:
         """The URL of a database of the server."""
@@ -93,15 +94,19 @@ class Ring:
         self.administer(f"create database {name} template {TEMPLATE} strategy file_copy")  # half the time of `wal_log`
         return name
 
-    def _seen(self) -> tuple[object, str]:
-        """The shape of the template, and the statement that empties a copy: all tables but those that have rows in it."""
+    def _see(self) -> None:
+        """Remember the shape of the template and its rows, and what empties a copy: all tables but those that have rows in it."""
         with psycopg.connect(self.url(TEMPLATE), autocommit=True) as conn:
             found = conn.execute(
                 f"""select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
                 where c.relkind = 'r' and pg_relation_size(c.oid) > 0 and {_OWN}""".encode()
             ).fetchall()
+            seeded = [name for (name,) in found]
             self.version = str(conn.info.parameter_status("server_version")).split()[0]
-            return conn.execute(_SHAPE.encode()).fetchone(), _EMPTY.format(seeded=" ".join(name for (name,) in found))
+            self._empty = _EMPTY.format(seeded=" ".join(seeded))
+            self._read_seeds = "select " + ", ".join(f"(select jsonb_agg(t) from {name} t)" for name in seeded)
+            self._seeds = conn.execute(self._read_seeds.encode()).fetchone()
+            self._shape = conn.execute(_SHAPE.encode()).fetchone()
 
     def _emptied(self, name: str) -> bool:
         """Whether it is like new again. False: it has to be dropped."""
@@ -110,6 +115,8 @@ class Ring:
                 conn.execute(_LEAVE)
                 (largest,) = conn.execute(_LARGEST.encode()).fetchone() or (0,)
                 if largest > KEPT_BYTES or conn.execute(_SHAPE.encode()).fetchone() != self._shape:
+                    return False
+                if conn.execute(self._read_seeds.encode()).fetchone() != self._seeds:
                     return False
                 conn.execute(self._empty.encode())
                 return True
@@ -149,8 +156,8 @@ def ring(server_settings: Settings) -> Ring:
 def _expand(url: str) -> None:
     """Give each table a column more, as the next version may: no statement may notice."""
     with psycopg.connect(url) as conn:
-        for table in metadata.sorted_tables:
-            conn.execute(f"alter table {table.name} add column only_the_next_version text default 'added'".encode())
+        for (table,) in conn.execute(next_revision.TABLES.encode()).fetchall():
+            conn.execute(f"alter table {table} add column only_the_next_version text default 'added'".encode())
 
 
 async def _partitions(url: str) -> None:

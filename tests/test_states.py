@@ -8,7 +8,6 @@ from typing import cast
 import psycopg
 import pytest
 
-from app.db import migrate
 from app.states import MACHINES, Machine, Transition
 
 ROOT = Path(__file__).parents[1]
@@ -82,14 +81,6 @@ def test_the_diagrams_are_those_of_the_tables(path: Path) -> None:
     page = path.read_text()
     assert sorted(name for name, _ in BLOCK.findall(page)) == sorted(PAGES[path])
     assert page == drawn(page), f"{path.name} is behind app/states.py; renew it: python -m tests.test_states"
-
-
-def test_the_migrated_schema_is_that_of_the_tables_and_upgrading_again_changes_nothing(database_url: str) -> None:
-    assert migrate.drift(database_url) == []
-    before = migrate.revisions(database_url)
-    migrate.upgrade(database_url)
-    assert migrate.revisions(database_url) == before == (before[1], before[1])
-    assert migrate.drift(database_url) == []
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from app.audit.acts import Act
 
 DONE = "done"
 MOST_TEXT = 500  # characters of an outcome or a reason
-INSTALLATION = ""  # the chain of what belongs to no account
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class LaneMoves:
         self._next = now + MOVE_AGAIN_SECONDS
         moved = 0
         for account, until in sorted(self._until.items()):
-            chunks, all_in_place = await _move_account(database, catalogue, account)
+            chunks, all_in_place = await move(database, catalogue, account)
             moved += chunks
             if all_in_place and until <= now:
                 del self._until[account]
@@ -144,13 +144,10 @@ class LaneMoves:
         return self._scopes is None or self._scopes.get(account) != scopes.get(account)
 
 
-async def move(database: Database, catalogue: Catalogue, tenant_id: int) -> int:
-    """Give the chunks of an account that no worker has the lanes of their lines. Returns how many changed."""
-    return (await _move_account(database, catalogue, tenant_id))[0]
-
-
-async def _move_account(database: Database, catalogue: Catalogue, tenant_id: int) -> tuple[int, bool]:
-    """The same, and whether all chunks are in the lanes of their lines now."""
+async def move(database: Database, catalogue: Catalogue, tenant_id: int) -> tuple[int, bool]:
+    """Give the chunks of an account that no worker has the lanes of their lines. Returns how many changed, and whether all chunks
+    are in the lanes of their lines now.
+    """
     async with database.relaxed() as conn:
         models = await with_adopted(conn, catalogue)
         stored = await lines.parts(conn, await funding.lines(conn, tenant_id))

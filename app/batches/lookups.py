@@ -9,7 +9,6 @@ from app.batches.id_prefix import id_range
 from app.db import name_prefix
 from app.db.pool import Connection
 
-MOST = sql.MOST
 FEWEST = 2  # characters
 LONGEST = 200
 _MOST_NUMBER = 2**63

@@ -67,12 +67,6 @@ class Why:
         return next((link for link in self.chain if link.blocks), None)
 
 
-async def why(database: Database, tenant_id: int, request_id: UUID) -> Why | None:
-    """The chain of a batch; None: the tenant has no such batch."""
-    [sight] = await reads.snapshots(database, [(tenant_id, request_id)])
-    return None if sight is None else await explained(database, *sight)
-
-
 async def explained(database: Database, status: BatchStatus, outlook: Outlook | None) -> Why:
     """The chain from the rows that were read, and the money that its chunks wait for, if they do."""
     waits, failure, needed = outlook is not None and outlook.unfunded, None, list[UUID]()

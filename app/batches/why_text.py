@@ -82,7 +82,6 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
 }
 
 GATE_CODES = frozenset(_GATES)
-SIGNALS = frozenset(_SIGNALS)
 ENDS = ("completed", "failed", "cancelled", "expired", "refused")  # states in which a batch waits for nothing
 
 

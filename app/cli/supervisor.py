@@ -17,7 +17,7 @@ from app.cli.data_dir_lock import owned
 from app.db import cluster, embedded, migrate, session_settings
 from app.db.pool import Database
 from app.environment import child_environment
-from app.errors import BehindPooler, ServerUnfit
+from app.errors import BehindPooler, SchemaMismatch, ServerUnfit
 from app.optional_packages import NotInstalled
 from app.queue import partitions
 from app.settings import Settings
@@ -236,6 +236,8 @@ async def _migrate(settings: Settings) -> None:
             await session_settings.require(conn)
             async with conn.transaction():
                 await partitions.create(conn, settings.partition_days_ahead)
+    except SchemaMismatch as error:
+        raise Failure(error.message) from error
     except (ServerUnfit, BehindPooler) as error:
         raise Failure(error.message, error.remedy) from error
     except Exception as error:

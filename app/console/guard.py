@@ -7,7 +7,6 @@ import secrets
 from urllib.parse import quote
 from uuid import uuid4
 
-import structlog
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -26,7 +25,6 @@ SAFE = frozenset({"GET", "HEAD"})
 OPEN = ("/console/static/", "/console/login", "/console/health")  # what needs no session
 _AWAY = "The database does not answer. Try again in a few seconds.\n"
 _FOREIGN = "This request does not come from a page of the console. Open the page again and repeat it.\n"
-log = structlog.get_logger("console")
 
 
 def cookie_name(*, secure: bool) -> str:

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import structlog
 from psycopg import Error as DatabaseError
 from psycopg_pool import PoolTimeout
 from starlette.requests import Request
@@ -28,7 +27,6 @@ from app.errors import NotFound, SlackwaterError
 EVERY_SECONDS = 1.0
 PING_SECONDS = 5.0
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
-log = structlog.get_logger("console")
 
 
 async def serve(request: Request) -> Response:

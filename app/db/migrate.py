@@ -1,4 +1,4 @@
-"""Migrate a database to the newest schema, and compare its schema with the code."""
+"""Migrate a database to the newest schema."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import psycopg
 import structlog
 from alembic import command, op
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -17,7 +16,6 @@ from tenacity import retry_if_result as until
 
 import migrations
 from app.db import direct, schema, session_settings
-from app.db.metadata import metadata
 from app.errors import SchemaMismatch
 
 LOCK_TIMEOUT = (
@@ -49,7 +47,8 @@ def upgrade(url: str, revision: str = HEAD, *, patience_seconds: float = PATIENC
 
     A migration that does not get a lock within LOCK_TIMEOUT lets others pass and is tried again. A newer schema is left as it is.
     A new database, which no older code uses, is closed to older code at once.
-    Raises MigrationBlocked; SchemaMismatch if this code is too old for the database; BehindPooler.
+    Raises MigrationBlocked; SchemaMismatch if this code is too old for the database, or the database is from before the first
+    release; BehindPooler.
     """
     attempts = Retrying(
         retry=retry_if_exception(_is_locked),
@@ -74,18 +73,20 @@ def _upgrade(url: str, revision: str) -> None:
         direct.check(_driver(connection))
         # Whoever waits inside of PostgreSQL holds a snapshot, for which an index that is built concurrently waits in turn.
         Retrying(retry=until(lambda got: not got), wait=wait_fixed(0.2))(_lock, connection)
+        found, own = schema.read(_driver(connection)), schema.own_revision()
+        connection.commit()
+        if problem := found.refusal(own):
+            raise SchemaMismatch(problem)
         connection.execute(text("select set_config('lock_timeout', :limit, false)"), {"limit": LOCK_TIMEOUT})
         session_settings.apply(_driver(connection), [connection.execute(text("select session_user")).scalar_one()])
         connection.commit()
-        if _is_newer(connection):
+        if (found.revision or "") > own:
             return
-        is_new = MigrationContext.configure(connection).get_current_revision() is None
-        connection.commit()
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
         connection.commit()
-        if is_new and revision == HEAD:
+        if found.revision is None and revision == HEAD:
             schema.contract(url)
 
 
@@ -93,17 +94,6 @@ def _lock(connection: Connection) -> bool:
     got = connection.execute(text("select pg_try_advisory_lock(:key)"), {"key": _MIGRATES}).scalar_one()
     connection.commit()
     return bool(got)
-
-
-def _is_newer(connection: Connection) -> bool:
-    """Whether the database was migrated by newer code. Raises SchemaMismatch if it is closed to this code."""
-    current, own = MigrationContext.configure(connection).get_current_revision(), schema.own_revision()
-    newer = current is not None and current > own
-    floor = connection.execute(text("select revision from schema_floor")).scalar() if newer else None
-    connection.commit()
-    if newer and (problem := schema.Schema(current, floor).problem(own)):
-        raise SchemaMismatch(problem)
-    return newer
 
 
 def _is_locked(error: BaseException) -> bool:
@@ -120,15 +110,6 @@ def revisions(url: str) -> tuple[str | None, str | None]:
     with _connect(url) as connection:
         current = MigrationContext.configure(connection).get_current_revision()
     return current, ScriptDirectory.from_config(_config()).get_current_head()
-
-
-def drift(url: str) -> list[object]:
-    """Differences between the database's schema and the tables in the code. Empty: they agree."""
-    from migrations.names import is_schema
-
-    with _connect(url) as connection:
-        migration = MigrationContext.configure(connection, opts={"include_name": is_schema})
-        return list(compare_metadata(migration, metadata))
 
 
 def run_script(connection: Connection, sql: str) -> None:

@@ -69,7 +69,7 @@ GRANTS: Mapping[str, RoleGrants] = {
         {
             **dict.fromkeys(("chunk", "worker"), "rawd"),
             **dict.fromkeys(("sched", "engine", "pool", "object_store"), "raw"),
-            **dict.fromkeys(("batch", "item_payload", "pace", "pool_status", "schema_floor", "tenant"), "r"),
+            **dict.fromkeys(("batch", "item_payload", "pace", "pool_status", "tenant"), "r"),
             "batch_key": "rw",  # a worker notes a key that it cannot unwrap
             **dict.fromkeys(("item_result", "response_events", "change", "decision"), "rad"),
             **dict.fromkeys(("engine_sample", "engine_minute"), "rad"),

@@ -2,6 +2,8 @@
 
 A migration only adds, so code of the version before works with the newer schema, and an upgrade replaces one process after the
 other. `slackwater migrate --contract` raises the floor once no older code runs; older code then refuses to work.
+
+Until the first release the baseline is edited in place, and nothing upgrades what it made before: such a database is refused.
 """
 
 from dataclasses import dataclass
@@ -14,34 +16,55 @@ from psycopg.rows import TupleRow
 import migrations
 from app.db.pool import Connection
 from app.errors import SchemaMismatch
+from migrations import baseline
 
-_READ = "select version_num, (select revision from schema_floor) from alembic_version"
-_FLOOR = "select revision from schema_floor"
+# The oldest commits had no floor, and later ones no column of the baseline.
+_READ = "select version_num, f.revision, coalesce(to_jsonb(f)->>'baseline', '') from alembic_version, schema_floor f"
 _EXISTS = "select to_regclass('alembic_version') is not null"
-_REVISION = "select version_num, null from alembic_version"  # of a schema from before there was a floor
+_WITHOUT_FLOOR = "select version_num from alembic_version"
 _RAISE = "update schema_floor set revision = %(own)s where revision < %(own)s returning revision"
+_UNRELEASED = (
+    "The database was made by another commit, from before the first release of Slackwater, and there is no upgrade from it: "
+    "start anew with another SLACKWATER_DATA_DIR and, unless the server is the embedded one, an empty database"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
     """What a database has. Revisions are four digits, in order. `revision`: None without a schema. `floor`: the oldest revision
-    whose code may use it; None: it is from before there was a floor.
+    whose code may use it. `baseline`: the digest of the baseline that made it; empty: it is from before there were digests.
     """
 
-    revision: str | None
-    floor: str | None
+    revision: str | None = None
+    floor: str = ""
+    baseline: str = ""
 
     def problem(self, own: str) -> str | None:
         """Why code with the newest revision `own` cannot use this database. None: it can."""
-        if self.revision is None or self.revision < own:
+        if self.is_behind(own):
             has = f"at revision {self.revision}" if self.revision else "without a schema"
             return f"The database is {has}, this code needs {own}: run `slackwater migrate`"
-        if self.floor is not None and own < self.floor:
+        return self.refusal(own)
+
+    def refusal(self, own: str) -> str | None:
+        """Why not even a migration makes this database one for that code. None: it does, or is not needed."""
+        if self.is_unreleased:
+            return _UNRELEASED
+        if own < self.floor:
             return (
                 f"The database is closed to code below revision {self.floor}, and this code has {own}: "
                 "install a newer version"
             )
         return None
+
+    def is_behind(self, own: str) -> bool:
+        """Whether a migration to `own` is missing."""
+        return not self.is_unreleased and (self.revision or "") < own
+
+    @property
+    def is_unreleased(self) -> bool:
+        """Whether another edition of the baseline made it."""
+        return self.revision is not None and self.baseline != baseline.digest()
 
 
 @cache
@@ -54,34 +77,26 @@ def own_revision() -> str:
 async def require(conn: Connection) -> None:
     """Raise SchemaMismatch unless this code may work with the database. Call in autocommit mode."""
     try:
-        found = await (await conn.execute(_READ)).fetchone()
+        row = await (await conn.execute(_READ)).fetchone()
     except psycopg.errors.UndefinedTable:
-        exists = await (await conn.execute(_EXISTS)).fetchone()
-        found = await (await conn.execute(_REVISION)).fetchone() if exists == (True,) else None
-    if problem := _of(found).problem(own_revision()):
+        exists = await (await conn.execute(_EXISTS)).fetchone() == (True,)
+        row = await (await conn.execute(_WITHOUT_FLOOR)).fetchone() if exists else None
+    if problem := Schema(*row or ()).problem(own_revision()):
         raise SchemaMismatch(problem)
 
 
-async def floor(conn: Connection) -> str:
-    """The oldest revision whose code may use the database; empty: it is from before there was a floor."""
-    row = await (await conn.execute(_FLOOR)).fetchone()
-    return str(row[0]) if row else ""
-
-
 def read(conn: psycopg.Connection[TupleRow]) -> Schema:
-    """What the database has. Call in autocommit mode."""
+    """What the database has. A transaction of the connection may be rolled back."""
     try:
-        return _of(conn.execute(_READ).fetchone())
+        row = conn.execute(_READ).fetchone()
     except psycopg.errors.UndefinedTable:
+        conn.rollback()
         exists = conn.execute(_EXISTS).fetchone() == (True,)
-        return _of(conn.execute(_REVISION).fetchone() if exists else None)
+        row = conn.execute(_WITHOUT_FLOOR).fetchone() if exists else None
+    return Schema(*row or ())
 
 
 def contract(url: str) -> bool:
     """Raise the floor to the revision of this code. False: it was there already, or above. Raises psycopg's errors."""
     with psycopg.connect(url) as conn:
         return conn.execute(_RAISE, {"own": own_revision()}).fetchone() is not None
-
-
-def _of(row: TupleRow | None) -> Schema:
-    return Schema(*row) if row else Schema(None, None)

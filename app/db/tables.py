@@ -9,4 +9,5 @@ schema_floor = Table(
     metadata,
     Column("one", Boolean, CheckConstraint("one", name="one"), primary_key=True, comment="always true: one row"),
     Column("revision", Text, nullable=False, comment="the oldest revision whose code may use this database"),
+    Column("baseline", Text, nullable=False, comment="digest of the baseline that made this database"),
 )

@@ -45,7 +45,7 @@ engine = Table(
     Column("url", Text, nullable=False),
     Column("arrival_url", Text, comment="where the gateway announces synchronous requests to the worker"),
     Column("mode", Text, CheckConstraint("mode in ('managed', 'attached')", name="mode"), nullable=False),
-    Column("slots", Integer, nullable=False, server_default="256", comment="how many requests it runs at once"),
+    Column("slots", Integer, nullable=False, server_default=text("256"), comment="how many requests it runs at once"),
     Column(
         "state",
         Text,
@@ -76,7 +76,7 @@ engine = Table(
         DateTime(timezone=True),
         comment="when it is expected to answer; null: it answers, or the time is not known",
     ),
-    Column("allowance", SmallInteger, nullable=False, server_default="0"),
+    Column("allowance", SmallInteger, nullable=False, server_default=text("0")),
     Column(
         "intake",
         Text,
@@ -86,8 +86,10 @@ engine = Table(
         comment="whether it takes new work, as the operator set it; it outlives the worker",
     ),
     Column("intake_since", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    Column("batch_in_flight", Integer, nullable=False, server_default="0", comment="as its worker last reported"),
-    Column("sync_in_flight", Integer, nullable=False, server_default="0", comment="announced by gateways, not ended"),
+    Column("batch_in_flight", Integer, nullable=False, server_default=text("0"), comment="as its worker last reported"),
+    Column(
+        "sync_in_flight", Integer, nullable=False, server_default=text("0"), comment="announced by gateways, not ended"
+    ),
     Column("served_name", Text, comment="its own name for the model; null: the same as the pool's"),
     Column("serves", ARRAY(Text), nullable=False, server_default=text("'{}'"), comment="all names that it serves"),
     Column("max_model_len", Integer, comment="its context window in tokens; null: it does not report it"),

@@ -90,7 +90,7 @@ file_batch = Table(
     Column(
         "terms",
         LargeBinary,
-        comment="hash of all parameters of the create beside the file; null: not created from a file, or older than this column",
+        comment="hash of all parameters of the create beside the file; null: not created from a file",
     ),
     Column("output_bytes", BigInteger),
     Column("error_bytes", BigInteger),

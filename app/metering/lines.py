@@ -87,7 +87,7 @@ def parts_of(
 
 
 def unlabelled(tenant_id: int, model: str, kind: str) -> LineParts:
-    """The parts of the line of work that was queued before there were lines."""
+    """The parts of the line of work whose line is not known."""
     return parts_of(tenant_id, "", NO_SPEND_LABELS, model, kind, None)
 
 

@@ -24,11 +24,6 @@ def bucket(ms: float) -> int:
     return int(min(math.log(ms) / _GROWTH, BUCKETS - 1)) if ms > 1 else 0
 
 
-def add(counts: list[int], ms: float, times: int = 1) -> None:
-    """Count this time, in place."""
-    counts[bucket(ms)] += times
-
-
 def counted(buckets: bytes) -> list[int]:
     """The sketch of times whose buckets are these bytes."""
     counts = empty()

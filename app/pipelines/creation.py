@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from app.db import schema
 from app.db.pool import Connection
-from app.errors import Conflict
 from app.flows import counting
 from app.flows.stages import INPUT, INPUT_NAME, ByValue, Definition, External, Request
 from app.pipelines import sql as queries
@@ -20,8 +18,6 @@ from app.queue.types import Kind
 from app.sealing import batch_keys
 from app.sealing.batch_keys import NewKey
 from app.states import BatchState
-
-SINCE = "0044"  # the first revision whose workers leave markers
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +80,8 @@ class Source:
 async def create(conn: Connection, new: NewPipeline, given: Lines | Source) -> bool:
     """Store a pipeline with its input. Call in a durable transaction. False: its idempotency key was used before; roll back.
 
-    Raises Conflict while older workers may run, which would not hand results on; KeysUnavailable.
+    Raises KeysUnavailable.
     """
-    await check_floor(conn)
     waits = isinstance(given, Source)
     batch = StageBatch(
         new.pipeline_id,
@@ -120,18 +115,8 @@ async def create(conn: Connection, new: NewPipeline, given: Lines | Source) -> b
 
 async def follow(conn: Connection, new: NewPipeline, kind: Kind = Kind.STAGE) -> bool:
     """Store a pipeline whose input is a batch that was stored in this transaction, and that runs. See `create`."""
-    await check_floor(conn)
     total, _ = await stages.adopt(conn, new.pipeline_id, kind)
     return await _add(conn, new, total, None)
-
-
-async def check_floor(conn: Connection) -> None:
-    """Raise Conflict while workers may run that leave no markers."""
-    if await schema.floor(conn) < SINCE:
-        raise Conflict(
-            "Pipelines need `slackwater migrate --contract` after an upgrade: workers of the version before would not hand "
-            "results on"
-        )
 
 
 async def find_key(conn: Connection, tenant_id: int, idempotency_key: str) -> tuple[UUID, bytes] | None:

@@ -143,12 +143,6 @@ async def of_batch(database: Database, tenant: Tenant, request_id: UUID) -> Pipe
         return await _one(conn, sql.OF_BATCH, tenant, request_id)
 
 
-async def state(conn: Connection, tenant: Tenant, request_id: UUID) -> BatchState | None:
-    """The state of a pipeline; None: the account has no such pipeline."""
-    found = await _one(conn, sql.ONE, tenant, request_id)
-    return found.state if found else None
-
-
 async def _one(conn: Connection, query: str, tenant: Tenant, request_id: UUID) -> PipelineRow | None:
     values = {"tenant_id": tenant.tenant_id, "request_id": request_id}
     found = await (await conn.execute(query, values)).fetchone()

@@ -82,11 +82,9 @@ async def create(
 ) -> UUID:
     """Create a pipeline; all or nothing. A repeated idempotency key returns the pipeline that has it.
 
-    Raises BadInput, NotFound, PolicyDenied, SensitiveFound, QuotaExceeded, KeyReused, SchemaMismatch.
+    Raises BadInput, NotFound, PolicyDenied, SensitiveFound, QuotaExceeded, KeyReused.
     """
     order = await order_of(caller, given, catalogue, usual)
-    async with database.relaxed() as conn:
-        await creation.check_floor(conn)
     if order.flow.input.batch is not None:
         return await _from_batch(database, settings, order)
     return await _from_lines(database, settings, order, given.items)

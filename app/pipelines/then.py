@@ -41,7 +41,7 @@ async def create(
 ) -> FileBatch:
     """Create a batch with these stages behind it. Returns the batch of the last one. `stages` None: it has none.
 
-    Raises BadInput, PolicyDenied, SensitiveFound, SchemaMismatch.
+    Raises BadInput, PolicyDenied, SensitiveFound.
     """
     if stages is None:
         return await file_batches.create(database, settings, catalogue, tenant, new, usual)
@@ -49,8 +49,6 @@ async def create(
         message = f"{FIELD}: a batch with stages behind it cannot wait; use a pipeline whose input is the last of those batches"
         raise BadInput(message, param=FIELD)
     order = await _order(catalogue, tenant, new, stages, usual)
-    async with database.relaxed() as conn:
-        await creation.check_floor(conn)
     last = {"kind": Kind.BATCH, "metadata": new.labels.metadata}
     draft = await drafting.drafted(database, settings, order, Input(0, cells.new_id()), None, last)
     new = replace(new, then=order.given)

@@ -1,6 +1,6 @@
 """The SQL that counts the failed items of a batch by the class of their error, and reads them."""
 
-# Of the failed items of a group, one class each; null: none failed. A result without a class is older than the classes. It is one
+# Of the failed items of a group, one class each; null: none failed. A result may have no class. It is one
 # aggregate among others, because a query of its own would make each finish a tenth slower.
 ERRORS = "array_agg(coalesce(error, 'failed')) filter (where ok = 0)"
 

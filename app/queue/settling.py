@@ -47,7 +47,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class UsageSum:
-    """What results of one hour and line used. `line_id` None: they were queued before there were lines; then `tenant_id`,
+    """What results of one hour and line used. `line_id` None: it is not known; then `tenant_id`,
     `model` and `kind` are those of the batch. `first_tokens` and `durations`: see `ChunkTimes`.
     """
 

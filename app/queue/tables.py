@@ -55,7 +55,7 @@ def _stored() -> Column[bool]:
 batch = Table(
     "batch",
     metadata,
-    Column("batch_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("batch_id", BigInteger, primary_key=True, autoincrement=False, server_default=text("next_batch_id()")),
     Column("request_id", Uuid, nullable=False, unique=True, comment="the id callers see"),
     Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
     Column("model", Text, nullable=False, comment="the name the caller used"),
@@ -102,7 +102,7 @@ batch = Table(
         server_default=text("false"),
         comment="an answer without a limit of its own may use the rest of the context window",
     ),
-    Column("line_id", Integer, comment="line of its items; null: queued before there were lines"),
+    Column("line_id", Integer, comment="line of its items; null: not known"),
     Column("policy", JSONB, comment="what rules of the policy decided at its submit; null: nothing"),
     Column(
         "model_lines",
@@ -118,7 +118,7 @@ batch = Table(
         comment="whether items of it belong to sessions",
     ),
     Column("name", Text, comment="for people: of its metadata, else of its file; null: it has none"),
-    Column("est_tokens", BigInteger, comment="estimated tokens of all its items; null: queued before this was kept"),
+    Column("est_tokens", BigInteger, comment="estimated tokens of all its items; null: they come later"),
     Column("shredded_at", Timestamp, comment="when its contents were deleted; null: they were not"),
     Column(
         "pipeline_id", BigInteger, comment="the pipeline that it is a stage of: the batch_id of its input; null: none"

@@ -22,7 +22,6 @@ def _fence(verb: str) -> str:
 
 
 FENCE = _fence("finish")
-FOLDED_SINCE = "0042"  # the first revision whose stewards fold `sched_delta`
 
 REGISTER_WORKER = """
 insert into worker (pool_id, host, pid, lease_until)
@@ -107,8 +106,7 @@ FLUSH_FEEDING = _flush(feeds=True)
 # chunk each, and with `split` all items do. Items that met a transient error go back together, and so does the rest.
 # LIMIT 1 makes the planner look up each result by its key, even in a partition that is still growing.
 # A delta is always written, even 0/0: the steward notices a batch by its deltas. `sched`, which claims change, is left to the
-# steward as well: it gets what was used from `sched_delta`. A steward from before there was this table would not fold it, so
-# FINISH changes `sched` itself until the database is closed to such code.
+# steward as well: it gets what was used from `sched_delta`.
 FINISH = f"""
 with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
@@ -141,14 +139,9 @@ with deleted as (delete from chunk where {FENCE}
                             where p.batch_id = %(batch_id)s and p.seq = items.seq))::int as est_tokens
                 from items where missing
                 group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m),
- used as (select d.pool_id, d.tenant_id, d.est_tokens, c.prompt_tokens + c.completion_tokens as used_tokens,
-              d.est_tokens::bigint * c.done / d.n as served_tokens from deleted d, counts c),
  left_to_steward as (insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tokens)
-       select * from used where (select revision from schema_floor) >= '{FOLDED_SINCE}'),
- corrected as (update sched s set inflight_tokens = s.inflight_tokens - u.est_tokens,
-              served_tokens = s.served_tokens + u.served_tokens, vtime = s.vtime + (u.used_tokens - u.est_tokens) / w.weight
-       from used u, tenant w where (select revision from schema_floor) < '{FOLDED_SINCE}'
-         and w.tenant_id = u.tenant_id and s.pool_id = u.pool_id and s.tenant_id = u.tenant_id)
+       select d.pool_id, d.tenant_id, d.est_tokens, c.prompt_tokens + c.completion_tokens,
+              d.est_tokens::bigint * c.done / d.n from deleted d, counts c)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
                          retried_ok, yields, engine_ms, first_tokens, durations, lane, held_cost, held_tokens, worst,
                          worst_tokens, errors)

@@ -21,11 +21,6 @@ _MAGIC = b"\x01swfile\x01"
 _SEALED_FRAME = FRAME + 16
 
 
-def is_sealed(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is sealed."""
-    return head[: len(_MAGIC)] == _MAGIC
-
-
 class FrameWriter:
     """Seals a file while it arrives. What `feed` and `close` return is the file's sealed form, in order."""
 

@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = 32
 COMPRESS_FROM = 2048
-OVERHEAD = 30  # bytes that a seal adds
 
 _SEALED = b"\x01"
 _COMPRESSED, _INCOMPLETE = 1, 2

@@ -30,8 +30,10 @@ tenant = Table(
     Column("tenant_id", Integer, primary_key=True, comment="the id of a deleted account is never used again"),
     Column("account_id", Text, nullable=False, unique=True, comment="the account in a Workers AI URL"),
     Column("name", Text, nullable=False),
-    Column("weight", Float, CheckConstraint("weight > 0", name="weight_positive"), nullable=False, server_default="1"),
-    Column("max_inflight_tokens", BigInteger, nullable=False, server_default="1000000000"),
+    Column(
+        "weight", Float, CheckConstraint("weight > 0", name="weight_positive"), nullable=False, server_default=text("1")
+    ),
+    Column("max_inflight_tokens", BigInteger, nullable=False, server_default=text("1000000000")),
     Column(
         "retention_days",
         Integer,

@@ -1,4 +1,4 @@
-"""Whether the installation grows, is upgraded and fails over without loss, on this machine.
+"""Whether the installation grows, and fails over without loss, on this machine.
 
     python -m benchmarks.scale --json [--quick] [--only ARM[,ARM…]]
 
@@ -13,8 +13,6 @@ pooled       claims through a PgBouncer in transaction mode, against claims that
 steward      how long a round takes with 10,000 open batches
 handback     how fast a worker hands back all its work: second signal, notice file, `engine drain --now`
 failover     the primary is killed under load, hosts lose each other; with --quick only the first, which needs no root
-versions     old and new API, workers, stewards and notifiers side by side under load, in each arrangement; with --quick API and
-             workers only
 
 Progress goes to stderr, after the load average. The last line of stdout is one JSON object.
 """
@@ -28,7 +26,7 @@ from typing import Any
 
 from benchmarks.harness import say
 from benchmarks.machine import describe
-from benchmarks.scale import costs, failover, first_claim, handback, idle, pooled, ramp, steward_round, versions
+from benchmarks.scale import costs, failover, first_claim, handback, idle, pooled, ramp, steward_round
 from benchmarks.scale.day_tables import day_tables
 from benchmarks.scale.fair_order import fair_order
 from benchmarks.scale.hot_account import hot_account
@@ -51,7 +49,6 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
         "steward": lambda: steward_round.steward_round(200 if quick else 10_000, 3 if quick else 20),
         "handback": lambda: handback.handback(rounds=1 if quick else 5),
         "failover": lambda: failover.failover(drills=("crash",) if quick else failover.DRILLS),
-        "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
     }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from app.batches import lifecycle
-from app.batches.why_chain import Polls, Why, why
+from app.batches.why_chain import Polls, Why, explained
 from app.db.pool import Connection, Database
 from app.engines import service as engines
 from app.queue import forecast_sql, reads, service
@@ -17,6 +17,12 @@ from app.queue.types import Lease
 from app.tenants.service import Tenant
 from tests.queue import support
 from tests.queue.plans import Backlog, explain
+
+
+async def why(database: Database, tenant_id: int, request_id: uuid.UUID) -> Why | None:
+    """The chain of a batch as the routes read it; None: the tenant has no such batch."""
+    [sight] = await reads.snapshots(database, [(tenant_id, request_id)])
+    return None if sight is None else await explained(database, *sight)
 
 
 @dataclass

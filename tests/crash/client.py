@@ -87,8 +87,12 @@ class Client:
             headers["content-type"] = "application/json"
             content = json.dumps({"requests": items})
         query = {"queueRequest": "true"} | ({"completion_window": f"{batch.window}s"} if batch.window else {})
-        client = self._clients[batch.tenant]
+        client = self._submits(batch.tenant)
         return await self.answer(client.post(RUN, params=query, content=content, headers=headers))
+
+    def _submits(self, tenant: str) -> httpx.AsyncClient:
+        """The client that makes the next submit of a tenant."""
+        return self._clients[tenant]
 
     async def poll(self, tenant: str, batch: Batch) -> httpx.Response | None:
         """One attempt to poll a batch by its request id."""

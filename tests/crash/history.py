@@ -17,7 +17,7 @@ MUST_BE_ZERO = (
     "wrong_kind",
     "went_back",
     "misanswered",
-    "failed_submits",  # counted where no fault explains one: tests/upgrade
+    "failed_submits",  # counted where no fault explains one: test_next_version.py
     "webhooks_missing",
     "told_after_deletion",
     "innocent_given_up",

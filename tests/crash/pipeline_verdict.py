@@ -8,14 +8,14 @@ from uuid import UUID
 
 import orjson
 
-from app.flows import recomputation
 from app.flows.items import Asked, Copied, Parked, Refused
-from app.flows.recomputation import Level, Place, Stored
 from app.pipelines import stored_flow
 from tests.crash.examine import GIVEN_UP
 from tests.crash.history import History
 from tests.crash.pipelines import NAME, Pipeline, Pipelines
 from tests.crash.system import System
+from tests.flows import recomputation
+from tests.flows.recomputation import Level, Place, Stored
 
 Rows = Callable[[str], Awaitable[Sequence[tuple[Any, ...]]]]
 

@@ -5,14 +5,14 @@ import random
 import orjson
 import pytest
 
-from app.flows import recomputation
 from app.flows.items import Asked
-from app.flows.recomputation import Stored
 from app.pipelines import stored_flow
 from tests.crash.history import History
 from tests.crash.pipeline_verdict import Found, _compare
 from tests.crash.pipelines import Pipeline, definition
+from tests.flows import recomputation
 from tests.flows.pipelines import completion
+from tests.flows.recomputation import Stored
 
 ANSWER = Stored(ok=True, body=orjson.dumps(completion("echo")))
 

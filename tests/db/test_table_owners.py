@@ -22,7 +22,6 @@ READS = {
         "delivery",
         "endpoint",
         "batch_key",
-        "schema_floor",
         "pipeline",
         "stage",
         "parked",

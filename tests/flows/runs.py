@@ -9,9 +9,9 @@ import orjson
 from app.flows import counting, rendering
 from app.flows.counting import Change
 from app.flows.items import Asked, Child, Copied, Lineage, Refused
-from app.flows.recomputation import Item, Place, Stored
 from app.flows.stages import INPUT, ByValue, Definition, OfStage, Stage
 from tests.flows.pipelines import Json, completion
+from tests.flows.recomputation import Item, Place, Stored
 
 
 class Run:

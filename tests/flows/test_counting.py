@@ -14,9 +14,9 @@ from app.flows import counting
 from app.flows.counting import Change
 from app.flows.definition import parse
 from app.flows.items import Refused
-from app.flows.recomputation import Item, Level, Stored, recompute
 from app.flows.stages import INPUT, Definition
 from tests.flows.pipelines import Json, completion, flow, pipeline, stage
+from tests.flows.recomputation import Item, Level, Stored, recompute
 from tests.flows.runs import Run, answer
 
 MAP_REDUCE = flow(

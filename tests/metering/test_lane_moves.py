@@ -24,12 +24,12 @@ async def test_a_new_budget_begins_with_what_its_window_has_used_and_keeps_it_wh
 async def test_queued_chunks_follow_a_budget_that_is_added_changed_or_removed(world: World) -> None:
     await world.submit(8)
     await world.budget(max_tokens=10**6, workflow="w")
-    assert await funding.move(world.database, TOY, world.tenant) == 2
+    assert (await funding.move(world.database, TOY, world.tenant))[0] == 2
     assert await world.states() == {"unfunded": 2}
     await world.fund()
     assert (await world.state()).held == 88
     await world.budget("second", max_tokens=10**6)
-    assert await funding.move(world.database, TOY, world.tenant) == 2
+    assert (await funding.move(world.database, TOY, world.tenant))[0] == 2
     await world.settle()
     assert ((await world.states()), (await world.state()).held) == ({"unfunded": 2}, 0)
     await world.fund()

@@ -20,10 +20,10 @@ async def test_queued_work_is_held_at_all_that_it_can_cost_once_its_budget_is_st
         await world.fund()
     assert await worsts(world) == {(22 * TOKEN, 22)}
     await world.budget(max_cost="1", strict=True)
-    assert await funding.move(world.database, TOY, world.tenant) == 2
+    assert (await funding.move(world.database, TOY, world.tenant))[0] == 2
     await world.settle()
     assert await worsts(world) == {((22 + 60) * TOKEN, 22 + 60)}
-    assert await funding.move(world.database, TOY, world.tenant) == 0
+    assert (await funding.move(world.database, TOY, world.tenant))[0] == 0
     await world.fund()
     assert (await world.state()).held == 2 * 82 * TOKEN
     await world.drain()
@@ -39,7 +39,7 @@ async def test_what_was_queued_under_a_strict_budget_stays_as_it_is_when_another
     await world.submit(2)
     assert await worsts(world) == {(2 * 38 * TOKEN, 2 * 38)}
     await world.budget("second", max_tokens=1000, strict=True)
-    assert await funding.move(world.database, TOY, world.tenant) == 1
+    assert (await funding.move(world.database, TOY, world.tenant))[0] == 1
     assert await worsts(world) == {(2 * 38 * TOKEN, 2 * 38)}
 
 
@@ -48,7 +48,7 @@ async def test_an_answer_without_a_limit_of_which_only_an_estimate_is_known_may_
 ) -> None:
     await world.submit(2, open_ended=True)
     await world.budget(max_tokens=10**6, strict=True)
-    assert await funding.move(world.database, TOY, world.tenant) == 1
+    assert (await funding.move(world.database, TOY, world.tenant))[0] == 1
     assert await worsts(world) == {(2 * 10_000 * TOKEN, 2 * 10_000)}
 
 

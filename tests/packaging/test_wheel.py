@@ -16,7 +16,7 @@ from testing import clusters
 from tests.packaging.environments import ROOT, Environment
 from tests.system.stack import wait_for
 
-DATA = (".toml", ".mako", ".jsonl", ".html", ".css", ".js", ".svg", ".lock", ".htmx")
+DATA = (".toml", ".mako", ".sql", ".jsonl", ".html", ".css", ".js", ".svg", ".lock", ".htmx")
 
 
 @pytest.fixture(scope="module")

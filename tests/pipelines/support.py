@@ -9,8 +9,6 @@ from typing import Any
 import orjson
 
 from app.db.pool import Database
-from app.flows import recomputation
-from app.flows.recomputation import Level, Place, Stored
 from app.flows.stages import Definition
 from app.pipelines import creation, stored_flow, verbs
 from app.pipelines.creation import Lines, NewPipeline, NewStage
@@ -18,7 +16,9 @@ from app.pipelines.feeding import Feeder
 from app.queue import chunk_sweeps, copy_format, ingest, service, settling, stages
 from app.queue.types import Item, Lease, Result
 from app.settings import Settings
+from tests.flows import recomputation
 from tests.flows.pipelines import Json, completion
+from tests.flows.recomputation import Level, Place, Stored
 from tests.flows.runs import answer
 from tests.queue import support
 

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from app.flows import recomputation
 from app.flows.items import Asked
-from app.flows.recomputation import Stored
 from app.pipelines import stored_flow
 from benchmarks.pipelines.callers import Outcome, Step, text_of
+from tests.flows import recomputation
 from tests.flows.pipelines import completion
+from tests.flows.recomputation import Stored
 
 FIGURES = (
     "handoff_idle_ms_p50",

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from app.db.pool import Database
-from app.flows.recomputation import Level
 from app.flows.stages import INPUT, BySize, ByValue, Definition
 from app.pipelines import lineage, reading, reads, spans
 from app.pipelines.lineage import Trace
@@ -13,6 +12,7 @@ from app.pipelines.spans import Span
 from app.settings import Settings
 from app.tenants.service import Tenant
 from tests.flows.pipelines import flow, pipeline, stage
+from tests.flows.recomputation import Level
 from tests.pipelines import support
 from tests.pipelines.support import Made, World
 from tests.pipelines.test_trees import EVERYTHING, LINES, check

@@ -10,10 +10,10 @@ import pytest
 
 from app.db.pool import Database
 from app.flows.items import Asked, Copied, Refused
-from app.flows.recomputation import Level
 from app.settings import Settings
 from app.states import BatchState
 from tests.flows.pipelines import Json, pipeline, stage
+from tests.flows.recomputation import Level
 from tests.pipelines import random_trees, support
 from tests.pipelines.support import Made, World
 from tests.queue.support import make_tenant

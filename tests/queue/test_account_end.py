@@ -4,12 +4,10 @@ import uuid
 from pathlib import Path
 from types import ModuleType
 
-import psycopg
 import pytest
 
 from app.batches import accounts
 from app.clock import now
-from app.db import embedded, migrate
 from app.db.pool import Connection
 from app.errors import AccountUnknown
 from app.files import service as files
@@ -239,22 +237,3 @@ async def test_the_steward_completes_the_delete_of_an_account(past: Past, settin
 
 
 async def _no_hints(*_: object) -> None: ...
-
-
-def test_accounts_from_before_the_migration_keep_their_ids(server_settings: Settings) -> None:
-    admin = embedded.database_url(server_settings)
-    url = admin.replace("/postgres?", "/accounts_of_before?")
-    with psycopg.connect(admin, autocommit=True) as conn:
-        conn.execute("create database accounts_of_before")
-    try:
-        migrate.upgrade(url, "0011")
-        with psycopg.connect(url, autocommit=True) as conn:
-            conn.execute("insert into tenant (tenant_id, account_id, name) values (7, 'old', 'old')")
-            migrate.upgrade(url)
-            assert conn.execute(
-                "insert into tenant (account_id, name) values ('n', 'n') returning tenant_id"
-            ).fetchone() == (8,)
-            assert conn.execute("select state from tenant where tenant_id = 7").fetchone() == ("active",)
-    finally:
-        with psycopg.connect(admin, autocommit=True) as conn:
-            conn.execute("drop database accounts_of_before with (force)")

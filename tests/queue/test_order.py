@@ -141,21 +141,6 @@ async def test_what_a_lease_used_is_charged_once_it_is_folded_and_no_drift_befor
         assert await order_drift.recompute(conn) == []
 
 
-async def test_until_the_database_is_closed_to_stewards_that_fold_nothing_a_finish_charges_at_once(
-    database: Database,
-) -> None:
-    """Else the tokens of ended chunks would stay in flight, and hold an account back at its cap."""
-    async with database.durable() as conn:
-        await conn.execute("update schema_floor set revision = '0040'")
-        tenant, pool = await support.make_tenant(conn, weight=2), await support.make_pool(conn)
-    await support.submit(database, tenant, pool, 4)
-    await support.drain(database, pool, await support.make_worker(database, pool))
-    async with database.relaxed() as conn:
-        order = await conn.execute("select inflight_tokens, served_tokens, vtime from sched")
-        assert await order.fetchall() == [(0, 400, 16.0)]  # as after a fold
-        assert await order_deltas.fold(conn) == 0
-
-
 async def test_an_account_that_wakes_joins_the_lowest_that_are_active_or_else_the_highest(database: Database) -> None:
     tenants, pool = await accounts(database, 3, items=1)
     async with database.durable() as conn:

@@ -10,7 +10,6 @@ import pytest
 
 from app import clock
 from app.changes import service as changes
-from app.db import migrate
 from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.states import EndpointState
@@ -60,10 +59,6 @@ async def record(database: Database, claim: Claim, answer: Answer) -> DeliveryVe
     async with database.transaction() as conn:
         (verdict,) = await delivery_outcomes.record(conn, [(claim, answer)], patience=DAYS)
     return verdict
-
-
-def test_the_schema_is_what_the_tables_say(database_url: str) -> None:
-    assert migrate.drift(database_url) == []
 
 
 async def test_an_event_makes_one_delivery_per_matching_endpoint_once(database: Database, settings: Settings) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from uuid import UUID
 
-import structlog
-
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
 from app.audit.grouped import GroupedLog
@@ -28,7 +26,6 @@ from app.settings import Settings
 
 LOOK_SECONDS = 0.25  # a turn waits at most this long for its start after another process has ended the one before
 SWEEP_SECONDS = 5.0  # between two looks for turns whose batches ended elsewhere
-log = structlog.get_logger("steward")
 
 
 class Turns:

@@ -51,11 +51,12 @@ def _server(conn: Connection) -> Check:
     if number < OLDEST_POSTGRES * 10000:
         return fail("database", place, f"PostgreSQL {OLDEST_POSTGRES} or newer is needed")
     found, own = schema.read(conn), schema.own_revision()
-    if found.revision is None or found.revision < own:
+    if found.is_behind(own):
         return fail("database", f"{place}; schema {found.revision or 'missing'}, not {own}", "slackwater migrate")
     if problem := found.problem(own):
-        return fail("database", f"{place}. {problem}", "install a newer version of Slackwater here")
-    if found.revision == own and (found.floor or "") < own:
+        fix = "make a new database" if found.is_unreleased else "install a newer version of Slackwater here"
+        return fail("database", f"{place}. {problem}", fix)
+    if found.revision == own and found.floor < own:
         fix = "once no older version runs: slackwater migrate --contract"
         return warn("database", f"{place}, schema {found.revision}, still open to versions from {found.floor} on", fix)
     return ok("database", f"{place}, schema {found.revision}")

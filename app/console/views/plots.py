@@ -177,17 +177,6 @@ def area(points: Sequence[Point], kind: str, below: Sequence[Point] = ()) -> Sha
     return Shape(kind, _joined(_placed([*points, *floor])) + "Z")
 
 
-def pieces(points: Sequence[tuple[float, float | None]]) -> list[list[Point]]:
-    """The points in stretches without a gap: a value of None ends one."""
-    found: list[list[Point]] = [[]]
-    for across, up in points:
-        if up is None:
-            found.append([])
-        else:
-            found[-1].append((across, up))
-    return [piece for piece in found if len(piece) > 1]
-
-
 def _placed(points: Iterable[Point]) -> list[tuple[float, float]]:
     return [(round(WIDTH * across, 1), round(HEIGHT * (1 - up), 1)) for across, up in points]
 

@@ -1,0 +1,165 @@
+-- The queue: items and results, the chunks in which workers lease them, and the fair order of accounts.
+--
+-- Items and results are only inserted, into daily partitions by batch id; the steward makes and drops the days. They have no foreign
+-- keys: a KEY SHARE lock for each row would slow COPY down. The only mutable work table is that of open chunks. A finished chunk is
+-- deleted, so the cost of a claim does not depend on the backlog.
+
+-- An item: a request of a batch.
+CREATE TABLE item_payload (
+  batch_id BIGINT NOT NULL,
+  seq INTEGER NOT NULL,
+  reference TEXT,
+  model TEXT,
+  endpoint TEXT,
+  affinity TEXT,
+  est_tokens INTEGER NOT NULL,
+  wants_json BOOLEAN NOT NULL,
+  body BYTEA NOT NULL,
+  stored BOOLEAN DEFAULT false NOT NULL,
+  line_id INTEGER,
+  vault BYTEA,
+  CONSTRAINT item_payload_pkey PRIMARY KEY (batch_id, seq)
+) PARTITION BY RANGE (batch_id);
+COMMENT ON COLUMN item_payload.seq IS 'input order, from 0';
+COMMENT ON COLUMN item_payload.reference IS 'external_reference or custom_id';
+COMMENT ON COLUMN item_payload.model IS 'catalogue model; null: the batch''s';
+COMMENT ON COLUMN item_payload.endpoint IS 'engine route; null: the batch''s';
+COMMENT ON COLUMN item_payload.wants_json IS 'the answer is JSON by request';
+COMMENT ON COLUMN item_payload.body IS 'the caller''s item, redacted where the policy says so';
+COMMENT ON COLUMN item_payload.stored IS 'true: body is the key of the object that contains the body';
+COMMENT ON COLUMN item_payload.line_id IS 'line at whose price a budget moved it to its model; null: that of the batch''s model';
+COMMENT ON COLUMN item_payload.vault IS 'sealed values of the placeholders in its body; null: it has none';
+
+-- The result of an item in one run of its batch.
+CREATE TABLE item_result (
+  batch_id BIGINT NOT NULL,
+  seq INTEGER NOT NULL,
+  run SMALLINT NOT NULL,
+  ok SMALLINT NOT NULL,
+  attempt SMALLINT NOT NULL,
+  yields SMALLINT DEFAULT 0 NOT NULL,
+  prompt_tokens INTEGER DEFAULT 0 NOT NULL,
+  cached_tokens INTEGER DEFAULT 0 NOT NULL,
+  completion_tokens INTEGER DEFAULT 0 NOT NULL,
+  finished_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+  body BYTEA NOT NULL,
+  stored BOOLEAN DEFAULT false NOT NULL,
+  error TEXT,
+  engine_id INTEGER,
+  queued_ms INTEGER,
+  first_token_ms INTEGER,
+  ran_ms INTEGER,
+  CONSTRAINT item_result_pkey PRIMARY KEY (batch_id, seq, run)
+) PARTITION BY RANGE (batch_id);
+CREATE INDEX item_result_error ON item_result (batch_id, error, seq) WHERE ok = 0;
+CREATE INDEX item_result_failed ON item_result (batch_id, seq) WHERE ok = 0;
+COMMENT ON COLUMN item_result.ok IS '1: body is the engine''s answer; 0: body is an error';
+COMMENT ON COLUMN item_result.stored IS 'true: body is the key of the object that contains the body';
+COMMENT ON COLUMN item_result.error IS 'the class of its error (app.engines.outcome); null: ok, or not known';
+COMMENT ON COLUMN item_result.engine_id IS 'the engine that it ran on; null: not known';
+COMMENT ON COLUMN item_result.queued_ms IS 'from the begin of the run until it was sent; null: it was not, or not known';
+COMMENT ON COLUMN item_result.first_token_ms IS 'from the first send of the lease to the first token; null: not known';
+COMMENT ON COLUMN item_result.ran_ms IS 'from the first send of the lease to the end; null: not known';
+
+-- Items of a batch that are leased together.
+CREATE TABLE chunk (
+  chunk_id BIGINT GENERATED ALWAYS AS IDENTITY,
+  batch_id BIGINT NOT NULL,
+  run SMALLINT NOT NULL,
+  tenant_id INTEGER NOT NULL,
+  pool_id SMALLINT NOT NULL,
+  lo INTEGER NOT NULL,
+  hi INTEGER NOT NULL,
+  seqs INTEGER[],
+  n INTEGER NOT NULL CONSTRAINT chunk_n_positive CHECK (n > 0),
+  est_tokens INTEGER NOT NULL,
+  deadline TIMESTAMP WITH TIME ZONE NOT NULL,
+  state TEXT DEFAULT 'ready' NOT NULL CONSTRAINT chunk_state CHECK (state in ('unfunded', 'ready', 'leased', 'delayed', 'held')),
+  attempt SMALLINT DEFAULT 0 NOT NULL,
+  deaths SMALLINT DEFAULT 0 NOT NULL,
+  retries SMALLINT DEFAULT 0 NOT NULL,
+  charged_for BIGINT,
+  excused SMALLINT,
+  token INTEGER DEFAULT 0 NOT NULL,
+  worker_id BIGINT,
+  not_before TIMESTAMP WITH TIME ZONE,
+  done INTEGER DEFAULT 0 NOT NULL,
+  failed INTEGER DEFAULT 0 NOT NULL,
+  line_id INTEGER,
+  lane INTEGER,
+  worst BIGINT,
+  worst_tokens BIGINT,
+  likely SMALLINT,
+  held SMALLINT,
+  CONSTRAINT chunk_pkey PRIMARY KEY (chunk_id),
+  CONSTRAINT chunk_leased_has_worker CHECK ((state = 'leased') = (worker_id is not null)),
+  CONSTRAINT chunk_delayed_has_time CHECK ((state = 'delayed') = (not_before is not null))
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX chunk_batch ON chunk (batch_id);
+CREATE INDEX chunk_charged ON chunk (charged_for) WHERE charged_for is not null;
+CREATE INDEX chunk_due ON chunk (not_before) WHERE state = 'delayed';
+CREATE INDEX chunk_edf ON chunk (pool_id, deadline) WHERE state = 'ready';
+CREATE INDEX chunk_fair ON chunk (pool_id, tenant_id, deadline, chunk_id) WHERE state = 'ready';
+CREATE INDEX chunk_funded ON chunk (lane, pool_id) WHERE held is not null;
+CREATE INDEX chunk_held ON chunk (batch_id) WHERE state = 'held';
+CREATE INDEX chunk_unfunded ON chunk (lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded';
+CREATE INDEX chunk_worker ON chunk (worker_id) WHERE state = 'leased';
+COMMENT ON COLUMN chunk.seqs IS 'its items in their order (retries, grouped prefixes); null: lo to hi';
+COMMENT ON COLUMN chunk.attempt IS 'how many losses of workers were charged to it';
+COMMENT ON COLUMN chunk.deaths IS 'engine deaths charged to its items';
+COMMENT ON COLUMN chunk.retries IS 'rounds of transient engine errors';
+COMMENT ON COLUMN chunk.charged_for IS 'the worker whose loss was charged last; null: none, or taken back';
+COMMENT ON COLUMN chunk.excused IS 'charges that were taken back; null: none, which takes no space in the row';
+COMMENT ON COLUMN chunk.token IS 'fence: grows on claim and reap; 0: never leased';
+COMMENT ON COLUMN chunk.line_id IS 'line of its items; null: that of the batch';
+COMMENT ON COLUMN chunk.lane IS 'lane of its budgets; null: it has none';
+COMMENT ON COLUMN chunk.worst IS 'the most that it can cost, in 10^-9 of the currency; null: it has no lane';
+COMMENT ON COLUMN chunk.worst_tokens IS 'the most tokens that it can use';
+COMMENT ON COLUMN chunk.likely IS 'per mille of the worst that a hold takes at most; null: all of it';
+COMMENT ON COLUMN chunk.held IS 'per mille of the worst that its budgets hold for it; null: nothing';
+
+-- An account's place in the fair order of a pool.
+CREATE TABLE sched (
+  pool_id SMALLINT NOT NULL,
+  tenant_id INTEGER NOT NULL,
+  vtime DOUBLE PRECISION DEFAULT 0 NOT NULL,
+  ready INTEGER DEFAULT 0 NOT NULL,
+  inflight_tokens BIGINT DEFAULT 0 NOT NULL,
+  served_tokens BIGINT DEFAULT 0 NOT NULL,
+  drifts INTEGER DEFAULT 0 NOT NULL,
+  turn DOUBLE PRECISION GENERATED ALWAYS AS (CASE WHEN ready > 0 THEN floor(vtime / 65536) END) STORED,
+  CONSTRAINT sched_pkey PRIMARY KEY (pool_id, tenant_id)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX sched_turn ON sched (pool_id, turn) WHERE turn IS NOT NULL;
+COMMENT ON COLUMN sched.vtime IS 'tokens served / weight';
+COMMENT ON COLUMN sched.served_tokens IS 'estimated tokens of all items done; never decreases';
+COMMENT ON COLUMN sched.drifts IS 'how often the caches had to be corrected';
+COMMENT ON COLUMN sched.turn IS 'virtual time in steps, so that the index of the order seldom changes; null: nothing is ready';
+
+-- What an ended lease has used, until the steward has added it to the fair order.
+CREATE TABLE sched_delta (
+  delta_id BIGINT GENERATED ALWAYS AS IDENTITY,
+  pool_id SMALLINT NOT NULL,
+  tenant_id INTEGER NOT NULL,
+  est_tokens INTEGER NOT NULL,
+  used_tokens BIGINT NOT NULL,
+  served_tokens BIGINT NOT NULL,
+  CONSTRAINT sched_delta_pkey PRIMARY KEY (delta_id)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+COMMENT ON COLUMN sched_delta.est_tokens IS 'of the chunk: what its claim has charged';
+COMMENT ON COLUMN sched_delta.served_tokens IS 'estimated tokens of the items that have a result';
+
+-- How fast a pool has worked, for forecasts.
+CREATE TABLE pace (
+  pool_id SMALLINT NOT NULL,
+  at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  served_tokens BIGINT NOT NULL,
+  tokens_per_second DOUBLE PRECISION,
+  spread DOUBLE PRECISION,
+  CONSTRAINT pace_pkey PRIMARY KEY (pool_id, at)
+);
+COMMENT ON COLUMN pace.served_tokens IS 'estimated tokens of all tenants; never decreases';
+COMMENT ON COLUMN pace.tokens_per_second IS 'pace over the last minutes with work; null: too little time was measured';
+COMMENT ON COLUMN pace.spread IS 'relative error of recent forecasts; null: too little time';
