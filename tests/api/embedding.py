@@ -11,6 +11,7 @@ import httpx
 from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import PACKAGE, Settings
+from testing.waiting import in_time
 from tests.gpu.world import Running, tend
 from workers.gpu.worker import WorkerEngine
 
@@ -52,7 +53,7 @@ async def answered(client: httpx.AsyncClient, items: list[dict[str, Any]], secon
     submitted = await client.post(f"{RUN}?queueRequest=true", json={"requests": items})
     assert submitted.status_code == 200, submitted.text
     request = {"request_id": submitted.json()["result"]["request_id"]}
-    async with asyncio.timeout(seconds):
+    async with in_time():
         while "status" in (result := (await client.post(RUN, json=request)).json()["result"]):
             await asyncio.sleep(0.02)
     found: dict[str, Any] = result

@@ -11,6 +11,7 @@ import httpx
 from app import processes
 from app.environment import child_environment
 from app.settings import Settings
+from testing.waiting import in_time
 
 
 @asynccontextmanager
@@ -26,7 +27,7 @@ async def api(settings: Settings) -> AsyncIterator[tuple[str, asyncio.subprocess
     )
     try:
         url = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient() as client, asyncio.timeout(60):
+        async with httpx.AsyncClient() as client, in_time():
             while True:
                 try:
                     if (await client.get(f"{url}/ready")).status_code == 200:

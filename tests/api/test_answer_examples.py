@@ -9,6 +9,7 @@ import httpx
 from app.api.openapi_answers import ANSWERS, LINES
 from app.db.pool import Database
 from testing.fakes.engine import FakeEngine
+from testing.waiting import in_time
 from tests.api.support import BATCHES, RUN, SUBMIT, run_all
 from tests.gateway.support import Registry
 
@@ -57,7 +58,7 @@ async def answers(client: httpx.AsyncClient, database: Database) -> dict[tuple[s
 
 async def answered(client: httpx.AsyncClient) -> Any:
     """The answer of the engine, once the gateway has seen it."""
-    async with asyncio.timeout(10):
+    async with in_time():
         while (answer := await client.post("/v1/chat/completions", json=CHAT)).status_code != 200:
             await asyncio.sleep(0.1)
     return answer.json()

@@ -17,6 +17,7 @@ from app.queue import service
 from app.queue.types import Result
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from testing.waiting import in_time
 from tests.api.support import BATCHES, MODEL, RUN, run_all, uploaded
 from tests.gateway.support import Registry, serve
 from tests.queue import support
@@ -38,7 +39,7 @@ async def engine(database: Database) -> AsyncIterator[FakeEngine]:
 
 async def report(client: httpx.AsyncClient, requests: int, **query: str) -> list[dict[str, Any]]:
     """The report, once it has so many requests."""
-    async with asyncio.timeout(10):
+    async with in_time():
         while True:
             answer = await client.get(USAGE, params=query)
             assert answer.status_code == 200, answer.text

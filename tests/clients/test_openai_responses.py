@@ -9,8 +9,9 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 
+from testing.waiting import wait_for
 from tests.clients.batches import ENDLESS, REFUSED, SECONDS, SLOW
-from tests.system.stack import MODEL, Stack, wait_for
+from tests.system.stack import MODEL, Stack
 
 
 def ended(client: OpenAI, response: Response) -> Response:

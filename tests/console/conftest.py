@@ -20,6 +20,7 @@ from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.tenants import service as tenants
 from testing import operations_data
+from testing.waiting import wait_for
 from tests.console import browser
 from tests.console.browser import Reader
 from tests.system import stack as installations
@@ -76,7 +77,7 @@ def stack() -> Iterator[Stack]:
     browser.require()
     with installations.running(console_port=processes.free_port()) as stack:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, "console up")
         yield stack
 
 

@@ -12,6 +12,7 @@ import pytest
 from app.queue.poison import give_up_message
 from app.queue.types import Lease
 from app.settings import Settings
+from testing.waiting import in_time
 from tests.crash import __main__ as command
 from tests.crash import money
 from tests.crash.engines import DOOMED
@@ -54,7 +55,7 @@ async def system() -> AsyncIterator[System]:
 async def ended(part: Part) -> None:
     """Wait until the current process of the part has ended and another one runs."""
     before = part.process
-    async with asyncio.timeout(60):
+    async with in_time():
         while part.process is before or not part.running:
             await asyncio.sleep(0.05)
 

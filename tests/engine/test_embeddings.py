@@ -16,6 +16,7 @@ from app.engines import catalogue
 from app.engines.embeddings import cosine
 from app.settings import Settings
 from app.tenants import service as tenants
+from testing.waiting import in_time
 from tests.api.embedding import EMBEDDER, RUN, answered, with_embedder, working
 from tests.engine import tiny
 from workers.gpu.managed_engine import ManagedEngine
@@ -48,7 +49,7 @@ async def client(settings: Settings, database: Database) -> AsyncIterator[httpx.
         httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers, timeout=SECONDS) as client,
         working(settings, database, ManagedEngine(settings, model)),
     ):
-        async with asyncio.timeout(SECONDS):
+        async with in_time():
             while (await client.post(RUN, json={"text": "a"})).status_code != 200:
                 await asyncio.sleep(0.2)
         yield client

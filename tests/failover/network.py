@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from testing.waiting import LIMIT_SECONDS
+
 HERE = "here"  # the host of this process
 START_SECONDS = 10.0
 
@@ -65,7 +67,7 @@ class Network:
         for holder in self._holders:
             assert holder.stdin
             holder.stdin.close()
-            holder.wait(10)
+            holder.wait(LIMIT_SECONDS)
 
     def _rule(self, verb: str, ends: tuple[str, str]) -> None:
         sender, receiver = (self.hosts[end].address for end in ends)
@@ -106,5 +108,5 @@ def _namespace(pid: int) -> Path:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"

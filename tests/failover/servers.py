@@ -15,6 +15,7 @@ import psycopg
 from app.db import embedded
 from app.processes import dies_with_parent
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS, in_time
 from tests.crash.history import History
 from tests.crash.installation import Postgres
 
@@ -99,7 +100,9 @@ class Server:
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [*self._begin, str(self._programs / program), *arguments, "-D", str(self._data)]
-        done = subprocess.run(command, cwd=self._data, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            command, cwd=self._data, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+        )
         assert done.returncode == 0, f"{program}: {done.stderr[-2000:]}"
 
 
@@ -126,7 +129,7 @@ class Pair(Postgres):
         self.standby.start()
         await self.rows("alter system set synchronous_standby_names = '*'")
         await self.rows("select pg_reload_conf()")
-        async with asyncio.timeout(START_SECONDS):
+        async with in_time():
             while await self.rows(_STREAMS) != [("sync",)]:
                 await asyncio.sleep(0.05)
 

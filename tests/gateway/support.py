@@ -15,6 +15,7 @@ from app.engines import service as engines
 from app.queue import service as queue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from testing.waiting import in_time
 from tests.queue.support import report_engine
 
 
@@ -78,7 +79,7 @@ class FakeWorker:
 
     async def event(self, name: str) -> dict[str, Any]:
         """The first event of this name, once it has arrived."""
-        async with asyncio.timeout(5):
+        async with in_time():
             while not (found := [each for each in self.events if each["event"] == name]):
                 await asyncio.sleep(0.01)
         return found[0]

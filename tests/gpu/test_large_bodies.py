@@ -22,6 +22,7 @@ from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
+from testing.waiting import in_time
 from tests.gpu.world import MODEL, World
 from tests.storage.support import s3_settings
 from workers.gpu.tuning import WorkerTuning
@@ -149,7 +150,7 @@ async def test_a_worker_that_started_before_there_were_bodies_without_their_stor
     async with world.worker(data_dir=tmp_path / "elsewhere", object_kb=0) as running:
         await asyncio.sleep(0.1)
         request_id = await submit(world, [1, 300, 1])
-        async with asyncio.timeout(15):
+        async with in_time():
             with pytest.raises(StoreNotShared):
                 await asyncio.shield(running.task)
         running.task = asyncio.create_task(asyncio.sleep(0))

@@ -13,6 +13,7 @@ from app.db.pool import Connection, Database
 from app.queue import service as queue
 from app.queue.types import Fence, Lease, Result
 from app.settings import Settings
+from testing.waiting import in_time
 from tests.queue import support
 from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.result_writer import ResultWriter
@@ -52,7 +53,7 @@ class Bench:
         made.hurry()
         running = asyncio.create_task(made.run())
         try:
-            async with asyncio.timeout(20):
+            async with in_time():
                 yield made
             assert not running.done()
         finally:

@@ -18,8 +18,9 @@ from schemathesis import GenerationMode
 from app.api import openapi_operations as operations
 from app.api.app import create_app
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.system.fuzzing import quietly
-from tests.system.stack import ACCOUNT, MODEL, Stack, running, wait_for
+from tests.system.stack import ACCOUNT, MODEL, Stack, running
 from tests.system.unsayable import is_known
 from tests.timing import note
 
@@ -34,7 +35,7 @@ QUIETLY = quietly(EXAMPLES)
 def stack() -> Iterator[Stack]:
     """A whole installation with a ready engine."""
     with running() as stack:
-        wait_for(lambda: stack.query("select from engine where state = 'ready'"), what="the engine ready")
+        wait_for(lambda: stack.query("select from engine where state = 'ready'"), "the engine ready")
         yield stack
     note("fuzzed: " + ", ".join(f"{mode} {status} x {n}" for (mode, status), n in sorted(ANSWERS.items())))
 
@@ -98,7 +99,9 @@ def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool
 def send(stack: Stack, case: Any) -> None:
     """Send a case, and see to it that all checks of schemathesis are content with the answer."""
     headers = {"Authorization": stack.client.headers["authorization"]}
-    response = case.call_and_validate(base_url=str(stack.client.base_url).rstrip("/"), headers=headers, timeout=60)
+    response = case.call_and_validate(
+        base_url=str(stack.client.base_url).rstrip("/"), headers=headers, timeout=LIMIT_SECONDS
+    )
     ANSWERS[case.meta.generation.mode.value, response.status_code] += 1
 
 
