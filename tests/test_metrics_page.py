@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app import processes
-from testing.waiting import in_time
+from testing.waiting import eventually, in_time
 from workers import metrics_page
 
 VARIABLE = "SLACKWATER_WORKER_METRICS_PORT"
@@ -15,12 +15,8 @@ VARIABLE = "SLACKWATER_WORKER_METRICS_PORT"
 
 async def scraped(port: int) -> str:
     """The page, once it answers."""
-    async with in_time(), httpx.AsyncClient(trust_env=False) as client:
-        while True:
-            try:
-                return (await client.get(f"http://127.0.0.1:{port}/metrics")).text
-            except httpx.TransportError:
-                await asyncio.sleep(0.01)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return (await eventually(lambda: client.get(f"http://127.0.0.1:{port}/metrics"))).text
 
 
 async def ended(task: asyncio.Task[None]) -> None:

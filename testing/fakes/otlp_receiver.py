@@ -4,8 +4,6 @@ import argparse
 import gzip
 import sys
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from app.tracing import names
+from testing.waiting import wait_for
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,9 @@ class Receiver:
             found |= {(batch, seq) for seq in (*own, *listed)}
         return found
 
-    def wait(self, condition: Callable[["Receiver"], Any], seconds: float = 20) -> Any:
+    def wait(self, condition: Callable[["Receiver"], Any]) -> Any:
         """What the condition returns, once that is true."""
-        end = time.monotonic() + seconds
-        while not (found := condition(self)):
-            assert time.monotonic() < end, f"not so within {seconds} s; spans: {Counter(s.name for s in self.spans)}"
-            time.sleep(0.02)
-        return found
+        return wait_for(lambda: condition(self), "these spans")
 
 
 def decoded(body: bytes) -> Iterator[Seen]:

@@ -25,7 +25,7 @@ from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
-from testing.waiting import eventually, in_time
+from testing.waiting import eventually
 from tests.api.in_process import running
 from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
@@ -123,10 +123,9 @@ async def _over_quota(scene: Scene) -> httpx.Response:
 async def _no_money(scene: Scene) -> httpx.Response:
     put = await scene.client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1})
     assert put.status_code == 200
-    async with in_time():  # the process reads the budgets once a second
-        while (answer := await scene.post()).status_code == 200:
-            await asyncio.sleep(0.1)
-    return answer
+    return await eventually(
+        scene.post, until=lambda answer: answer.status_code != 200
+    )  # the budgets are read once a second
 
 
 async def _no_engine(scene: Scene) -> httpx.Response:

@@ -11,7 +11,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.catalogue import Catalogue
 from app.settings import Settings
-from testing.waiting import LIMIT_SECONDS, in_time
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.support import run_all
 
 BUDGET = "/client/v4/accounts/acme/ai/budgets/b"
@@ -33,13 +33,13 @@ async def budget(client: httpx.AsyncClient, database: Database, *, spent: int = 
 
 async def queued(database: Database, count: int = 1) -> None:
     """Wait until so many batches are queued."""
-    async with in_time():
-        while True:
-            async with database.relaxed() as conn:
-                [(found,)] = await (await conn.execute("select count(*) from batch")).fetchall()
-            if found >= count:
-                return
-            await asyncio.sleep(0.02)
+
+    async def batches() -> int:
+        async with database.relaxed() as conn:
+            [(found,)] = await (await conn.execute("select count(*) from batch")).fetchall()
+        return int(found)
+
+    await eventually(batches, until=lambda found: found >= count)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,6 +1,5 @@
 """Claims about an API of several processes, and about several APIs: each request of a caller may reach another one."""
 
-import asyncio
 import itertools
 import os
 import signal
@@ -20,7 +19,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
-from testing.waiting import LIMIT_SECONDS, eventually, in_time
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.real_process import api
 from tests.api.support import BATCHES, RUN, SUBMIT, line
 from tests.gateway.support import Registry
@@ -115,9 +114,11 @@ async def test_a_keys_limit_is_one_over_all_apis_and_a_revoked_key_is_refused_by
         assert max(allowed.values()) == 3
         async with database.transaction() as conn:
             assert await tenants.revoke_key(conn, limited.split("_")[2])
-        async with in_time():
-            while {(await client.post(SUBMIT, json=ONE)).status_code for _ in range(2)} != {401}:
-                await asyncio.sleep(0.1)
+
+        async def statuses() -> set[int]:
+            return {(await client.post(SUBMIT, json=ONE)).status_code for _ in range(2)}
+
+        await eventually(statuses, until={401}.__eq__)
 
 
 async def test_the_metrics_of_several_processes_add_up_and_survive_the_death_of_one(
@@ -125,9 +126,7 @@ async def test_the_metrics_of_several_processes_add_up_and_survive_the_death_of_
 ) -> None:
     several = settings.model_copy(update={"api_processes": 2})
     async with api(several) as (url, parent), client_of([url], key) as client:
-        async with in_time():
-            while len(running := processes_of(settings)) < 2:
-                await asyncio.sleep(0.1)
+        running = await eventually(lambda: processes_of(settings), until=lambda found: len(found) >= 2)
 
         async def submits() -> set[float]:
             """What several scrapes say, which any process may answer."""
@@ -152,9 +151,7 @@ async def test_no_process_of_an_api_outlives_the_killed_parent(settings: Setting
         assert processes_of(settings)
         parent.kill()
         await parent.wait()
-        async with in_time():
-            while processes.marked("SLACKWATER_DATA_DIR", str(settings.data_dir)):
-                await asyncio.sleep(0.1)
+        await eventually(lambda: not processes.marked("SLACKWATER_DATA_DIR", str(settings.data_dir)))
 
 
 def test_every_gauge_of_the_api_says_how_those_of_its_processes_are_added_up() -> None:

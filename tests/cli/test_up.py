@@ -28,7 +28,7 @@ from app.queue import service as queue
 from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
-from testing.waiting import LIMIT_SECONDS, in_time
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.cli.support import engine_pages, serving
 from workers.gpu import managed_engine
 
@@ -333,9 +333,8 @@ async def test_a_part_that_dies_is_in_the_timeline_before_it_starts_again(
     supervisor = Supervisor(settings, sys.stderr)
     keeping = asyncio.create_task(supervisor._keep(Child("notifier", "this")))  # a module that ends at once
     try:
-        async with in_time(), database.durable() as conn:
-            while not (found := await changes.page(conn, kinds=["part.died"], limit=9)):
-                await asyncio.sleep(0.05)
+        async with database.durable() as conn:
+            found = await eventually(lambda: changes.page(conn, kinds=["part.died"], limit=9))
     finally:
         supervisor.stop()
         keeping.cancel()

@@ -22,9 +22,9 @@ from openai import OpenAI
 from app import processes
 from app.environment import child_environment
 from app.settings import PACKAGE
-from testing.waiting import wait_for
+from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.clients import node
-from tests.clients.batches import BASES, EMBEDDER, ENDLESS, REFUSAL, REFUSED, SECONDS, SLOW
+from tests.clients.batches import BASES, EMBEDDER, ENDLESS, REFUSAL, REFUSED, SLOW
 from tests.clients.handed_on import key_of
 from tests.system.stack import Stack, running
 
@@ -61,7 +61,7 @@ def rules(stack: Stack) -> None:
     """The rules of the text engine, without those of earlier tests."""
     if "CLIENTS_BASE_URL" not in os.environ:
         told = urllib.request.Request(f"http://127.0.0.1:{stack.engine_port}/_script", json.dumps(RULES).encode())
-        urllib.request.urlopen(told, timeout=SECONDS).close()
+        urllib.request.urlopen(told, timeout=LIMIT_SECONDS).close()
 
 
 def _received() -> Stack:

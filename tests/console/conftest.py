@@ -1,7 +1,6 @@
 """The console in this process, with a database of its own, and clients that are signed in; and browsers that look at it."""
 
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -115,8 +114,7 @@ def console(settings: Settings) -> Iterator[Any]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.05)
+    wait_for(lambda: server.started, "the console")
     yield SimpleNamespace(settings=served)
     server.should_exit = True
     thread.join(10)

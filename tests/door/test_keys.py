@@ -127,8 +127,7 @@ async def renewed(door: Door, api: KeyApi, times: int = 1) -> None:
 
     count = len(api.asked)
     async with in_time():
-        while len(api.asked) < count + times:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(api.asked) >= count + times)
         await asyncio.sleep(0.05)
 
 

@@ -15,7 +15,6 @@ from tests.gpu.world import MODEL, Running, World
 from workers.gpu.requests_in_engine import ItemProgress, SentRequest, Task
 
 NEAR = 1e-3  # two best tokens so close in log probability may change places with the company a step has
-SECONDS = 800
 WORDS = [
     "tide",
     "harbour",

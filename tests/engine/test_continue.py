@@ -1,6 +1,5 @@
 """Yield and resume on a real engine, by the controller outside it (L1): a yielded request has the same answer."""
 
-import asyncio
 from typing import Any
 
 import httpx
@@ -10,7 +9,7 @@ from app import clock
 from app.crypto import bearer_token, secret_key
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
-from testing.waiting import eventually, in_time
+from testing.waiting import eventually
 from tests.engine.continued import Comparison, compared
 from tests.gpu.world import World
 from tests.timing import note
@@ -53,9 +52,7 @@ async def test_the_first_decision_after_an_announced_burst_makes_batch_yield(
     async with world.worker() as running:
         worker = running.worker
         calls = worker._runner.ledger.calls
-        async with in_time():
-            while len(calls) < 4 or not all(call.transcript.started for call in calls.values()):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(calls) >= 4 and all(call.transcript.started for call in calls.values()))
         monkeypatch.setattr(control_loop, "decide", watching)
         began = clock.monotonic()
         burst = {"id": "s1", "event": "arrived", "class": "sync", "prompt_tokens": 8000, "max_tokens": 64}

@@ -50,8 +50,7 @@ async def test_a_cancelled_call_makes_the_engine_abort() -> None:
     async with FakeEngine() as engine, EngineClient(engine.url, timeout_seconds=9) as client:
         engine.script({"mode": "hang"})
         call = asyncio.create_task(client.complete(REQUEST))
-        while not engine.running:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: engine.running)
         call.cancel()
         await eventually(lambda: not engine.running)
         assert engine.aborted == 1

@@ -30,12 +30,13 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
-from testing.waiting import LIMIT_SECONDS, eventually, in_time
+from testing.waiting import LIMIT_SECONDS, eventually, in_time, is_ok
 from tests.gateway.support import Registry, serve
 from tests.gpu.world import Running
 from workers.gpu.attached_engine import AttachedEngine
 
 RUN = "/client/v4/accounts/acme/ai/run/smollm2-135m-instruct"
+QUEUED = {"queueRequest": "true"}
 SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 
 
@@ -81,13 +82,11 @@ async def test_synchronous_calls_go_on_without_the_database_and_submits_are_told
             answer = await client.post(RUN, json=body)
             assert answer.status_code == 200, answer.text
             assert "error" not in answer.text.replace('"errors":[]', "")
-    refused = await plain.post(RUN, params={"queueRequest": "true"}, json={"requests": [SAY]})
+    refused = await plain.post(RUN, params=QUEUED, json={"requests": [SAY]})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
 
     await asyncio.to_thread(embedded.start, own_server)
-    async with in_time():
-        while (await plain.post(RUN, params={"queueRequest": "true"}, json={"requests": [SAY]})).status_code != 200:
-            await asyncio.sleep(0.1)
+    await eventually(lambda: plain.post(RUN, params=QUEUED, json={"requests": [SAY]}), until=is_ok)
     assert (await limited.post(RUN, json=SAY)).headers["ratelimit-policy"] == '"requests";q=100;w=60'
 
 
@@ -171,9 +170,7 @@ async def test_an_engine_whose_worker_takes_longer_to_come_back_than_the_databas
             await asyncio.to_thread(embedded.stop, own_server, "immediate")
             await asyncio.sleep(4)
             await asyncio.to_thread(embedded.start, own_server)
-            async with in_time():
-                while (await client.get("/ready")).status_code != 200:
-                    await asyncio.sleep(0.1)
+            await eventually(lambda: client.get("/ready"), until=is_ok)
             assert not await ready(database)
             for _ in range(8):  # for longer than what the database said is taken for fresh
                 answer = await client.post(RUN, json=SAY)

@@ -297,8 +297,7 @@ async def test_a_full_engines_requests_wait_in_line_and_hurried_ones_are_refused
     async with FakeEngine(latency=0.2) as engine:
         await registry.ready(engine, slots=1)
         tasks = [asyncio.create_task(gateway.complete(call)) for _ in range(3)]
-        while not engine.running:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: engine.running)
         with pytest.raises(NoCapacity) as refused:
             await gateway.complete(replace(call, hurried=True))
         assert refused.value.status == 429
@@ -328,8 +327,7 @@ async def test_whose_patience_ends_in_line_is_told_that_capacity_is_exceeded(
     async with FakeEngine(latency=5) as engine, Gateway(own, database, secret_key(own)) as gateway:
         await registry.ready(engine, slots=1)
         first = asyncio.create_task(gateway.complete(call))
-        while not engine.running:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: engine.running)
         with pytest.raises(NoCapacity, match="Capacity temporarily exceeded"):
             await gateway.complete(call)
         first.cancel()

@@ -7,7 +7,7 @@ from app.engines import overview as engine_overview
 from app.engines import service as engines
 from app.engines.engine_report import DRAINING
 from app.engines.overview import EngineOverview
-from testing.waiting import eventually, in_time
+from testing.waiting import eventually
 from tests.gpu.world import World
 from tests.queue import support
 
@@ -26,10 +26,7 @@ async def seen(world: World) -> EngineOverview:
 
 async def drained(world: World) -> EngineOverview:
     """The engine once it is drained."""
-    async with in_time():
-        while not (found := await seen(world)).drained(0):
-            await asyncio.sleep(0.02)
-    return found
+    return await eventually(lambda: seen(world), until=lambda found: found.drained(0))
 
 
 async def in_engine(world: World, requests: int) -> None:

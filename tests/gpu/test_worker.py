@@ -10,6 +10,7 @@ from app.db.pool import Connection
 from app.engines import service as engines
 from app.queue import service as queue
 from app.queue.types import Lease
+from testing.waiting import eventually
 from tests.gpu.world import World
 from workers.gpu.tuning import WorkerTuning
 
@@ -152,8 +153,7 @@ async def test_an_engine_that_dies_charges_exactly_the_items_that_were_in_it(wor
     world.engine.script({"mode": "hang"})
     await world.submit(prompts(24), chunk=8)
     async with world.worker(batch_max_in_flight=8):
-        while world.engine.running < 8:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: world.engine.running >= 8)
         await world.until("count(*) = 2 from chunk where state = 'leased'")
         await world.engine.__aexit__()
         await world.until("not exists (select from chunk where state = 'leased')")
@@ -259,8 +259,7 @@ async def test_a_stopping_worker_ends_what_runs_hands_back_the_rest_and_leaves_n
     batch = await world.submit(prompts(64), chunk=32)
     async with world.worker(batch_max_in_flight=8):
         await world.until("exists (select from chunk where state = 'leased')")
-        while world.engine.running < 8:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: world.engine.running >= 8)
     finished = world.engine.finished.total()
     assert len(await world.results(batch)) == finished >= 8
     assert world.engine.aborted == 0

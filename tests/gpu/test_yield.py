@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from app import clock
-from testing.waiting import eventually, in_time
+from testing.waiting import eventually
 from tests.gpu.world import World
 
 
@@ -68,10 +68,7 @@ async def test_a_burst_of_announced_prompts_makes_batch_yield_within_one_tick(wo
         ledger, control = worker._runner.ledger, worker._control
         control.on_arrival()
         await eventually(lambda: control.sampler.latest is not None)
-        async with in_time():
-            while len(ledger.calls) < 8:
-                control.on_arrival()
-                await asyncio.sleep(0.05)
+        await eventually(lambda: control.on_arrival() or len(ledger.calls) == 8)
         await eventually(lambda: all(call.transcript.output_ids for call in ledger.calls.values()))
         world.engine.extra_running = 2
         control.arrivals.arrived("s1", 2000, 64, clock.monotonic())
@@ -81,10 +78,8 @@ async def test_a_burst_of_announced_prompts_makes_batch_yield_within_one_tick(wo
         world.engine.extra_running = 0
         control.arrivals.finished("s1", 0.0)
         world.engine.token_seconds = 0.0
-        async with in_time():
-            while not await world.fetch("select 1 from batch where batch_id = %s and finalized_at is not null", batch):
-                control.on_arrival()
-                await asyncio.sleep(0.05)
+        ended = "select 1 from batch where batch_id = %s and finalized_at is not null"
+        await eventually(lambda: control.on_arrival() or world.fetch(ended, batch))
 
 
 async def test_tokens_of_answers_that_a_stop_cuts_off_count_as_wasted_and_a_yield_meanwhile_delays_nothing(

@@ -11,8 +11,6 @@ from app.queue.chunking import cut
 from testing.waiting import in_time
 from tests.queue import support
 
-SECONDS = 10
-
 
 async def submit_mixed(conn: Connection, tenant: int, pools: Sequence[int]) -> ingest.NewBatch:
     """A batch of one item for each pool; its own pool is the first."""

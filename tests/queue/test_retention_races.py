@@ -16,7 +16,7 @@ from app.clock import now
 from app.db.pool import Database
 from app.queue import partitions, retention
 from app.settings import Settings
-from testing.waiting import eventually, in_time
+from testing.waiting import eventually
 from tests.queue.past import KEEP, Past, deliver
 from workers.steward.rounds import Rounds
 
@@ -134,9 +134,7 @@ async def test_the_steward_drops_old_days(past: Past, settings: Settings) -> Non
     await deliver(past)
     rounds = Rounds(past.database, NoHints(), settings)
     await rounds.run()
-    async with in_time():
-        while await past.tables(day):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: past.tables(day), until=lambda left: not left)
 
 
 class NoHints:

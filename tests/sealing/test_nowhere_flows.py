@@ -16,7 +16,7 @@ from app.db.pool import Database
 from app.events import KINDS
 from app.settings import Settings
 from app.webhooks.egress import Egress
-from testing.waiting import in_time
+from testing.waiting import eventually
 from tests.api.support import MODEL
 from tests.api.test_conversations import items, new, say
 from tests.api.test_redaction import Apply, apply, reader
@@ -89,17 +89,15 @@ def flow() -> dict[str, Any]:
 
 
 async def waiting(client: httpx.AsyncClient, pipeline: str) -> dict[str, Any]:
-    async with in_time():
-        while not (found := (await client.get(f"/v1/pipelines/{pipeline}/waiting")).json()["data"]):
-            await asyncio.sleep(0.05)
-    return dict(found[0])
+    path = f"/v1/pipelines/{pipeline}/waiting"
+    return dict(
+        (await eventually(lambda: client.get(path), until=lambda answer: answer.json()["data"])).json()["data"][0]
+    )
 
 
 async def results(client: httpx.AsyncClient, pipeline: str, stage: str) -> dict[str, Any]:
-    async with in_time():
-        while not (found := (await client.get(f"/v1/pipelines/{pipeline}/results?stage={stage}")).text.splitlines()):
-            await asyncio.sleep(0.05)
-    [line] = found
+    path = f"/v1/pipelines/{pipeline}/results?stage={stage}"
+    [line] = (await eventually(lambda: client.get(path), until=lambda answer: answer.text)).text.splitlines()
     return dict(orjson.loads(line))
 
 

@@ -35,7 +35,7 @@ from app.settings import Settings
 from app.storage.store import Store
 from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
-from testing.waiting import LIMIT_SECONDS, in_time
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.operations import NOTHING, every_operation, filled
 from tests.webhooks.support import receiving
 from workers.steward.metrics import Metrics
@@ -268,16 +268,12 @@ async def installation(url: str, folder: Path, engine: FakeEngine) -> AsyncItera
 
 async def until(client: httpx.AsyncClient, path: str, **wanted: Any) -> dict[str, Any]:
     """The answer of this path, once it has these values."""
-    async with in_time():
-        while True:
-            try:
-                answer = await client.get(path)
-                found = answer.json().get("result") or answer.json()
-                if answer.status_code == 200 and wanted.items() <= found.items():
-                    return dict(found)
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.2)
+
+    async def told() -> dict[str, Any]:
+        answer = await client.get(path)
+        return dict(answer.json().get("result") or answer.json()) if answer.status_code == 200 else {}
+
+    return await eventually(told, f"{wanted} at {path}", until=lambda found: wanted.items() <= found.items())
 
 
 async def unreadable_pages(settings: Settings) -> list[tuple[str, int]]:

@@ -23,7 +23,7 @@ from app.tenants.service import Tenant
 from app.webhooks import name_resolution, url_check
 from app.webhooks.egress import Egress, TargetRefused
 from app.webhooks.validation import DeliveryLimits
-from testing.waiting import LIMIT_SECONDS, in_time
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.webhooks.support import ACCOUNT, answer, emit, guarded, make_tenant, receiving, send_due, statuses, subscribe
 from workers.notifier.delivery import Sender
 
@@ -363,10 +363,13 @@ async def test_a_name_whose_dns_lookup_hangs_delays_only_its_own_endpoints(
 
 async def in_flight(database: Database, count: int) -> None:
     """Wait until so many deliveries are in flight."""
-    async with in_time(), database.durable() as conn:
-        sql = "select count(*) from delivery where state = 'sending'"
-        while (await (await conn.execute(sql)).fetchone()) != (count,):
-            await asyncio.sleep(0.01)
+    async with database.durable() as conn:
+
+        async def sending() -> int:
+            sql = "select count(*) from delivery where state = 'sending'"
+            return int((await (await conn.execute(sql)).fetchone() or (0,))[0])
+
+        await eventually(sending, until=count.__eq__)
 
 
 async def test_a_lookup_that_hangs_fails_its_attempt_as_dns_and_is_not_repeated_while_it_hangs(
@@ -389,8 +392,7 @@ async def test_hundreds_of_silent_names_of_one_account_delay_no_other_account(mo
         urls = [f"https://silent{number}.example/hook" for number in range(600)]
         held = [asyncio.create_task(egress.post(url, {}, b"{}", owner=1)) for url in urls]
         try:
-            while len(dns.hanging) < name_resolution.MOST_OF_ONE:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(dns.hanging) >= name_resolution.MOST_OF_ONE)
             other = await egress.post("https://well.example/hook", {}, b"{}", owner=2)
             assert other.error == "ssrf_blocked"  # the name was looked up: it is this machine's
             assert len(dns.hanging) == name_resolution.MOST_OF_ONE

@@ -24,7 +24,6 @@ from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.result_writer import ResultWriter
 
 URL = "http://127.0.0.1:9/hook"
-SECONDS = 5  # a limit that only a blocked transaction exceeds
 
 
 @asynccontextmanager
