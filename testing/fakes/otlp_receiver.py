@@ -4,7 +4,7 @@ import argparse
 import gzip
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +13,6 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from app.tracing import names
-from testing.waiting import wait_for
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,6 @@ class Receiver:
             own = [span.attributes[names.ITEM]] if span.failed and names.ITEM in span.attributes else []
             found |= {(batch, seq) for seq in (*own, *listed)}
         return found
-
-    def wait(self, condition: Callable[["Receiver"], Any]) -> Any:
-        """What the condition returns, once that is true."""
-        return wait_for(lambda: condition(self), "these spans")
 
 
 def decoded(body: bytes) -> Iterator[Seen]:

@@ -15,6 +15,7 @@ from app.settings import Settings
 from app.tasks import names
 from app.tasks.producer import Hints
 from app.webhooks import due_sweep
+from testing.waiting import wait_for
 from tests.webhooks.support import (
     Script,
     answer,
@@ -86,6 +87,11 @@ def test_a_lost_message_is_repaired_by_the_sweep(settings: Settings) -> None:
 def test_broken_broker_tables_lose_no_delivery(settings: Settings) -> None:
     with receiving() as receiver, notifying(settings, webhook_rehint_seconds=1.0):
         execute(settings, f"select pgmq.drop_queue('{names.WEBHOOKS}')")
+        wait_for_value(
+            settings.database_url,
+            f"select queue_name from pgmq.meta where queue_name = '{names.WEBHOOKS}'",
+            names.WEBHOOKS,
+        )
         asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1)
         wait_for_value(settings.database_url, STATE, "delivered")
@@ -198,14 +204,15 @@ def test_two_notifiers_that_start_on_an_empty_broker_deliver_each_event_once(set
 
 
 RUN_WITH_SHORT_VISIBILITY = """
-import time
+import os, time
 from app import settings, telemetry
 from app.tasks import broker
 from workers.notifier import app, async_bridge
-broker.VISIBILITY_SECONDS = 2
+broker.VISIBILITY_SECONDS = 4
 deliver = async_bridge.AsyncBridge.deliver
 def slow(*arguments):
-    time.sleep(7)
+    while not os.path.exists(settings.load().data_dir / "go on"):
+        time.sleep(0.01)
     deliver(*arguments)
 async_bridge.AsyncBridge.deliver = slow
 telemetry.configure(settings.load(), "notifier")
@@ -218,7 +225,12 @@ def test_the_message_of_a_running_task_stays_invisible_beyond_its_timeout(settin
     with receiving() as receiver, notifying(settings, command=command):
         asyncio.run(subscribe_and_emit(settings, receiver.url))
         wait_for_value(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS} where read_ct = 1", 1)
-        time.sleep(4.5)
-        wait_for_value(settings.database_url, f"select array_agg(read_ct) from pgmq.q_{names.WEBHOOKS}", [1])
+        with psycopg.connect(settings.database_url, autocommit=True) as conn:
+            row = conn.execute(f"select vt from pgmq.q_{names.WEBHOOKS}".encode()).fetchone()
+            over = "select now() > %s"
+            wait_for(lambda: conn.execute(over, row).fetchone() == (True,), "the end of its first timeout")
+            rows = conn.execute(f"select read_ct, vt > now() from pgmq.q_{names.WEBHOOKS}".encode()).fetchall()
+            assert rows == [(1, True)]
+        (settings.data_dir / "go on").touch()
         wait_for_value(settings.database_url, STATE, "delivered")
         assert len(receiver.requests) == 1
