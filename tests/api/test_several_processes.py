@@ -118,7 +118,7 @@ async def test_a_keys_limit_is_one_over_all_apis_and_a_revoked_key_is_refused_by
         async def statuses() -> set[int]:
             return {(await client.post(SUBMIT, json=ONE)).status_code for _ in range(2)}
 
-        await eventually(statuses, until={401}.__eq__)
+        await eventually(statuses, until=lambda found: found == {401})
 
 
 async def test_the_metrics_of_several_processes_add_up_and_survive_the_death_of_one(

@@ -128,7 +128,7 @@ class Pair(Postgres):
         self.standby.start()
         await self.rows("alter system set synchronous_standby_names = '*'")
         await self.rows("select pg_reload_conf()")
-        await eventually(lambda: self.rows(_STREAMS), "a synchronous standby", until=[("sync",)].__eq__)
+        await eventually(lambda: self.rows(_STREAMS), "a synchronous standby", until=lambda found: found == [("sync",)])
 
     async def keep(self) -> None:
         """Nobody starts a primary again that was given up."""

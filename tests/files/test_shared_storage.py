@@ -179,5 +179,5 @@ async def test_an_api_that_started_without_its_database_accepts_no_key_before_it
             assert await asked(path) == 503, path
         assert await asked("/health") == 200
         (settings.data_dir / "objects").rename(lonely.data_dir / "objects")
-        await eventually(lambda: asked("/v1/files"), until=(200).__eq__)
+        await eventually(lambda: asked("/v1/files"), until=lambda found: found == 200)
         assert await asked("/ready") == 200

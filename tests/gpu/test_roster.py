@@ -150,7 +150,7 @@ async def test_a_spare_process_is_healthy_and_gets_the_engine_when_the_one_that_
     async with running(world, engines=spec) as old:
         await world.until(ready("gpu-0"))
         async with running(world, engines=spec) as new:
-            await eventually(new.health, until=(200).__eq__)
+            await eventually(new.health, until=lambda found: found == 200)
             assert (old.names, new.names) == ({"gpu-0"}, set())
             await old.stop()
             await eventually(lambda: new.names == {"gpu-0"})

@@ -21,7 +21,7 @@ def set_synchronous(server: Server, names: str, state: str) -> None:
         conn.execute(f"alter system set synchronous_standby_names = '{names}'".encode())
         conn.execute("select pg_reload_conf()")
         asked = "select state, sync_state from pg_stat_replication"
-        wait_for(lambda: conn.execute(asked).fetchall(), until=[("streaming", state)].__eq__)
+        wait_for(lambda: conn.execute(asked).fetchall(), until=lambda found: found == [("streaming", state)])
 
 
 @pytest.fixture(scope="module")

@@ -207,7 +207,7 @@ async def _until_reaped(database: Database, watch: WorkerWatch) -> None:
         await round_of(database, watch)
         return found
 
-    await eventually(states, until=["ready"].__eq__)
+    await eventually(states, until=lambda found: found == ["ready"])
 
 
 async def _states(database: Database) -> list[str]:

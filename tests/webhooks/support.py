@@ -166,7 +166,11 @@ async def subscribe_and_emit(settings: Settings, url: str, batch_id: int = 1) ->
 def wait_for_value(database_url: str, query: str, expected: Any) -> None:
     """Wait until the first column of the first row is `expected`."""
     with psycopg.connect(database_url, autocommit=True) as conn:
-        wait_for(lambda: conn.execute(query.encode()).fetchone() == (expected,), f"{query} is {expected!r}")
+        wait_for(
+            lambda: conn.execute(query.encode()).fetchone(),
+            f"{query} is {expected!r}",
+            until=lambda row: row == (expected,),
+        )
 
 
 @dataclass

@@ -369,7 +369,7 @@ async def in_flight(database: Database, count: int) -> None:
             sql = "select count(*) from delivery where state = 'sending'"
             return int((await (await conn.execute(sql)).fetchone() or (0,))[0])
 
-        await eventually(sending, until=count.__eq__)
+        await eventually(sending, until=lambda found: found == count)
 
 
 async def test_a_lookup_that_hangs_fails_its_attempt_as_dns_and_is_not_repeated_while_it_hangs(
