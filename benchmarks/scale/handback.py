@@ -25,7 +25,7 @@ from app.environment import child_environment
 from app.settings import Settings
 from benchmarks.gateway.installation import running
 from benchmarks.harness import MODEL, Testbed, open_testbed, part, say, start
-from benchmarks.queue_workload import fill
+from benchmarks.queue.workload import fill
 
 ENGINES = 4
 IN_FLIGHT = 32  # requests in each engine

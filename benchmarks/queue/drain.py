@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.harness import Testbed, part, say
-from benchmarks.queue_workload import WORKERS, fill, worker_processes
+from benchmarks.queue.workload import WORKERS, fill, worker_processes
 
 
 def drain(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
