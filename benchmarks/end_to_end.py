@@ -15,7 +15,6 @@ steps were, by vLLM's own count of them.
 
 import argparse
 import asyncio
-import contextlib
 import re
 import shutil
 import subprocess
@@ -26,7 +25,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import httpx
 import psycopg
@@ -42,6 +40,7 @@ from benchmarks import command
 from benchmarks.harness import say
 from benchmarks.prompts import numbered_prompt
 from benchmarks.statistics import interval
+from testing.waiting import LOADING_SECONDS, eventually
 
 MODEL = "smollm2-135m-instruct"
 
@@ -68,8 +67,8 @@ class UpInstallation:
         with self._log.open("wb") as log:
             command = [sys.executable, "-m", "app.cli.main", "up", *self._attach]
             self._process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
-        await self._until(self._ready, "the API")
-        await self._until(self._engine_ready, "the engine")
+        await eventually(self._ready, f"the API; see {self._log}")
+        await eventually(self._engine_ready, f"the engine; see {self._log}", seconds=LOADING_SECONDS)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -92,15 +91,6 @@ class UpInstallation:
     def key(self, account: str) -> str:
         """A key of a fresh account, which has its own cache salt."""
         return create_key(self.settings, account, "benchmark", 1)
-
-    async def _until(self, check: Any, what: str) -> None:
-        deadline = monotonic() + 300
-        while monotonic() < deadline:
-            with contextlib.suppress(httpx.TransportError, psycopg.Error):
-                if await check():
-                    return
-            await asyncio.sleep(0.5)
-        raise SystemExit(f"{what} did not come up:\n{self._log.read_text()[-3000:]}")
 
     async def _ready(self) -> bool:
         async with httpx.AsyncClient() as client:

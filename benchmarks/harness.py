@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from app.environment import child_environment, foreign_environment
 from app.queue import partitions
 from app.settings import Settings
 from testing import clusters
+from testing.waiting import wait_for
 
 ACCOUNT = "bench"
 MODEL = "smollm2-135m-instruct"
@@ -190,17 +192,28 @@ class Api:
         return result
 
 
-def until_ready(settings: Settings, seconds: float = 60) -> None:
+def until_ready(settings: Settings) -> None:
     """Return when the API answers."""
-    deadline = monotonic() + seconds
-    while monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            connection = HTTPConnection(settings.host, settings.port, timeout=5)
-            connection.request("GET", "/ready")
-            if connection.getresponse().status == 200:
-                return
-        sleep(0.05)
-    raise SystemExit("the API did not come up")
+    until_healthy(f"http://{settings.host}:{settings.port}/ready")
+
+
+def until_healthy(url: str, process: "subprocess.Popen[Any] | None" = None) -> None:
+    """Return when the URL answers with 200. Raises SystemExit if the process ends before."""
+
+    def healthy() -> bool:
+        if process is not None and process.poll() is not None:
+            raise SystemExit(f"the process of {url} ended by itself")
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+
+    wait_for(healthy, url)
+
+
+def until_engines_ready(database_url: str, engines: int = 1) -> None:
+    """Return when so many engines are ready, and their workers can be woken."""
+    asked = "select count(*) from engine where state = 'ready' and arrival_url is not null"
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        wait_for(lambda: conn.execute(asked).fetchone() == (engines,), f"{engines} ready engines")
 
 
 @contextlib.contextmanager

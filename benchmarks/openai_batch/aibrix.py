@@ -7,10 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from time import monotonic, sleep
 
 from openai import OpenAI
 
@@ -22,7 +20,6 @@ from benchmarks.harness import say
 from benchmarks.openai_batch.slot_engine import client_of
 
 VERSION = "0.8.0"
-READY_SECONDS = 90.0
 LOCK_SECONDS = 30  # for so long, a request in flight at a crash is locked; the default is 600
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slackwater-benchmarks"
 
@@ -65,18 +62,8 @@ class Aibrix:
 
     def start(self) -> None:
         """Start the process. Returns when it is ready."""
-        log = self._folder / "service.log"
-        self._process = harness.start(self._command, self._environment, log)
-        deadline = monotonic() + READY_SECONDS
-        while monotonic() < deadline and self._process.poll() is None:
-            with (
-                contextlib.suppress(OSError),
-                urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=5) as answer,
-            ):
-                if answer.status == 200:
-                    return
-            sleep(0.1)
-        raise SystemExit(f"AIBrix did not come up:\n{log.read_text()[-3000:]}")
+        self._process = harness.start(self._command, self._environment, self._folder / "service.log")
+        harness.until_healthy(f"http://127.0.0.1:{self._port}/readyz", self._process)
 
     def kill(self) -> None:
         """Send SIGKILL to the process."""
