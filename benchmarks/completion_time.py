@@ -240,4 +240,4 @@ def flags(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    command.main("completion_time", __doc__, lambda options: asyncio.run(run(options)), minutes=8, flags=flags)
+    command.main("completion_time", __doc__, lambda options: asyncio.run(run(options)), minutes=7, flags=flags)

@@ -230,4 +230,4 @@ def flags(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    command.main("end_to_end", __doc__, lambda options: asyncio.run(run(options)), minutes=10, flags=flags)
+    command.main("end_to_end", __doc__, lambda options: asyncio.run(run(options)), minutes=8, flags=flags)

@@ -31,14 +31,14 @@ from benchmarks.harness import Testbed, open_testbed
 class ConsoleSizes:
     """Sizes of all arms."""
 
-    items: int = 50_000
-    pairs: int = 5
+    items: int = 25_000
+    pairs: int = 4
     batches: int = 10_000
     stored_items: int = 1_000_000
-    page_rounds: int = 40
-    changes: int = 100
-    drain_items: int = 200_000
-    drain_pairs: int = 12
+    page_rounds: int = 20
+    changes: int = 50
+    drain_items: int = 100_000
+    drain_pairs: int = 6
     consoles: int = 50
     ttft_rounds: int = 4
     themes: int = 2

@@ -179,4 +179,4 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    command.main("door", __doc__, run, minutes=5)
+    command.main("door", __doc__, run, minutes=3)

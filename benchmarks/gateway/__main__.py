@@ -119,4 +119,4 @@ def flags(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    command.main("gateway", __doc__, run, minutes=10, arms=arms(QUICK), database=True, flags=flags)
+    command.main("gateway", __doc__, run, minutes=6, arms=arms(QUICK), database=True, flags=flags)

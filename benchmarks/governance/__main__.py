@@ -85,4 +85,4 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    command.main("governance", __doc__, run, minutes=15, arms=arms(QUICK), database=True)
+    command.main("governance", __doc__, run, minutes=8, arms=arms(QUICK), database=True)

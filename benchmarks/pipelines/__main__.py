@@ -47,4 +47,4 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    command.main("pipelines", __doc__, run, minutes=20, arms=arms(quick=True))
+    command.main("pipelines", __doc__, run, minutes=18, arms=arms(quick=True))

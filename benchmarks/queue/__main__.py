@@ -108,4 +108,4 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    command.main("queue", __doc__, run, minutes=18, arms=arms(QUICK), database=True)
+    command.main("queue", __doc__, run, minutes=10, arms=arms(QUICK), database=True)

@@ -36,7 +36,7 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     return {
         "costs": lambda: costs.costs(items=2_000, heartbeats=200) if quick else costs.costs(),
         "idle": lambda: idle.idle(engines, 5 if quick else 30),
-        "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 300),
+        "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 150),
         "ramp": lambda: ramp.ramp(engines),
         "fair_order": lambda: fair_order(
             **{"chunks": 20_000, "claims": 50, "rounds": 1, "pinned": 50} if quick else {}
@@ -45,7 +45,7 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
         "day_tables": lambda: day_tables(**{"chunks": 200, "times": 20, "rounds": 1} if quick else {}),
         "pooled": lambda: pooled.claims(rounds=2 if quick else 20),
         "steward": lambda: steward_round.steward_round(200 if quick else 10_000, 3 if quick else 20),
-        "handback": lambda: handback.handback(rounds=1 if quick else 5),
+        "handback": lambda: handback.handback(rounds=1 if quick else 3),
         "failover": lambda: failover.failover(drills=("crash",) if quick else failover.DRILLS),
         "versions": lambda: versions.mixed_versions(kinds=("api", "worker") if quick else versions.KINDS),
     }

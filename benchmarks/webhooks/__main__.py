@@ -250,4 +250,4 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    command.main("webhooks", __doc__, run, minutes=10, arms=ARMS, database=True)
+    command.main("webhooks", __doc__, run, minutes=8, arms=ARMS, database=True)
