@@ -325,7 +325,7 @@ async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: P
                 assert sent.status_code == 200, sent.text
                 request_id = sent.json()["result"]["request_id"]
                 await until(client, f"{account}/ai/batches/{request_id}", status="completed")
-                await asyncio.to_thread(receiver.wait, 41, 60)
+                await asyncio.to_thread(receiver.wait, 41)
                 results = await client.get(f"{account}/ai/batches/{request_id}/results")
                 assert len(results.text.splitlines()) == 40
                 direct = await client.post(
