@@ -15,6 +15,7 @@ last line of stdout is one JSON object.
 
 import argparse
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,9 +48,10 @@ class GatewaySizes:
     rates: tuple[float, ...] = (250, 500, 1000, 2000)
     poll_seconds: float = 10
     conversations: int = 200
+    peer: bool = True  # whether the other proxy runs, too
 
 
-QUICK = GatewaySizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20)
+QUICK = GatewaySizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20, peer=False)
 
 
 def ttft(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
@@ -57,7 +59,7 @@ def ttft(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
     with (
         timed_engine(latency=0.03, token_seconds=0.01, answer_tokens=4) as engine,
         installation(testbed, [engine]) as installed,
-        vllm_router.router(testbed.folder / "peer", engine) as router,
+        vllm_router.router(engine) if sizes.peer else contextlib.nullcontext() as router,
     ):
         routes = {"direct": HttpTarget(engine + CHAT), "gateway": installed.chat}
         routes |= {"peer": router} if router else {}

@@ -50,9 +50,10 @@ class GovernanceSizes:
     calls: int = 20
     audit_rows: int = 50_000
     redacted: int = 4000
+    peer: bool = True  # whether the other proxy runs, too
 
 
-QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10, 5000, 400)
+QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10, 5000, 400, peer=False)
 
 
 def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
@@ -73,7 +74,7 @@ def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]
         "tight": lambda testbed: tight_budget.overshoot(testbed, sizes.tight_items),
         "lag": lambda testbed: ledger_lag.lag(testbed, sizes.lags),
         "audit": lambda testbed: audit_seal.seal(testbed, sizes.audit_rows),
-        "race": lambda testbed: budget_race.race(testbed, sizes.calls),
+        "race": lambda testbed: budget_race.race(testbed, sizes.calls, peer=sizes.peer),
     }
 
 
