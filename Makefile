@@ -34,7 +34,7 @@ test-all: install ## run every test, with more examples of each property; SHARD=
 
 engines: install ## build an environment per supported version of vLLM (4 GB) and check the scheduler plug-in in each
 	@deploy/engines.sh
-	@$(BIN)/python -m benchmarks.vllm_versions
+	@$(BIN)/python -m testing.vllm_versions
 
 lint: install ## ruff, mypy --strict, the import contracts, the locks that new migrations take
 	$(BIN)/ruff check

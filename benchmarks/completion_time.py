@@ -30,8 +30,9 @@ from typing import Any
 import httpx
 
 from app import processes
+from benchmarks import command
 from benchmarks.end_to_end import MODEL, UpInstallation, prompts
-from benchmarks.machine import describe
+from benchmarks.harness import say
 
 WITHIN_SECONDS = 300.0
 ACCOUNT = "benchmark"
@@ -81,11 +82,6 @@ class BatchProgress:
         self.seconds = now - self.began
         for sample in self.samples:
             sample.left = now - sample.at
-
-
-def say(line: str) -> None:
-    """Print progress to stderr."""
-    print(line, file=sys.stderr, flush=True)
 
 
 async def synchronous(
@@ -196,6 +192,8 @@ def fake_engine(wanted: bool) -> Iterator[str]:
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
     """Submit batches for the given time, beside synchronous requests that go on until the last batch is done."""
+    if options.quick:
+        options.fake, options.seconds, options.batches_per_minute = True, 10.0, 30.0
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)
     chance = random.Random(options.seed)
@@ -213,7 +211,6 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     seconds = sorted(course.seconds for course in done)
     scripted = f"fake: {FAKE_SLOTS} slots, {FAKE_BATCH} of them for batch, {1 / FAKE_TOKEN_SECONDS:.0f} tokens/s each"
     return {
-        "benchmark": "completion_time",
         "engine": scripted if options.fake else MODEL,
         **eta_figures(done),
         "share_within_5_minutes": round(sum(took <= WITHIN_SECONDS for took in seconds) / len(seconds), 4),
@@ -224,16 +221,11 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         "sync_requests": len(taken),
         "sync_p50_s": round(median(taken), 2) if taken else None,
         **{name: getattr(options, name) for name in REPORTED_OPTIONS},
-        "machine": describe(),
     }
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
-    )
+def flags(parser: argparse.ArgumentParser) -> None:
+    """What only this benchmark has. With --quick: the scripted engine, and 10 seconds."""
     parser.add_argument("--seconds", type=float, default=240, help="how long batches are submitted")
     parser.add_argument("--sync-per-second", type=float, default=0.3, help="mean rate of synchronous requests")
     parser.add_argument("--batches-per-minute", type=float, default=6, help="mean rate of submits")
@@ -245,8 +237,7 @@ def main() -> None:
     )
     parser.add_argument("--fake", action="store_true", help="use a scripted engine of fixed speed instead of vLLM")
     parser.add_argument("--seed", type=int, default=7)
-    print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 
 if __name__ == "__main__":
-    main()
+    command.main("completion_time", __doc__, lambda options: asyncio.run(run(options)), minutes=7, flags=flags)

@@ -15,8 +15,6 @@ steps were, by vLLM's own count of them.
 
 import argparse
 import asyncio
-import contextlib
-import json
 import re
 import shutil
 import subprocess
@@ -27,7 +25,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import httpx
 import psycopg
@@ -39,9 +36,11 @@ from app.db import embedded
 from app.engines.engine_key import engine_key
 from app.environment import child_environment
 from app.settings import Settings
-from benchmarks.machine import describe
+from benchmarks import command
+from benchmarks.harness import say
 from benchmarks.prompts import numbered_prompt
 from benchmarks.statistics import interval
+from testing.waiting import LOADING_SECONDS, eventually
 
 MODEL = "smollm2-135m-instruct"
 
@@ -68,8 +67,8 @@ class UpInstallation:
         with self._log.open("wb") as log:
             command = [sys.executable, "-m", "app.cli.main", "up", *self._attach]
             self._process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
-        await self._until(self._ready, "the API")
-        await self._until(self._engine_ready, "the engine")
+        await eventually(self._ready, f"the API; see {self._log}")
+        await eventually(self._engine_ready, f"the engine; see {self._log}", seconds=LOADING_SECONDS)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -92,15 +91,6 @@ class UpInstallation:
     def key(self, account: str) -> str:
         """A key of a fresh account, which has its own cache salt."""
         return create_key(self.settings, account, "benchmark", 1)
-
-    async def _until(self, check: Any, what: str) -> None:
-        deadline = monotonic() + 300
-        while monotonic() < deadline:
-            with contextlib.suppress(httpx.TransportError, psycopg.Error):
-                if await check():
-                    return
-            await asyncio.sleep(0.5)
-        raise SystemExit(f"{what} did not come up:\n{self._log.read_text()[-3000:]}")
 
     async def _ready(self) -> bool:
         async with httpx.AsyncClient() as client:
@@ -181,9 +171,6 @@ async def pairs(installation: UpInstallation, options: argparse.Namespace) -> As
     """(direct, slackwater) of one pair after another; the order within a pair alternates."""
     texts, tokens = prompts(options.requests), options.max_tokens
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     async def rate(arm: str) -> Arm:
         await asyncio.sleep(options.pause)
         before = await steps_of(installation)
@@ -206,6 +193,8 @@ async def pairs(installation: UpInstallation, options: argparse.Namespace) -> As
 
 async def run(options: argparse.Namespace) -> dict[str, object]:
     """Run all pairs and summarize them."""
+    if options.quick:
+        options.pairs, options.requests, options.max_tokens, options.pause = 1, 8, 8, 1.0
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)
     try:
@@ -216,7 +205,6 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
     ratio, low, high = interval([ours.tokens_per_second / theirs.tokens_per_second for theirs, ours in measured])
     fullness = interval([ours.tokens_per_step / theirs.tokens_per_step for theirs, ours in measured])
     return {
-        "benchmark": "end_to_end",
         "direct_tok_s": round(interval([theirs.tokens_per_second for theirs, _ in measured])[0], 1),
         "slackwater_tok_s": round(interval([ours.tokens_per_second for _, ours in measured])[0], 1),
         "ratio": round(ratio, 4),
@@ -229,23 +217,17 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         "concurrency": options.concurrency,
         "pause_seconds": options.pause,
         "model": MODEL,
-        "machine": describe(),
     }
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
-    )
+def flags(parser: argparse.ArgumentParser) -> None:
+    """What only this benchmark has. With --quick: one pair of 8 requests."""
     parser.add_argument("--pairs", type=int, default=5, help="pairs of arms (5)")
     parser.add_argument("--requests", type=int, default=96, help="requests of each arm (96)")
     parser.add_argument("--max-tokens", type=int, default=64, help="tokens of each answer (64)")
     parser.add_argument("--concurrency", type=int, default=16, help="requests in the engine at the same time (16)")
     parser.add_argument("--pause", type=float, default=15.0, help="seconds without a request before each arm (15)")
-    print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 
 if __name__ == "__main__":
-    main()
+    command.main("end_to_end", __doc__, lambda options: asyncio.run(run(options)), minutes=8, flags=flags)

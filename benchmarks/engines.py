@@ -18,14 +18,15 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks import command
 from benchmarks.colocation.block_store import write_whole
-from benchmarks.machine import describe
+from benchmarks.harness import say
 
 ROOT = Path(__file__).parent.parent
 LIMIT_SECONDS = 3600.0
@@ -55,7 +56,7 @@ class NotRunError(RuntimeError):
     """A part has no figures; the message says why."""
 
 
-def found(part: Part, keep: Path | None) -> dict[str, Any]:
+def found(part: Part, keep: Path | None, *, quick: bool = False) -> dict[str, Any]:
     """The result of a part: kept, read or measured now. Raises NotRunError."""
     kept = keep / f"{part.name}.json" if keep else None
     if kept and kept.exists():
@@ -64,17 +65,17 @@ def found(part: Part, keep: Path | None) -> dict[str, Any]:
         if not part.file.exists():
             raise NotRunError(f"{part.file.relative_to(ROOT)} does not exist")
         return last_object(part.file.read_text())
-    result = _measured(part)
+    result = _measured(part, ["--quick"] if quick else [])
     if kept and not result.get("not_run"):
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_whole(kept, json.dumps(result) + "\n")
     return result
 
 
-def _measured(part: Part) -> dict[str, Any]:
+def _measured(part: Part, flags: Sequence[str]) -> dict[str, Any]:
     if find_spec(part.module[0]) is None:
         raise NotRunError(f"{part.module[0]} does not exist")
-    command = [sys.executable, "-m", *part.module]
+    command = [sys.executable, "-m", *part.module, *flags]
     try:
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=LIMIT_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
@@ -113,18 +114,18 @@ def gpu_table(result: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: result.get(name) for name in names}
 
 
-def gathered(only: frozenset[str], keep: Path | None) -> dict[str, Any]:
+def gathered(wanted: Collection[str], keep: Path | None, *, quick: bool = False) -> dict[str, Any]:
     """Every figure, and the reason for each that is missing."""
     figures: dict[str, Any] = {}
     not_run: dict[str, str] = {}
     for part in PARTS:
         figures |= dict.fromkeys(part.keys)
-        if only and part.name not in only:
-            not_run[part.name] = "left out by --only"
+        if part.name not in wanted:
+            not_run[part.name] = "left out"
             continue
-        print(f"{part.name} …", file=sys.stderr, flush=True)
+        say(f"{part.name} …")
         try:
-            result = found(part, keep)
+            result = found(part, keep, quick=quick)
         except NotRunError as error:
             not_run[part.name] = str(error)
             continue
@@ -135,20 +136,16 @@ def gathered(only: frozenset[str], keep: Path | None) -> dict[str, Any]:
     return {**figures, "not_run": not_run}
 
 
-def main() -> None:
-    """Gather and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="the result is one JSON line in any case")
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Gather. With --quick, without what co-location measures on real engines, which has quick forms of its own."""
+    wanted = [name for name in options.arms if not options.quick or name not in ("attached", "agree", "frontier")]
+    return gathered(wanted, options.keep, quick=options.quick)
+
+
+def flags(parser: argparse.ArgumentParser) -> None:
+    """What only this benchmark has."""
     parser.add_argument("--keep", type=Path, help="folder of finished parts; a later run continues from them")
-    parser.add_argument(
-        "--only", default="", help=f"only these, separated by commas: {', '.join(p.name for p in PARTS)}"
-    )
-    options = parser.parse_args()
-    only = frozenset(filter(None, options.only.split(",")))
-    if unknown := sorted(only - {part.name for part in PARTS}):
-        parser.error(f"no part {', '.join(unknown)}")
-    print(json.dumps({"benchmark": "engines", **gathered(only, options.keep), "machine": describe()}))
 
 
 if __name__ == "__main__":
-    main()
+    command.main("engines", __doc__, run, minutes=60, arms=[part.name for part in PARTS], flags=flags)

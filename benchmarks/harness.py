@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from app.environment import child_environment, foreign_environment
 from app.queue import partitions
 from app.settings import Settings
 from testing import clusters
+from testing.waiting import wait_for
 
 ACCOUNT = "bench"
 MODEL = "smollm2-135m-instruct"
@@ -88,7 +90,6 @@ def with_partitions(url: str) -> None:
 @contextlib.contextmanager
 def open_testbed(database_url: str) -> Iterator[Testbed]:
     """A testbed on the server at `database_url`, or on an embedded one. Everything it creates is removed at the end."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -153,6 +154,9 @@ def cpu_seconds(pid: int, *, of_ended_children: bool = False) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+_IDLE_SECONDS = 2.0  # the server closes a connection that it has not used for five
+
+
 class Api:
     """A client of the API on one connection. It takes less CPU than httpx, because it shares the machine with the server."""
 
@@ -160,6 +164,7 @@ class Api:
         self._address = (settings.host, settings.port)
         self._connection = HTTPConnection(*self._address, timeout=120)
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        self._used_at = 0.0
 
     def submit_lines(self, body: Any, size: int) -> str:
         """The request id of an NDJSON batch; `body` is bytes or an iterable of bytes."""
@@ -175,26 +180,40 @@ class Api:
         return self._post(RUN, json.dumps({"request_id": request_id}).encode(), {})
 
     def _post(self, path: str, body: Any, headers: Mapping[str, str]) -> dict[str, Any]:
+        if monotonic() - self._used_at > _IDLE_SECONDS:
+            self._connection.close()  # it opens itself again
         self._connection.request("POST", path, body, {**self._headers, **headers})
         answer = self._connection.getresponse()
         content = answer.read()
+        self._used_at = monotonic()
         if answer.status >= 300:
             raise SystemExit(f"POST {path}: {answer.status} {content[:500]!r}")
         result: dict[str, Any] = json.loads(content)["result"]
         return result
 
 
-def until_ready(settings: Settings, seconds: float = 60) -> None:
+def until_ready(settings: Settings) -> None:
     """Return when the API answers."""
-    deadline = monotonic() + seconds
-    while monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            connection = HTTPConnection(settings.host, settings.port, timeout=5)
-            connection.request("GET", "/ready")
-            if connection.getresponse().status == 200:
-                return
-        sleep(0.05)
-    raise SystemExit("the API did not come up")
+    until_healthy(f"http://{settings.host}:{settings.port}/ready")
+
+
+def until_healthy(url: str, process: "subprocess.Popen[Any] | None" = None) -> None:
+    """Return when the URL answers with 200. Raises SystemExit if the process ends before."""
+
+    def healthy() -> bool:
+        if process is not None and process.poll() is not None:
+            raise SystemExit(f"the process of {url} ended by itself")
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+
+    wait_for(healthy, url)
+
+
+def until_engines_ready(database_url: str, engines: int = 1) -> None:
+    """Return when so many engines are ready, and their workers can be woken."""
+    asked = "select count(*) from engine where state = 'ready' and arrival_url is not null"
+    with psycopg.connect(database_url, autocommit=True) as conn:
+        wait_for(lambda: conn.execute(asked).fetchone() == (engines,), f"{engines} ready engines")
 
 
 @contextlib.contextmanager

@@ -5,9 +5,8 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -15,11 +14,11 @@ from psycopg import conninfo
 
 from app.db.cluster import SERVER_USER
 from app.processes import dies_with_parent
+from testing.waiting import wait_for
 
 BUILT = Path(__file__).parents[1] / ".tools/bin/pgbouncer"
 OLDEST = (1, 22)
 MISSING = "no PgBouncer from 1.22 on: `deploy/install-tools.sh pgbouncer` builds one"
-START_SECONDS = 30.0
 _SOCKET_PORT = 5432
 
 
@@ -90,11 +89,7 @@ class PgBouncer:
                 start_new_session=True,
                 preexec_fn=dies_with_parent(),  # noqa: PLW1509
             )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._listens():
-            alive = self._process.poll() is None and time.monotonic() < deadline
-            assert alive, f"PgBouncer does not start, exit code {self._process.poll()}:\n{self._said()}"
-            time.sleep(0.02)
+        wait_for(self._listens, "PgBouncer listens")
 
     def kill(self) -> None:
         """End it as a power failure does."""
@@ -108,11 +103,11 @@ class PgBouncer:
         return "\n".join(file.read_text() for file in files if file.exists())
 
     def _listens(self) -> bool:
-        with suppress(psycopg.OperationalError):
-            url = conninfo.make_conninfo(self.url, dbname="pgbouncer", connect_timeout=2)
-            psycopg.connect(url, autocommit=True).close()
-            return True
-        return False
+        code = self._process and self._process.poll()
+        assert code is None, f"PgBouncer does not start, exit code {code}:\n{self._said()}"
+        url = conninfo.make_conninfo(self.url, dbname="pgbouncer", connect_timeout=2)
+        psycopg.connect(url, autocommit=True).close()
+        return True
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -21,9 +20,9 @@ import pytest
 
 from app.db import cluster
 from app.processes import dies_with_parent, free_port, python_module
+from testing.waiting import wait_for
 from tests import other_postgres
 
-START_SECONDS = 90.0
 HOW = {
     "POSTGRES": "`docker run --detach --publish 127.0.0.1:5432:5432 --env POSTGRES_HOST_AUTH_METHOD=trust postgres:18`",
     "RABBITMQ": "`docker run --detach --publish 127.0.0.1:5672:5672 rabbitmq:4`",
@@ -85,11 +84,12 @@ def running(
             preexec_fn=dies_with_parent(),  # noqa: PLW1509
         )
     try:
-        deadline = time.monotonic() + START_SECONDS
-        while not ready():
-            alive = process.poll() is None and time.monotonic() < deadline
-            assert alive, f"{command[0]} does not start:\n{log.read_text()[-2000:]}"
-            time.sleep(0.05)
+
+        def started() -> bool:
+            assert process.poll() is None, f"{command[0]} does not start:\n{log.read_text()[-2000:]}"
+            return ready()
+
+        wait_for(started, f"{command[0]} is ready; see {log}")
         yield
     finally:
         with suppress(ProcessLookupError):

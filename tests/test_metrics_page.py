@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from app import processes
+from testing.waiting import eventually, in_time
 from workers import metrics_page
 
 VARIABLE = "SLACKWATER_WORKER_METRICS_PORT"
@@ -14,12 +15,8 @@ VARIABLE = "SLACKWATER_WORKER_METRICS_PORT"
 
 async def scraped(port: int) -> str:
     """The page, once it answers."""
-    async with asyncio.timeout(10), httpx.AsyncClient(trust_env=False) as client:
-        while True:
-            try:
-                return (await client.get(f"http://127.0.0.1:{port}/metrics")).text
-            except httpx.TransportError:
-                await asyncio.sleep(0.01)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return (await eventually(lambda: client.get(f"http://127.0.0.1:{port}/metrics"))).text
 
 
 async def ended(task: asyncio.Task[None]) -> None:
@@ -52,7 +49,7 @@ async def test_a_port_that_is_taken_is_told_once_and_taken_over_when_it_is_free(
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         task = asyncio.create_task(metrics_page.serve("127.0.0.1", port, VARIABLE, lambda: b"up 1\n"))
-        async with asyncio.timeout(10):
+        async with in_time():
             while tries.count(0.01) < 3:
                 await real(0.001)
     assert await scraped(port) == "up 1\n"
@@ -63,5 +60,5 @@ async def test_a_port_that_is_taken_is_told_once_and_taken_over_when_it_is_free(
 
 
 async def test_port_0_is_no_page() -> None:
-    async with asyncio.timeout(1):
+    async with in_time():
         await metrics_page.serve("127.0.0.1", 0, VARIABLE, bytes)

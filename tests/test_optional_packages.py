@@ -18,6 +18,7 @@ from app.optional_packages import Extra, NotInstalled
 from app.settings import Settings
 from app.tasks.broker import celery_app
 from app.user_errors import Failure, explained
+from testing.waiting import LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[1]
 # What the extras bring, and what is there only because something else needs it.
@@ -66,7 +67,7 @@ def modules() -> list[str]:
 
 def test_every_module_can_be_imported_without_the_optional_parts() -> None:
     command = [sys.executable, "-c", IMPORT_ALL, ",".join(OPTIONAL), *modules()]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

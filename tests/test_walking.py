@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import processes
-from tests.system.stack import wait_for
+from testing.waiting import wait_for
 from tests.walking import Block, Shell, blocks
 
 PAGE = """

@@ -24,6 +24,7 @@ from typing import Self
 import yaml
 
 from app import processes
+from testing.waiting import LIMIT_SECONDS, wait_for
 
 RUN = {"bash": "source {file} < /dev/null", "python": "python - < {file}"}  # how a block of a language is pasted
 PARSED: dict[str, Callable[[str], object]] = {
@@ -37,7 +38,6 @@ _BLOCK = re.compile(
     r"(?:^<!-- walk: (?P<mark>[^\n]*?) *-->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 _MARK = re.compile(r"skip \S.*|background")
-_SECONDS = 180  # limit for one block, and for the end of background processes
 _WALK = "DOCUMENTATION_WALK"  # environment variable of every process that a walk starts
 
 
@@ -120,7 +120,7 @@ class Shell:
         """End the shell and all processes that it started, with SIGINT, then with SIGKILL."""
         for leader in self._background:
             processes.signal_group(leader, signal.SIGTERM)
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + LIMIT_SECONDS
         while any(map(_group_lives, self._background)) and time.monotonic() < deadline:
             time.sleep(0.1)
         deadline = time.monotonic() + 10
@@ -133,13 +133,13 @@ class Shell:
         """Run the block and return its output. Asserts that none of its commands fails."""
         self._failed.unlink(missing_ok=True)
         output = self._run(block, "; echo done")
-        guard = threading.Timer(_SECONDS, processes.kill, ([self._bash.pid],))
+        guard = threading.Timer(LIMIT_SECONDS, processes.kill, ([self._bash.pid],))
         guard.start()
         finished = self._line() == "done"
         guard.cancel()
         said = output.read_text(errors="replace")
         errors = self._failed.read_text() if self._failed.exists() else ""
-        assert finished, f"line {block.line}: the shell has ended, or was ended after {_SECONDS} s\n{said}"
+        assert finished, f"line {block.line}: the shell has ended, or was ended after {LIMIT_SECONDS} s\n{said}"
         assert not errors, f"line {block.line}: failed: {errors}\n{said[-4000:]}"
         return said
 
@@ -147,10 +147,7 @@ class Shell:
         """Run the block in the background. Returns the file of its output, once it has printed something."""
         output = self._run(block, "& echo $!")
         self._background[int(self._line())] = block
-        deadline = time.monotonic() + _SECONDS
-        while not (output.exists() and output.stat().st_size):
-            assert time.monotonic() < deadline, f"line {block.line}: not a word for {_SECONDS} s"
-            time.sleep(0.05)
+        wait_for(lambda: output.exists() and output.stat().st_size, f"a word of line {block.line}")
         return output
 
     def ended(self) -> list[Block]:

@@ -1,4 +1,4 @@
-"""kombu's `pgmq` transport on our own database, with eight fixes.
+"""kombu's `pgmq` transport on our own database, with nine fixes.
 
 1. It connects with a libpq URL, so Unix sockets and TLS options work, and the pool checks its connections.
 2. A worker that stops returns prefetched messages at once instead of after the visibility timeout.
@@ -9,6 +9,7 @@
 7. A message whose acknowledgement fails frees its place. Otherwise an outage would use up all places for ever, and the channel
    would read nothing more, so that it would not even notice that it has lost its connection.
 8. Celery connects again also where kombu has wrapped the error of an attempt to connect in its own. Otherwise it ends.
+9. It also connects again where a queue is missing, and so creates it. Otherwise it ends, too.
 """
 
 import contextlib
@@ -73,7 +74,11 @@ class Transport(pgmq.Transport):
     """The transport behind `slackwater-pgmq://`; the database is `transport_options["dsn"]`."""
 
     Channel = Channel
-    connection_errors = (*pgmq.Transport.connection_errors, kombu.exceptions.OperationalError)  # type: ignore[assignment]
+    connection_errors = (  # type: ignore[assignment]
+        *pgmq.Transport.connection_errors,
+        kombu.exceptions.OperationalError,
+        psycopg.errors.UndefinedTable,
+    )
     _pool: ConnectionPool | None = None
 
     @property

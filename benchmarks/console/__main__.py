@@ -16,32 +16,29 @@ stdout is one JSON object.
 
 import argparse
 import asyncio
-import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 import uvloop
 
+from benchmarks import command
 from benchmarks.console import accessibility, beside, live, pages, traces
-from benchmarks.harness import Testbed, open_testbed, say
-from benchmarks.machine import describe
+from benchmarks.harness import Testbed, open_testbed
 
 
 @dataclass(frozen=True)
 class ConsoleSizes:
     """Sizes of all arms."""
 
-    items: int = 50_000
-    pairs: int = 5
+    items: int = 25_000
+    pairs: int = 4
     batches: int = 10_000
     stored_items: int = 1_000_000
-    page_rounds: int = 40
-    changes: int = 100
-    drain_items: int = 200_000
-    drain_pairs: int = 12
+    page_rounds: int = 20
+    changes: int = 50
+    drain_items: int = 100_000
+    drain_pairs: int = 6
     consoles: int = 50
     ttft_rounds: int = 4
     themes: int = 2
@@ -65,39 +62,12 @@ def arms(sizes: ConsoleSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run all arms, or those that --only names."""
+    """The wanted arms on one server."""
     table = arms(QUICK if options.quick else ConsoleSizes())
-    wanted = options.only.split(",") if options.only else list(table)
-    if unknown := set(wanted) - set(table):
-        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    began, loads, seconds = monotonic(), {}, {}
-    found: dict[str, Any] = {"benchmark": "console", "quick": options.quick}
     with open_testbed(options.database_url) as testbed:
-        for name in wanted:
-            started = monotonic()
-            loads[name] = round(os.getloadavg()[0], 2)
-            say(f"{name} …")
-            found |= table[name](testbed)
-            testbed.clear()
-            seconds[name] = round(monotonic() - started, 1)
-    ends = {"load_average_at_start": loads, "seconds_by_arm": seconds, "seconds": round(monotonic() - began)}
-    return {**found, **ends, "machine": describe()}
-
-
-def main() -> None:
-    """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
-    parser.add_argument("--only", help="arms, separated by commas")
-    parser.add_argument(
-        "--json", action="store_true", help="one line of JSON, which is also what is printed without it"
-    )
-    parser.add_argument("--database-url", default="", help="a PostgreSQL server to use instead of an embedded one")
-    options = parser.parse_args()
-    found = run(options)
-    print(json.dumps(found, indent=None if options.json else 2), flush=True)
+        return command.in_turn(table, options.arms, testbed, after=testbed.clear)
 
 
 if __name__ == "__main__":
-    main()
+    command.main("console", __doc__, run, minutes=20, arms=arms(QUICK), database=True)

@@ -15,14 +15,14 @@ from typing import Any
 import psycopg
 
 from app.settings import Settings
-from benchmarks import queue_drain
 from benchmarks.console.open_pages import PLAIN, open_pages, stream
 from benchmarks.console.site import console
 from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.gateway.installation import CHAT, installation, timed_engine
 from benchmarks.gateway.latency import first_tokens
 from benchmarks.harness import Testbed, cpu_seconds, part, say
-from benchmarks.queue_workload import WORKERS, fill
+from benchmarks.queue import drain as queue_drain
+from benchmarks.queue.workload import WORKERS, fill
 from benchmarks.statistics import interval, percentiles
 
 _FLUSH_ROWS = 64

@@ -19,6 +19,7 @@ from benchmarks.console.live_stream import LiveStream, opened
 from benchmarks.console.open_pages import PLAIN, open_pages, stream
 from benchmarks.console.site import Site, console
 from benchmarks.harness import Testbed, say
+from testing.waiting import LIMIT_SECONDS
 
 _WATCHED = {
     "now": stream("now"),
@@ -27,7 +28,6 @@ _WATCHED = {
 }
 _OPEN = (*map(stream, PLAIN), _WATCHED["batch"], stream("engine", name=ENGINE))
 _STREAMS_EACH = 3
-_LIMIT_SECONDS = 10.0
 _CHANGE = """
 with named as (update batch set name = 'change-' || %(number)s::int where request_id = %(batch)s)
 update engine set batch_in_flight = %(number)s where name = %(engine)s"""
@@ -114,7 +114,7 @@ async def _change(
     await conn.execute(_CHANGE, {"number": number, "batch": LARGE_BATCH, "engine": ENGINE})
     committed = monotonic()
     try:
-        arrived = await asyncio.wait_for(asyncio.gather(*futures), _LIMIT_SECONDS)
+        arrived = await asyncio.wait_for(asyncio.gather(*futures), LIMIT_SECONDS)
     except TimeoutError:
         missing = {
             watch.name
@@ -122,6 +122,6 @@ async def _change(
             if not future.done() or future.cancelled()
         }
         raise SystemExit(
-            f"change {number} did not arrive within {_LIMIT_SECONDS:g} s at: {', '.join(missing)}"
+            f"change {number} did not arrive within {LIMIT_SECONDS:g} s at: {', '.join(missing)}"
         ) from None
     return [(watch, (at - committed) * 1e3) for watch, at in zip(watches, arrived, strict=True)]

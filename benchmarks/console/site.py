@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
-from time import monotonic, sleep
+from time import monotonic
 from urllib.parse import urlencode
 
 from app import processes
@@ -17,9 +17,8 @@ from app.db.pool import Connection
 from app.environment import child_environment
 from app.settings import Settings
 from app.tenants import service as tenants
-from benchmarks.harness import end, start
+from benchmarks.harness import end, start, until_healthy
 
-READY_SECONDS = 60.0
 _SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
 
 
@@ -86,22 +85,10 @@ def console(settings: Settings) -> Iterator[Site]:
     log.parent.mkdir(parents=True, exist_ok=True)
     process = start([sys.executable, "-m", "app.cli.main", "console"], child_environment(own, {}), log)
     try:
-        _until_ready(own.console_port, process)
+        until_healthy(f"http://127.0.0.1:{own.console_port}/console/health", process)
         yield Site(own, process)
     finally:
         early = process.poll() is not None
         end(process)
         if early:
             raise SystemExit(f"slackwater console ended by itself:\n{log.read_text()[-3000:]}")
-
-
-def _until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = monotonic() + READY_SECONDS
-    while monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError):
-            connection = HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/console/health")
-            if connection.getresponse().status == 200:
-                return
-        sleep(0.05)
-    raise SystemExit(f"slackwater console did not answer within {READY_SECONDS:g} s")

@@ -23,7 +23,7 @@ from app import processes
 from app.environment import foreign_environment
 from app.settings import Settings
 from benchmarks.harness import ROOT, Testbed, cpu_seconds, end, part, say
-from benchmarks.queue_workload import fill
+from benchmarks.queue.workload import fill
 from benchmarks.statistics import interval
 
 _ENDS_IN = "0007 "  # the numbers of the items that the engine refuses; each item begins with its number

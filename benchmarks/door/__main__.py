@@ -13,7 +13,6 @@ without a server. Progress goes to stderr. The last line of stdout is one JSON o
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import socket
@@ -29,11 +28,11 @@ import uvloop
 from aiohttp import web
 
 from app import processes
+from benchmarks import command
 from benchmarks.door.own_time import own_time
 from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.gateway.installation import CHAT, running
 from benchmarks.harness import say
-from benchmarks.machine import describe
 from benchmarks.statistics import interval, percentiles
 from workers.engine.door.announcer import SOCKETS
 from workers.engine.door.keys import PATH
@@ -147,7 +146,7 @@ def question(size: int) -> bytes:
     return orjson.dumps({"model": "fake", "messages": [{"role": "user", "content": text}], "stream": True})
 
 
-async def run(rounds: int) -> dict[str, Any]:
+async def measured(rounds: int) -> dict[str, Any]:
     """Start the server, and measure with a body of 3 kB and with one of 100 kB."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     if len(cores) > 1:
@@ -174,18 +173,10 @@ async def run(rounds: int) -> dict[str, Any]:
     return {"door_added_ttft_p50_ms": worst[0], "door_added_ttft_p99_ms": worst[1], **figures}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    parser.add_argument("--quick", action="store_true", help="fewer requests")
-    given = parser.parse_args()
-    machine = describe()
-    say(f"load average {machine['load_average']}")
-    figures = {"machine": machine, **uvloop.run(run(300 if given.quick else 5000))}
-    if given.json:
-        print(json.dumps(figures))
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """All arms, which take turns."""
+    return uvloop.run(measured(300 if options.quick else 5000))
 
 
 if __name__ == "__main__":
-    main()
+    command.main("door", __doc__, run, minutes=3)

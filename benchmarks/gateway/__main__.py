@@ -15,23 +15,21 @@ last line of stdout is one JSON object.
 
 import argparse
 import asyncio
-import json
-import os
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
 import uvloop
 
+from benchmarks import command
 from benchmarks.gateway import polls, real_engines, vllm_router
 from benchmarks.gateway.affinity import affinity
 from benchmarks.gateway.http_client import HttpTarget
 from benchmarks.gateway.installation import CHAT, installation, timed_engine
 from benchmarks.gateway.latency import added, first_tokens, throughput
 from benchmarks.gateway.streams import streams
-from benchmarks.harness import Testbed, open_testbed, say
-from benchmarks.machine import describe
+from benchmarks.harness import Testbed, open_testbed
 
 TURNS = (2, 4, 8)
 CACHE_BLOCKS = 100_000
@@ -50,9 +48,10 @@ class GatewaySizes:
     rates: tuple[float, ...] = (250, 500, 1000, 2000)
     poll_seconds: float = 10
     conversations: int = 200
+    peer: bool = True  # whether the other proxy runs, too
 
 
-QUICK = GatewaySizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20)
+QUICK = GatewaySizes(2, 50, 1, 20, 10, 100, (100, 250), 1, 20, peer=False)
 
 
 def ttft(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
@@ -60,7 +59,7 @@ def ttft(testbed: Testbed, sizes: GatewaySizes) -> dict[str, Any]:
     with (
         timed_engine(latency=0.03, token_seconds=0.01, answer_tokens=4) as engine,
         installation(testbed, [engine]) as installed,
-        vllm_router.router(testbed.folder / "peer", engine) as router,
+        vllm_router.router(engine) if sizes.peer else contextlib.nullcontext() as router,
     ):
         routes = {"direct": HttpTarget(engine + CHAT), "gateway": installed.chat}
         routes |= {"peer": router} if router else {}
@@ -108,42 +107,18 @@ def arms(sizes: GatewaySizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run all arms, or those that --only names."""
+    """The wanted arms on one server."""
     table = arms(QUICK if options.quick else GatewaySizes())
-    if options.real:
-        table["real"] = lambda testbed: real_engines.measured(testbed, options.quick)
-    wanted = options.only.split(",") if options.only else list(table)
-    if unknown := set(wanted) - set(table):
-        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
+    table["real"] = lambda testbed: real_engines.measured(testbed, options.quick)
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-    began, loads = monotonic(), {}
-    found: dict[str, Any] = {"benchmark": "gateway", "quick": options.quick}
     with open_testbed(options.database_url) as testbed:
-        for name in wanted:
-            loads[name] = round(os.getloadavg()[0], 2)
-            say(f"{name} …")
-            found |= table[name](testbed)
-            testbed.clear()
-    ends = {"load_average_at_start": loads, "seconds": round(monotonic() - began)}
-    return {**found, **ends, "machine": describe()}
+        return command.in_turn(table, [*options.arms, *["real"] * options.real], testbed, after=testbed.clear)
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gateway", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="accepted in all benchmarks; the last line of stdout is always JSON"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
-    )
+def flags(parser: argparse.ArgumentParser) -> None:
+    """What only this benchmark has."""
     parser.add_argument("--real", action="store_true", help="also measure two real vLLM engines")
-    parser.add_argument("--database-url", default="", help="use this PostgreSQL server instead of an embedded one")
-    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
-    print(json.dumps(run(parser.parse_args())))
 
 
 if __name__ == "__main__":
-    main()
+    command.main("gateway", __doc__, run, minutes=6, arms=arms(QUICK), database=True, flags=flags)

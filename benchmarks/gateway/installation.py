@@ -5,18 +5,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from time import monotonic, sleep
 from typing import IO, Any
-
-import psycopg
 
 from app import processes
 from app.environment import foreign_environment
 from benchmarks.gateway.http_client import HttpTarget
-from benchmarks.harness import MODEL, ROOT, RUN, Testbed, api, end, part
+from benchmarks.harness import MODEL, ROOT, RUN, Testbed, api, end, part, until_engines_ready
 
 CHAT = "/v1/chat/completions"
-READY_SECONDS = 120.0
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -50,22 +46,9 @@ def installation(testbed: Testbed, engines: Sequence[str], slots: int = 256) -> 
             folder = testbed.folder / f"worker-{number}"
             stack.enter_context(part(settings.model_copy(update={**own, "data_dir": folder}), "workers.gpu"))
         process, key = stack.enter_context(api(settings))
-        _until_ready(settings.database_url, len(engines))
+        until_engines_ready(settings.database_url, len(engines))
         base = f"http://{settings.host}:{settings.port}"
         yield RunningGateway(base, (("authorization", f"Bearer {key}"),), settings.database_url, process.pid)
-
-
-def _until_ready(url: str, engines: int) -> None:
-    deadline = monotonic() + READY_SECONDS
-    with psycopg.connect(url, autocommit=True) as conn:
-        while monotonic() < deadline:
-            row = conn.execute(
-                "select count(*) from engine where state = 'ready' and arrival_url is not null"
-            ).fetchone()
-            if row == (engines,):
-                return
-            sleep(0.1)
-    raise SystemExit(f"not all of {engines} engines became ready within {READY_SECONDS:.0f} s")
 
 
 @contextlib.contextmanager

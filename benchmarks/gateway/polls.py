@@ -16,7 +16,7 @@ from app.db.pool import Database
 from benchmarks.gateway.http_client import HttpCaller, HttpTarget
 from benchmarks.gateway.installation import installation
 from benchmarks.harness import Testbed, say
-from benchmarks.queue_workload import Submitter, line
+from benchmarks.queue.workload import Submitter, line
 from benchmarks.statistics import percentiles
 
 MOST_CONNECTIONS = 256

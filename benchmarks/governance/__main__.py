@@ -18,13 +18,11 @@ Progress goes to stderr, after the load average. The last line of stdout is one 
 """
 
 import argparse
-import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
+from benchmarks import command
 from benchmarks.governance import (
     admitting,
     audit_seal,
@@ -36,8 +34,7 @@ from benchmarks.governance import (
     sealed_cost,
     tight_budget,
 )
-from benchmarks.harness import Testbed, open_testbed, say
-from benchmarks.machine import describe
+from benchmarks.harness import Testbed, open_testbed
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,10 @@ class GovernanceSizes:
     calls: int = 20
     audit_rows: int = 50_000
     redacted: int = 4000
+    peer: bool = True  # whether the other proxy runs, too
 
 
-QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10, 5000, 400)
+QUICK = GovernanceSizes(4000, 1, 20_000, 1000, 400, 6, 10, 5000, 400, peer=False)
 
 
 def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]]]:
@@ -76,45 +74,16 @@ def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]
         "tight": lambda testbed: tight_budget.overshoot(testbed, sizes.tight_items),
         "lag": lambda testbed: ledger_lag.lag(testbed, sizes.lags),
         "audit": lambda testbed: audit_seal.seal(testbed, sizes.audit_rows),
-        "race": lambda testbed: budget_race.race(testbed, sizes.calls),
+        "race": lambda testbed: budget_race.race(testbed, sizes.calls, peer=sizes.peer),
     }
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run all arms, or those that --only names."""
+    """The wanted arms on one server."""
     table = arms(QUICK if options.quick else GovernanceSizes())
-    wanted = options.only.split(",") if options.only else list(table)
-    if unknown := set(wanted) - set(table):
-        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
-    began, loads = monotonic(), {}
-    found: dict[str, Any] = {"benchmark": "governance", "quick": options.quick}
     with open_testbed(options.database_url) as testbed:
-        for name in wanted:
-            loads[name] = round(os.getloadavg()[0], 2)
-            say(f"{name} …")
-            found |= table[name](testbed)
-            testbed.clear()
-    return {
-        **found,
-        "load_average_at_start": loads,
-        "seconds": round(monotonic() - began),
-        "machine": describe(),
-    }
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
-    )
-    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
-    parser.add_argument("--database-url", default="", help="use this PostgreSQL server instead of an embedded one")
-    print(json.dumps(run(parser.parse_args())))
+        return command.in_turn(table, options.arms, testbed, after=testbed.clear)
 
 
 if __name__ == "__main__":
-    main()
+    command.main("governance", __doc__, run, minutes=8, arms=arms(QUICK), database=True)

@@ -18,8 +18,8 @@ BUDGET_TOKENS = 10_000  # of about 26 for each of 1,280 calls
 _KNOWN_SECONDS = 2.0  # every process knows a new budget within a second
 
 
-def race(testbed: Testbed, calls: int) -> dict[str, Any]:
-    """How far each overspends, and how much of the budget its callers could use."""
+def race(testbed: Testbed, calls: int, *, peer: bool = True) -> dict[str, Any]:
+    """How far each overspends, and how much of the budget its callers could use. `peer`: whether the other proxy runs, too."""
     found: dict[str, Any] = {"race_budget_tokens": BUDGET_TOKENS, "race_callers": callers.CALLERS}
     with timed_engine(latency=0.05, token_seconds=0.005, answer_tokens=ANSWER_TOKENS) as engine:
         with installation(testbed, [engine]) as ours:
@@ -30,6 +30,8 @@ def race(testbed: Testbed, calls: int) -> dict[str, Any]:
             found |= _one("ours", Budgeted(ours.base, headers), calls)
             [budget] = httpx.get(budgets.rpartition("/")[0], headers=headers).json()["result"]
             found["ours_spent_by_the_budget"] = budget["spent"]
+        if not peer:
+            return found
         with (
             tempfile.TemporaryDirectory() as folder,
             litellm_proxy.proxy(Path(folder), engine, BUDGET_TOKENS) as theirs,

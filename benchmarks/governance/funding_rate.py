@@ -10,7 +10,7 @@ from app.engines import catalogue
 from app.settings import Settings
 from benchmarks.governance.queue_cost import serving
 from benchmarks.harness import Testbed, say
-from benchmarks.queue_workload import body, line
+from benchmarks.queue.workload import body, line
 
 # What workers do, who take funded chunks at once: a round funds no more than a lane can have ready.
 _TAKEN = ("delete from chunk where state = 'ready'", "update sched set ready = 0")

@@ -1,4 +1,4 @@
-"""The proxy that our budgets are compared with: LiteLLM in front of the same fake engine, in a temporary environment.
+"""The proxy that our budgets are compared with: LiteLLM in front of the same fake engine.
 
 Its budgets of keys need a PostgreSQL client that is downloaded at its first start. A budget of a deployment, which it keeps in
 memory, needs none and is settled in the same way: after each call.
@@ -7,7 +7,6 @@ memory, needs none and is settled in the same way: after each call.
 import contextlib
 import json
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,8 @@ from time import monotonic, sleep
 from app import processes
 from benchmarks.gateway.installation import running
 from benchmarks.governance.callers import Budgeted
-from benchmarks.harness import MODEL, say
+from benchmarks.harness import MODEL
+from benchmarks.peer import PeerMissingError, environment
 
 NAME = "litellm"
 VERSION = "1.106.2"
@@ -29,9 +29,9 @@ _KEY = "sk-benchmark-0123456789abcdef0123456789abcdef"
 def proxy(folder: Path, engine: str, tokens: int) -> Iterator[Budgeted | str]:
     """Run it with a budget for so many tokens. Yields the reason if it cannot be installed."""
     try:
-        command = _installed(folder / "litellm")
-    except subprocess.CalledProcessError as error:
-        yield f"{NAME} {VERSION} cannot be installed: {error}"
+        command = str(environment(NAME, VERSION, "[proxy]") / "bin" / NAME)
+    except PeerMissingError as error:
+        yield str(error)
         return
     config, port = folder / "litellm.json", processes.free_port()  # JSON is YAML too
     config.write_text(json.dumps(_config(engine, tokens)))
@@ -53,21 +53,6 @@ def _config(engine: str, tokens: int) -> dict[str, object]:
         "litellm_settings": {"num_retries": 0},
         "general_settings": {"master_key": _KEY},
     }
-
-
-def _installed(folder: Path) -> str:
-    """Install the proxy in its own virtual environment. Returns its command."""
-    say(f"installing {NAME} {VERSION} …")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    install = [
-        str(folder / "bin" / "pip"),
-        "install",
-        "-qq",
-        "--disable-pip-version-check",
-        f"{NAME}[proxy]=={VERSION}",
-    ]
-    subprocess.run(install, check=True, stdout=sys.stderr)
-    return str(folder / "bin" / NAME)
 
 
 def _healthy(url: str, process: "subprocess.Popen[str]") -> bool:

@@ -11,10 +11,10 @@ import httpx
 
 from app.cli.key import create_key
 from app.settings import Settings
-from benchmarks import queue_drain
 from benchmarks.governance.drift import drifts
 from benchmarks.harness import ACCOUNT, Api, Testbed, part, say, until_ready
-from benchmarks.queue_workload import body, line, pool_at
+from benchmarks.queue import drain as queue_drain
+from benchmarks.queue.workload import body, line, pool_at
 from benchmarks.statistics import interval
 
 LABELS = {"x-slackwater-workflow": "digest", "x-slackwater-task": "extract", "x-slackwater-critical": "false"}

@@ -29,7 +29,7 @@ from app.tenants.key_scope import KeyScope
 from app.tenants.service import Tenant
 from benchmarks.governance.queue_cost import serving
 from benchmarks.harness import ACCOUNT, MODEL, Testbed, say
-from benchmarks.queue_workload import line
+from benchmarks.queue.workload import line
 from benchmarks.statistics import percentiles
 
 _RULE = f'[[rule]]\nid = "redacting"\nwhen = {{ account = "{ACCOUNT}" }}\nsensitive = "tokenize"\n'

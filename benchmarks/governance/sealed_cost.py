@@ -8,10 +8,10 @@ from time import monotonic
 from typing import Any
 
 from app.settings import Settings
-from benchmarks import queue_drain
 from benchmarks.governance.queue_cost import paired
 from benchmarks.harness import Api, Testbed, api, part
-from benchmarks.queue_workload import body, fill, line, worker_processes
+from benchmarks.queue import drain as queue_drain
+from benchmarks.queue.workload import body, fill, line, worker_processes
 
 
 def ingest(testbed: Testbed, items: int, pairs: int) -> dict[str, Any]:

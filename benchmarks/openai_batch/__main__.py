@@ -19,15 +19,12 @@ note.
 """
 
 import argparse
-import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
-from benchmarks.harness import Testbed, open_testbed, say
-from benchmarks.machine import describe
+from benchmarks import command
+from benchmarks.harness import Testbed, open_testbed
 from benchmarks.openai_batch import aibrix, run_batch
 from benchmarks.openai_batch.crash import crash
 from benchmarks.openai_batch.files import files
@@ -88,51 +85,27 @@ def arms(sizes: BatchFileSizes, peer: bool) -> dict[str, Callable[[Testbed], Fig
 
 
 def run(options: argparse.Namespace) -> Figures:
-    """Run all arms, or those that --only names."""
+    """The wanted arms on one server."""
     given = QUICK if options.quick else BatchFileSizes()
     sizes = BatchFileSizes(options.lines or given.lines, options.line_bytes, given.requests, given.rounds)
-    names = list(arms(sizes, True))
-    wanted = options.only.split(",") if options.only else names
-    if unknown := set(wanted) - set(names):
-        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(names)}")
-    reason = aibrix.unavailable() if {"throughput", "crash"} & set(wanted) else None
-    table = arms(sizes, reason is None)
-    began, loads, notes = monotonic(), {}, [*NOTES, *([reason] if reason else [])]
-    found: Figures = dict.fromkeys(AIBRIX_KEYS)
+    if options.quick:
+        reason: str | None = "no peer runs with --quick"
+    else:
+        reason = aibrix.unavailable() if {"throughput", "crash"} & set(options.arms) else None
     with open_testbed(options.database_url) as testbed:
-        for name in wanted:
-            loads[name] = round(os.getloadavg()[0], 2)
-            say(f"{name} …")
-            figures = table[name](testbed)
-            notes += figures.pop("notes", [])
-            found |= figures
-            testbed.clear()
-    head = {"benchmark": "openai_batch", "quick": options.quick, "aibrix_version": None if reason else aibrix.VERSION}
-    ends = {"load_average_at_start": loads, "seconds": round(monotonic() - began)}
-    return {**head, **found, **ends, "notes": notes, "machine": describe()}
+        found = command.in_turn(arms(sizes, reason is None), options.arms, testbed, after=testbed.clear)
+    notes = [*NOTES, *([reason] if reason else []), *found.pop("notes", [])]
+    version = None if reason else aibrix.VERSION
+    return {"aibrix_version": version, **dict.fromkeys(AIBRIX_KEYS), **found, "notes": notes}
 
 
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.openai_batch",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="accepted in all benchmarks; the last line of stdout is always JSON"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
-    )
+def flags(parser: argparse.ArgumentParser) -> None:
+    """What only this benchmark has."""
     parser.add_argument("--lines", type=int, default=0, help="lines of the large file (50000; with --quick 2000)")
     parser.add_argument(
         "--line-bytes", type=int, default=BatchFileSizes.line_bytes, help="bytes of each of its lines (1024)"
     )
-    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
-    parser.add_argument("--database-url", default="", help="use this PostgreSQL server instead of an embedded one")
-    print(json.dumps(run(parser.parse_args())))
 
 
 if __name__ == "__main__":
-    main()
+    command.main("openai_batch", __doc__, run, minutes=10, arms=arms(QUICK, True), database=True, flags=flags)

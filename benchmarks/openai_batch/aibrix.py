@@ -1,16 +1,12 @@
 """AIBrix's metadata service, which implements OpenAI's batch API, with its own virtual environment and its own Redis."""
 
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from time import monotonic, sleep
 
 from openai import OpenAI
 
@@ -18,13 +14,11 @@ from app import processes
 from app.environment import foreign_environment
 from benchmarks import harness
 from benchmarks.gateway.installation import running
-from benchmarks.harness import say
 from benchmarks.openai_batch.slot_engine import client_of
+from benchmarks.peer import PeerMissingError, environment
 
 VERSION = "0.8.0"
-READY_SECONDS = 90.0
 LOCK_SECONDS = 30  # for so long, a request in flight at a crash is locked; the default is 600
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slackwater-benchmarks"
 
 
 class Aibrix:
@@ -65,18 +59,8 @@ class Aibrix:
 
     def start(self) -> None:
         """Start the process. Returns when it is ready."""
-        log = self._folder / "service.log"
-        self._process = harness.start(self._command, self._environment, log)
-        deadline = monotonic() + READY_SECONDS
-        while monotonic() < deadline and self._process.poll() is None:
-            with (
-                contextlib.suppress(OSError),
-                urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=5) as answer,
-            ):
-                if answer.status == 200:
-                    return
-            sleep(0.1)
-        raise SystemExit(f"AIBrix did not come up:\n{log.read_text()[-3000:]}")
+        self._process = harness.start(self._command, self._environment, self._folder / "service.log")
+        harness.until_healthy(f"http://127.0.0.1:{self._port}/readyz", self._process)
 
     def kill(self) -> None:
         """Send SIGKILL to the process."""
@@ -95,7 +79,7 @@ def service(folder: Path, engine_url: str, slots: int) -> Iterator[Aibrix]:
     port, folder = processes.free_port(), Path(tempfile.mkdtemp(prefix="aibrix-", dir=folder))
     redis = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
     with running([*redis, "--loglevel", "warning"]):
-        made = Aibrix(str(environment() / "bin" / "python"), folder, port, engine_url, slots)
+        made = Aibrix(str(environment("aibrix", VERSION) / "bin" / "python"), folder, port, engine_url, slots)
         try:
             made.start()
             yield made
@@ -108,20 +92,7 @@ def unavailable() -> str | None:
     if not shutil.which("redis-server"):
         return "AIBrix needs redis-server, which is not on the PATH"
     try:
-        environment()
-    except subprocess.CalledProcessError as error:
-        return f"aibrix {VERSION} cannot be installed: {error}"
+        environment("aibrix", VERSION)
+    except PeerMissingError as error:
+        return str(error)
     return None
-
-
-def environment() -> Path:
-    """The virtual environment of AIBrix, created the first time."""
-    folder = CACHE / f"aibrix-{VERSION}"
-    if (folder / "complete").exists():
-        return folder
-    say(f"installing aibrix {VERSION} in {folder} …")
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-    install = [str(folder / "bin" / "pip"), "install", "-qq", "--disable-pip-version-check", f"aibrix=={VERSION}"]
-    subprocess.run(install, check=True, stdout=sys.stderr)
-    (folder / "complete").touch()
-    return folder

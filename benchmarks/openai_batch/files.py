@@ -13,7 +13,7 @@ from benchmarks.openai_batch import lines
 from benchmarks.openai_batch.process_usage import ProcessUsage
 from benchmarks.openai_batch.slackwater_service import SlackwaterService, installation
 from benchmarks.openai_batch.slot_engine import engine, until_final
-from benchmarks.queue_workload import pool_at, worker_processes
+from benchmarks.queue.workload import pool_at, worker_processes
 
 FIRST_SECONDS, DRAIN_SECONDS = 60.0, 600.0
 FLUSH_ROWS = 64

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from time import monotonic, sleep
 
 import psycopg
 from openai import OpenAI
@@ -16,8 +15,6 @@ from app.settings import Settings
 from benchmarks import harness
 from benchmarks.harness import Testbed, api, end, part
 from benchmarks.openai_batch.slot_engine import client_of
-
-READY_SECONDS = 60.0
 
 
 class SlackwaterService:
@@ -33,11 +30,7 @@ class SlackwaterService:
         """Start the worker. Returns when the engine is ready."""
         log = self.settings.data_dir / "worker.log"
         self._worker = harness.start([sys.executable, "-m", "workers.gpu"], child_environment(self.settings, {}), log)
-        deadline = monotonic() + READY_SECONDS
-        while not self._rows("select 1 from engine where state = 'ready' and arrival_url is not null"):
-            if monotonic() > deadline:
-                raise SystemExit(f"the worker did not come up:\n{log.read_text()[-3000:]}")
-            sleep(0.1)
+        harness.until_engines_ready(self.settings.database_url)
 
     def stop(self) -> None:
         """Send SIGTERM to the worker. Its chunks go back to the queue."""

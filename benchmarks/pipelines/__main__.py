@@ -16,14 +16,10 @@ the load average. The last line of stdout is one JSON object.
 """
 
 import argparse
-import json
-import os
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
-from benchmarks.harness import say
-from benchmarks.machine import describe
+from benchmarks import command
 from benchmarks.pipelines import cached_share, feeding, flush_cost, handoff_idle, kills, speedup
 from benchmarks.pipelines.turns import turns
 
@@ -46,40 +42,9 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run all arms, or those that --only names."""
-    table = arms(quick=options.quick)
-    wanted = options.only.split(",") if options.only else list(table)
-    if unknown := set(wanted) - set(table):
-        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
-    began, loads, spent = monotonic(), {}, {}
-    found: dict[str, Any] = {"benchmark": "pipelines", "quick": options.quick}
-    for name in wanted:
-        loads[name] = round(os.getloadavg()[0], 2)
-        say(f"{name} …")
-        before = monotonic()
-        found |= table[name]()
-        spent[name] = round(monotonic() - before)
-    return {
-        **found,
-        "load_average_at_start": loads,
-        "seconds_by_arm": spent,
-        "seconds": round(monotonic() - began),
-        "machine": describe(),
-    }
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
-    )
-    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
-    print(json.dumps(run(parser.parse_args())))
+    """The wanted arms."""
+    return command.in_turn(arms(quick=options.quick), options.arms)
 
 
 if __name__ == "__main__":
-    main()
+    command.main("pipelines", __doc__, run, minutes=18, arms=arms(quick=True))

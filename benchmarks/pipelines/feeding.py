@@ -20,8 +20,8 @@ from benchmarks.harness import MODEL, Testbed, api, open_testbed, say
 from benchmarks.openai_batch.slot_engine import client_of
 from benchmarks.pipelines.callers import Step, Work, create
 from benchmarks.pipelines.speedup import lines
-from benchmarks.queue_drain import race
-from benchmarks.queue_workload import pool_at
+from benchmarks.queue.drain import race
+from benchmarks.queue.workload import pool_at
 
 STAGES = 4
 ROWS = 32  # results in a flush, the default

@@ -20,8 +20,8 @@ from app.queue import service as queue
 from app.queue.types import Lease, Result
 from app.settings import Settings
 from benchmarks.harness import open_testbed, say
-from benchmarks.queue_drain_worker import answer
-from benchmarks.queue_workload import fill
+from benchmarks.queue.drain_worker import answer
+from benchmarks.queue.workload import fill
 
 SIZES = (16, 32, 64)  # results in a flush
 CHUNK_ITEMS = 64

@@ -12,7 +12,7 @@ _SEEN = ("seeds", "faults", "items", "pipelines", "pipeline_items", "turns")
 _LISTS = ("seed_list", "faults_by_kind")
 
 
-def kills(*, seeds: int = 5, seconds: float = 120) -> dict[str, Any]:
+def kills(*, seeds: int = 2, seconds: float = 60) -> dict[str, Any]:
     """Attack a whole installation with random seeds, for so many seconds each. Returns what the checker counted over all of them.
     `kill_other`: its other violations, by name.
     """

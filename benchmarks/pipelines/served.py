@@ -4,18 +4,15 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
-import psycopg
 from openai import OpenAI
 
 from app.settings import Settings
 from benchmarks.gateway.installation import timed_engine
-from benchmarks.harness import Testbed, api, part
+from benchmarks.harness import Testbed, api, part, until_engines_ready
 from benchmarks.openai_batch.slot_engine import client_of
 
-READY_SECONDS = 120.0
 _MODEL = """
 [models.{name}]
 task = "text-generation"
@@ -74,7 +71,7 @@ def served(testbed: Testbed, models: Sequence[TimedModel], **changes: Any) -> It
             stack.enter_context(part(settings.model_copy(update=own), "workers.gpu"))
         stack.enter_context(part(settings, "workers.steward"))
         _, key = stack.enter_context(api(settings))
-        _until_ready(settings.database_url, len(models))
+        until_engines_ready(settings.database_url, len(models))
         yield Served(settings, client_of(f"http://{settings.host}:{settings.port}/v1", key))
 
 
@@ -82,12 +79,3 @@ def _engine(model: TimedModel) -> contextlib.AbstractContextManager[str]:
     return timed_engine(
         model=model.name, slots=model.slots, latency=model.seconds, token_seconds=0, cache_blocks=model.cache_blocks
     )
-
-
-def _until_ready(url: str, engines: int) -> None:
-    deadline = monotonic() + READY_SECONDS
-    with psycopg.connect(url, autocommit=True) as conn:
-        while conn.execute("select count(*) from engine where state = 'ready'").fetchone() != (engines,):
-            if monotonic() > deadline:
-                raise SystemExit(f"not all of {engines} engines became ready within {READY_SECONDS:.0f} s")
-            sleep(0.1)

@@ -29,14 +29,14 @@ _PROMPTS = (
 _CALLERS: dict[str, Callable[[OpenAI, Work], Outcome]] = {"pipeline": as_pipeline, "by_hand": by_hand}
 
 
-def three_models(*, items: int = 10_000, pairs: int = 1, poll_seconds: float = POLL_SECONDS) -> dict[str, Any]:
+def three_models(*, items: int = 6_000, pairs: int = 1, poll_seconds: float = POLL_SECONDS) -> dict[str, Any]:
     """`three_models_speedup`: the seconds that the caller needs who chains batches, to those of the pipeline."""
     names = ["first", "second", "third"]
     models = [TimedModel(name, SLOTS, ENGINE_SECONDS) for name in names]
     return _speedup("three_models", models, names, items, pairs, poll_seconds)
 
 
-def one_model(*, items: int = 10_000, pairs: int = 2, poll_seconds: float = POLL_SECONDS) -> dict[str, Any]:
+def one_model(*, items: int = 6_000, pairs: int = 2, poll_seconds: float = POLL_SECONDS) -> dict[str, Any]:
     """`one_model_speedup`: the same where all stages have the same model, whose one engine is as large as the three together."""
     models = [TimedModel("only", SLOTS_OF_ONE, ENGINE_SECONDS)]
     return _speedup("one_model", models, ["only"] * len(_PROMPTS), items, pairs, poll_seconds)

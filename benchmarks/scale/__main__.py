@@ -18,14 +18,10 @@ Progress goes to stderr, after the load average. The last line of stdout is one 
 """
 
 import argparse
-import json
-import os
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
-from benchmarks.harness import say
-from benchmarks.machine import describe
+from benchmarks import command
 from benchmarks.scale import costs, failover, first_claim, handback, idle, pooled, ramp, steward_round
 from benchmarks.scale.day_tables import day_tables
 from benchmarks.scale.fair_order import fair_order
@@ -38,7 +34,7 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     return {
         "costs": lambda: costs.costs(items=2_000, heartbeats=200) if quick else costs.costs(),
         "idle": lambda: idle.idle(engines, 5 if quick else 30),
-        "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 300),
+        "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 150),
         "ramp": lambda: ramp.ramp(engines),
         "fair_order": lambda: fair_order(
             **{"chunks": 20_000, "claims": 50, "rounds": 1, "pinned": 50} if quick else {}
@@ -47,38 +43,15 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
         "day_tables": lambda: day_tables(**{"chunks": 200, "times": 20, "rounds": 1} if quick else {}),
         "pooled": lambda: pooled.claims(rounds=2 if quick else 20),
         "steward": lambda: steward_round.steward_round(200 if quick else 10_000, 3 if quick else 20),
-        "handback": lambda: handback.handback(rounds=1 if quick else 5),
+        "handback": lambda: handback.handback(rounds=1 if quick else 3),
         "failover": lambda: failover.failover(drills=("crash",) if quick else failover.DRILLS),
     }
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Run all arms, or those that --only names."""
-    table = arms(quick=options.quick)
-    wanted = options.only.split(",") if options.only else list(table)
-    if unknown := set(wanted) - set(table):
-        raise SystemExit(f"unknown arm: {', '.join(sorted(unknown))}; choose from {', '.join(table)}")
-    began, loads = monotonic(), {}
-    found: dict[str, Any] = {"benchmark": "scale", "quick": options.quick}
-    for name in wanted:
-        loads[name] = round(os.getloadavg()[0], 2)
-        say(f"{name} …")
-        found |= table[name]()
-    return {**found, "load_average_at_start": loads, "seconds": round(monotonic() - began), "machine": describe()}
-
-
-def main() -> None:
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--json", action="store_true", help="accepted in all benchmarks; stdout is always one JSON line"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
-    )
-    parser.add_argument("--only", default="", help="run only these arms, separated by commas")
-    print(json.dumps(run(parser.parse_args())))
+    """The wanted arms."""
+    return command.in_turn(arms(quick=options.quick), options.arms)
 
 
 if __name__ == "__main__":
-    main()
+    command.main("scale", __doc__, run, minutes=20, arms=arms(quick=True))

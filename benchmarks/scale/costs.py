@@ -14,8 +14,8 @@ from app.queue import heartbeat
 from app.queue import service as queue
 from app.queue.heartbeat import Heartbeat
 from benchmarks.harness import Testbed, cpu_seconds, open_testbed, part, say
-from benchmarks.queue_drain import race, settled
-from benchmarks.queue_workload import fill, pool_at
+from benchmarks.queue.drain import race, settled
+from benchmarks.queue.workload import fill, pool_at
 
 SMALL, LARGE = 8, 64  # items in a chunk
 ROWS = 64  # results in a flush: one flush for each chunk

@@ -9,7 +9,7 @@ from app.db.pool import Connection, Database
 from app.queue import partitions, reads, service, worker_sql
 from app.queue.types import Item, Result
 from benchmarks.harness import Testbed, open_testbed, say
-from benchmarks.queue_order import enqueue
+from benchmarks.queue.order import enqueue
 from benchmarks.scale.pgbench import claim, filled, folding, rate
 
 FEW, YEAR = 3, 365

@@ -13,7 +13,7 @@ from benchmarks.scale import accounts, pgbench
 FEW, MANY = 10, 10_000
 
 
-def fair_order(*, chunks: int = 60_000, claims: int = 300, rounds: int = 7, pinned: int = 3000) -> dict[str, Any]:
+def fair_order(*, chunks: int = 60_000, claims: int = 300, rounds: int = 5, pinned: int = 3000) -> dict[str, Any]:
     """Milliseconds of a claim in either pool, in turns; then the same under a snapshot that was there before `pinned` chunks."""
     with open_testbed("") as testbed:
         url = testbed.database()

@@ -25,12 +25,12 @@ from app.environment import child_environment
 from app.settings import Settings
 from benchmarks.gateway.installation import running
 from benchmarks.harness import MODEL, Testbed, open_testbed, part, say, start
-from benchmarks.queue_workload import fill
+from benchmarks.queue.workload import fill
+from testing.waiting import LIMIT_SECONDS, wait_for
 
 ENGINES = 4
 IN_FLIGHT = 32  # requests in each engine
 ITEMS = 2000
-LIMIT_SECONDS = 60.0
 _NOTHING_LEASED = b"select not exists (select from chunk where state = 'leased')"
 _RELEASED = _NOTHING_LEASED + b" and not exists (select from engine where worker_id is not null)"
 _DONE = {"signal": _RELEASED, "notice": _RELEASED, "drain": _NOTHING_LEASED}
@@ -123,11 +123,10 @@ def _worker(settings: Settings, urls: list[str], folder: Path) -> Iterator[subpr
 
 def _until_busy(urls: list[str]) -> None:
     """Wait until every engine has answered some requests and holds as many as it may."""
-    deadline = monotonic() + LIMIT_SECONDS
     with httpx.Client(trust_env=False) as client:
-        while monotonic() < deadline:
+
+        def busy() -> bool:
             seen = [client.get(f"{url}/_seen").json() for url in urls]
-            if all(sum(each["count"].values()) - sum(each["finished"].values()) >= IN_FLIGHT for each in seen):
-                return
-            sleep(0.1)
-    raise SystemExit("the engines did not get their requests")
+            return all(sum(each["count"].values()) - sum(each["finished"].values()) >= IN_FLIGHT for each in seen)
+
+        wait_for(busy, "requests in every engine")

@@ -11,7 +11,7 @@ from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import service
 from benchmarks.harness import open_testbed, say
-from benchmarks.queue_order import enqueue, register
+from benchmarks.queue.order import enqueue, register
 from testing.pgbouncer import MISSING, pooling, program, version
 
 CLAIMS = 200  # of each way in a round

@@ -4,7 +4,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from benchmarks.harness import Api, api, open_testbed, part, say
-from benchmarks.queue_workload import body
+from benchmarks.queue.workload import body
 from benchmarks.scale import fleet
 
 ITEMS_PER_CHUNK = 2 * fleet.SLOTS  # so that one chunk is all that an engine wants

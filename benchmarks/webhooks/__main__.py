@@ -15,7 +15,6 @@ JSON object. `lost` and `duplicated_after_2xx` are sums over all arms except cel
 
 import argparse
 import json
-import os
 import random
 import sys
 from collections import Counter
@@ -32,9 +31,9 @@ from app.api_url import base_url
 from app.cli import subscription
 from app.cli.client import Client
 from app.cli.key import create_key
+from benchmarks import command
 from benchmarks.gateway.installation import running
 from benchmarks.harness import ACCOUNT, Api, Testbed, open_testbed, part, say, until_ready
-from benchmarks.machine import describe
 from benchmarks.statistics import percentiles
 from benchmarks.webhooks.installation import (
     KIND,
@@ -233,34 +232,22 @@ ARMS: dict[str, Callable[[Testbed, WebhookSizes], dict[str, Any]]] = {
 SUMMED = ("lost", "duplicated_after_2xx")
 
 
-def main() -> None:
-    """Run the arms and print the figures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.webhooks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="accepted in all benchmarks; the last line of stdout is always JSON"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="small sizes; checks that the benchmark works, the figures mean nothing"
-    )
-    parser.add_argument("--only", default="", help=f"run only these arms, separated by commas: {', '.join(ARMS)}")
-    parser.add_argument("--database-url", default=os.environ.get("SLACKWATER_BENCH_DATABASE_URL", ""))
-    options = parser.parse_args()
-    wanted = options.only.split(",") if options.only else list(ARMS)
-    if unknown := [name for name in wanted if name not in ARMS]:
-        parser.error(f"--only: {', '.join(unknown)}: not one of {', '.join(ARMS)}")
-    began, figures, summed = monotonic(), dict[str, Any](), Counter[str]()
-    with open_testbed(options.database_url) as testbed:
-        for name in wanted:
-            found = ARMS[name](testbed, QUICK if options.quick else WebhookSizes())
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """The wanted arms on one server. The counts of SUMMED are sums over them."""
+    summed: Counter[str] = Counter(dict.fromkeys(SUMMED, 0))
+
+    def arm(measure: Callable[[Testbed, WebhookSizes], dict[str, Any]]) -> Callable[[Testbed], dict[str, Any]]:
+        def measured(testbed: Testbed) -> dict[str, Any]:
+            found = measure(testbed, QUICK if options.quick else WebhookSizes())
             summed.update({key: found.pop(key) for key in SUMMED if key in found})
-            figures |= found
-            testbed.clear()
-    counts = {key: summed[key] for key in SUMMED}
-    head = {"benchmark": "webhooks", "quick": options.quick, "broker": "pgmq"}
-    print(json.dumps({**head, **figures, **counts, "seconds": round(monotonic() - began), "machine": describe()}))
+            return found
+
+        return measured
+
+    table = {name: arm(measure) for name, measure in ARMS.items()}
+    with open_testbed(options.database_url) as testbed:
+        return {"broker": "pgmq", **command.in_turn(table, options.arms, testbed, after=testbed.clear), **summed}
 
 
 if __name__ == "__main__":
-    main()
+    command.main("webhooks", __doc__, run, minutes=8, arms=ARMS, database=True)

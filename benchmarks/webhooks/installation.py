@@ -126,14 +126,15 @@ def stream(settings: Settings, urls: Sequence[str], rate: float, seconds: float)
 
     async def write() -> dict[str, float]:
         committed: dict[str, float] = {}
-        async with Database.of(settings, "benchmark") as database, database.durable() as conn:
+        async with Database.of(settings, "benchmark") as database:
             tenant_ids = [await subscribe_one(database, settings, number, url) for number, url in enumerate(urls)]
-            began = monotonic()
-            for number in range(int(rate * seconds)):
-                await asyncio.sleep(max(0.0, began + number / rate - monotonic()))
-                async with conn.transaction():
-                    await emit(conn, tenant_ids[number % len(urls)], number)
-                committed[await _webhook_id(conn, number)] = time()
+            async with database.durable() as conn:
+                began = monotonic()
+                for number in range(int(rate * seconds)):
+                    await asyncio.sleep(max(0.0, began + number / rate - monotonic()))
+                    async with conn.transaction():
+                        await emit(conn, tenant_ids[number % len(urls)], number)
+                    committed[await _webhook_id(conn, number)] = time()
         return committed
 
     return asyncio.run(write())

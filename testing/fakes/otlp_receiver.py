@@ -4,9 +4,7 @@ import argparse
 import gzip
 import sys
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,14 +56,6 @@ class Receiver:
             batch, listed = span.attributes.get(names.BATCH, ""), span.attributes.get(names.UNTOLD_ITEMS, [])
             own = [span.attributes[names.ITEM]] if span.failed and names.ITEM in span.attributes else []
             found |= {(batch, seq) for seq in (*own, *listed)}
-        return found
-
-    def wait(self, condition: Callable[["Receiver"], Any], seconds: float = 20) -> Any:
-        """What the condition returns, once that is true."""
-        end = time.monotonic() + seconds
-        while not (found := condition(self)):
-            assert time.monotonic() < end, f"not so within {seconds} s; spans: {Counter(s.name for s in self.spans)}"
-            time.sleep(0.02)
         return found
 
 

@@ -11,6 +11,7 @@ import httpx
 from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import PACKAGE, Settings
+from testing.waiting import eventually
 from tests.gpu.world import Running, tend
 from workers.gpu.worker import WorkerEngine
 
@@ -47,13 +48,12 @@ async def working(settings: Settings, database: Database, engine: WorkerEngine) 
         steward.cancel()
 
 
-async def answered(client: httpx.AsyncClient, items: list[dict[str, Any]], seconds: float = 15) -> dict[str, Any]:
+async def answered(client: httpx.AsyncClient, items: list[dict[str, Any]]) -> dict[str, Any]:
     """The final result of a batch of these items."""
     submitted = await client.post(f"{RUN}?queueRequest=true", json={"requests": items})
     assert submitted.status_code == 200, submitted.text
     request = {"request_id": submitted.json()["result"]["request_id"]}
-    async with asyncio.timeout(seconds):
-        while "status" in (result := (await client.post(RUN, json=request)).json()["result"]):
-            await asyncio.sleep(0.02)
-    found: dict[str, Any] = result
-    return found
+    final = await eventually(
+        lambda: client.post(RUN, json=request), until=lambda answer: "status" not in answer.json()["result"]
+    )
+    return dict(final.json()["result"])

@@ -11,6 +11,7 @@ import httpx
 from app import processes
 from app.environment import child_environment
 from app.settings import Settings
+from testing.waiting import eventually
 
 
 @asynccontextmanager
@@ -26,13 +27,10 @@ async def api(settings: Settings) -> AsyncIterator[tuple[str, asyncio.subprocess
     )
     try:
         url = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient() as client, asyncio.timeout(60):
-            while True:
-                try:
-                    if (await client.get(f"{url}/ready")).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    await asyncio.sleep(0.05)
+        async with httpx.AsyncClient() as client:
+            await eventually(
+                lambda: client.get(f"{url}/ready"), "the API is ready", until=lambda answer: answer.status_code == 200
+            )
         yield url, process
     finally:
         if process.returncode is None:

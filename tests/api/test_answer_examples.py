@@ -1,6 +1,5 @@
 """The examples in the OpenAPI document have the fields of the real answers."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -9,6 +8,7 @@ import httpx
 from app.api.openapi_answers import ANSWERS, LINES
 from app.db.pool import Database
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.api.support import BATCHES, RUN, SUBMIT, run_all
 from tests.gateway.support import Registry
 
@@ -57,10 +57,11 @@ async def answers(client: httpx.AsyncClient, database: Database) -> dict[tuple[s
 
 async def answered(client: httpx.AsyncClient) -> Any:
     """The answer of the engine, once the gateway has seen it."""
-    async with asyncio.timeout(10):
-        while (answer := await client.post("/v1/chat/completions", json=CHAT)).status_code != 200:
-            await asyncio.sleep(0.1)
-    return answer.json()
+    return (
+        await eventually(
+            lambda: client.post("/v1/chat/completions", json=CHAT), until=lambda answer: answer.status_code == 200
+        )
+    ).json()
 
 
 async def test_every_example_of_an_answer_has_the_fields_of_the_real_one(

@@ -13,6 +13,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.api import in_process
 from tests.api.support import MODEL, frames
 from tests.gateway.support import Registry
@@ -150,8 +151,7 @@ async def test_only_one_turn_runs_and_others_wait_or_are_refused(client: httpx.A
     engine.script({"match": "slow", "mode": "hang"})
     ask = {"model": MODEL, "conversation": talk}
     slow = asyncio.create_task(client.post("/v1/responses", json={**ask, "input": "slow"}))
-    while not engine.bodies:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: engine.bodies)
     parts = in_process.application().state.parts
     object.__setattr__(parts, "settings", parts.settings.model_copy(update={"line_seconds": 0.2}))
     locked = await client.post("/v1/responses", json={**ask, "input": "two"})

@@ -1,6 +1,5 @@
 """Claims about the route where an engine's door asks for keys and limits."""
 
-import asyncio
 import time
 from typing import Any
 
@@ -16,6 +15,7 @@ from app.tenants import service as tenants
 from app.tenants.api_key import ApiKey
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.api.support import RUN
 from tests.gateway.support import Registry
 from workers.engine.door.keys import MOST_AT_ONCE, PATH
@@ -109,10 +109,7 @@ async def test_what_a_door_let_through_is_in_the_ledger_of_its_keys_account(
     async with FakeEngine() as engine:
         await Registry(database).ready(engine)
         await ask(client, door, {"key_id": made.key_id, **answered}, {"key_id": "unknown", **answered})
-    async with asyncio.timeout(10):
-        while not (rows := await _usage(client)):
-            await asyncio.sleep(0.1)
-    [row] = rows
+    [row] = await eventually(lambda: _usage(client))
     found = {
         name: row[name] for name in ("kind", "key", "model", "requests", "ok", "prompt_tokens", "completion_tokens")
     }

@@ -25,6 +25,7 @@ from app.settings import PACKAGE, Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.api.in_process import running
 from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
@@ -122,10 +123,9 @@ async def _over_quota(scene: Scene) -> httpx.Response:
 async def _no_money(scene: Scene) -> httpx.Response:
     put = await scene.client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1})
     assert put.status_code == 200
-    async with asyncio.timeout(10):  # the process reads the budgets once a second
-        while (answer := await scene.post()).status_code == 200:
-            await asyncio.sleep(0.1)
-    return answer
+    return await eventually(
+        scene.post, until=lambda answer: answer.status_code != 200
+    )  # the budgets are read once a second
 
 
 async def _no_engine(scene: Scene) -> httpx.Response:
@@ -138,9 +138,7 @@ async def _no_room(scene: Scene) -> httpx.Response:
     """The engine's only place is taken by a request that hangs."""
     scene.engine.script({"mode": "hang"})
     first = asyncio.create_task(scene.post())
-    async with asyncio.timeout(5):
-        while not scene.engine.running:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: scene.engine.running)
     answer = await scene.post(options={"rejectIfBusy": True})
     first.cancel()
     await asyncio.wait({first})

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from testing.waiting import LIMIT_SECONDS
 from tests.api.support import NEW_SUBSCRIPTION, SUBMIT, SUBSCRIPTIONS
 
 EVENTS = "/client/v4/accounts/acme/events"
@@ -48,7 +49,7 @@ async def test_a_waiting_request_is_answered_when_an_event_arrives(client: httpx
     await asyncio.sleep(0.3)
     assert not asking.done()
     await client.post(SUBMIT, json=ITEMS)
-    assert len(await asyncio.wait_for(asking, 10)) == 1
+    assert len(await asyncio.wait_for(asking, LIMIT_SECONDS)) == 1
 
 
 @pytest.mark.parametrize(

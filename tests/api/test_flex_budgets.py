@@ -11,6 +11,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.catalogue import Catalogue
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.support import run_all
 
 BUDGET = "/client/v4/accounts/acme/ai/budgets/b"
@@ -32,13 +33,13 @@ async def budget(client: httpx.AsyncClient, database: Database, *, spent: int = 
 
 async def queued(database: Database, count: int = 1) -> None:
     """Wait until so many batches are queued."""
-    async with asyncio.timeout(30):
-        while True:
-            async with database.relaxed() as conn:
-                [(found,)] = await (await conn.execute("select count(*) from batch")).fetchall()
-            if found >= count:
-                return
-            await asyncio.sleep(0.02)
+
+    async def batches() -> int:
+        async with database.relaxed() as conn:
+            [(found,)] = await (await conn.execute("select count(*) from batch")).fetchall()
+        return int(found)
+
+    await eventually(batches, until=lambda found: found >= count)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -68,7 +69,7 @@ async def test_a_flex_call_whose_money_is_spent_while_it_waits_is_refused_and_do
     async with database.durable() as conn:
         await conn.execute("update budget set spent = 1000, held = 0")
     assert await funding.fund(database, models) == 0
-    answer = await asyncio.wait_for(call, 30)
+    answer = await asyncio.wait_for(call, LIMIT_SECONDS)
     assert "Budget 'b' is used up" in answer.text
     await run_all(database)
     async with database.relaxed() as conn:
@@ -83,7 +84,7 @@ async def test_a_flex_call_that_finds_money_is_answered(
     await queued(database)
     assert await funding.fund(database, models) == 1
     await run_all(database)
-    answer = await asyncio.wait_for(call, 30)
+    answer = await asyncio.wait_for(call, LIMIT_SECONDS)
     assert orjson.loads(answer.content)["choices"]
 
 

@@ -21,6 +21,7 @@ from app.sessions import continuing, queued, reading
 from app.settings import Settings
 from testing.fakes import embeddings_and_responses
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.api.support import MODEL
 from tests.api.test_conversations import items, new, say
 from tests.gateway.support import Registry
@@ -92,8 +93,7 @@ async def test_a_turn_waits_in_the_queue_while_a_synchronous_one_runs(
     talk = await new(client)
     engine.script({"match": "slow", "mode": "slow", "seconds": 0.5})
     slow = asyncio.create_task(say(client, "slow", conversation=talk))
-    while not engine.bodies:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: engine.bodies)
     await queue(client, "after", conversation=talk)
     waiting = asyncio.create_task(say(client, "last", conversation=talk))
     await slow

@@ -13,6 +13,7 @@ from app.admission.quotas import Quota
 from app.batches import lifecycle
 from app.db.pool import Database
 from app.tenants.key_cache import TRUST_SECONDS
+from testing.waiting import in_time
 from tests.api.support import MODEL, RUN, SUBMIT, line, run_all, uploaded
 
 AI = "/client/v4/accounts/acme/ai"
@@ -180,7 +181,7 @@ async def test_a_retry_and_a_submit_at_once_do_not_wait_for_each_other_in_a_circ
     await limit(open_items=1000)
     retries = [client.post(f"{AI}/batches/{request_id}/retry") for request_id in made]
     submits = [client.post(SUBMIT, json=items(2)) for _ in range(6)]
-    async with asyncio.timeout(20):
+    async with in_time():
         answers = await asyncio.gather(*retries, *submits)
     assert {answer.status_code for answer in answers} == {200}
     async with database.transaction() as conn:

@@ -30,7 +30,7 @@ from app.api.http_protocol import ClientTimeouts, LimitedProtocol, limited, pars
 from app.api.server import serving
 from app.environment import child_environment
 from app.settings import Settings
-from tests.system.stack import wait_for
+from testing.waiting import LIMIT_SECONDS, wait_for
 
 GET = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n"
 POST = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\n"
@@ -50,7 +50,7 @@ def served(settings: Settings, base: type[LimitedProtocol]) -> Iterator[int]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         port = listener.getsockname()[1]
-        httpx.get(f"http://127.0.0.1:{port}/health", timeout=60)
+        httpx.get(f"http://127.0.0.1:{port}/health", timeout=LIMIT_SECONDS)
         try:
             yield port
         finally:
@@ -67,7 +67,7 @@ def serve(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Serve]
 
 def connected(port: int, host: str = "127.0.0.1") -> socket.socket:
     """A connection from this loopback address."""
-    return socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(host, 0))
+    return socket.create_connection(("127.0.0.1", port), timeout=LIMIT_SECONDS, source_address=(host, 0))
 
 
 def answer(sock: socket.socket) -> tuple[int, dict[str, Any]]:
@@ -87,7 +87,7 @@ def told(body: dict[str, Any]) -> str:
 def is_healthy(port: int, host: str = "127.0.0.1") -> bool:
     transport = httpx.HTTPTransport(local_address=host)
     with httpx.Client(transport=transport) as client:
-        return client.get(f"http://127.0.0.1:{port}/health", timeout=30).status_code == 200
+        return client.get(f"http://127.0.0.1:{port}/health", timeout=LIMIT_SECONDS).status_code == 200
 
 
 def is_closed(sock: socket.socket) -> bool:
@@ -213,12 +213,12 @@ def test_an_idle_connection_makes_room_and_a_busy_one_does_not(serve: Serve, mon
         busy = [stack.enter_context(connected(port)) for _ in range(2)]
         for sock in busy:
             sock.sendall(get % b"/status")
-            assert begun.acquire(timeout=30)
+            assert begun.acquire(timeout=LIMIT_SECONDS)
         idle = stack.enter_context(connected(port))
         last = stack.enter_context(connected(port))
         assert is_closed(idle)
         last.sendall(get % b"/status")
-        assert begun.acquire(timeout=30)
+        assert begun.acquire(timeout=LIMIT_SECONDS)
         # All that may be are busy: from the same address none, from another only what an operator's machinery asks.
         with connected(port) as sock:
             status, body = answer(sock)
@@ -229,7 +229,7 @@ def test_an_idle_connection_makes_room_and_a_busy_one_does_not(serve: Serve, mon
         assert is_healthy(port, "127.0.0.2")
         go.set()
         assert [answer(sock)[0] for sock in (*busy, last)] == [200] * 3
-    wait_for(lambda: is_healthy(port), what="room again")
+    wait_for(lambda: is_healthy(port), "room again")
 
 
 def pipelining(port: int, host: str, count: int = 40) -> socket.socket:
@@ -275,7 +275,7 @@ def test_clients_that_send_requests_and_read_no_answers_make_room_for_others(ser
             return sock.recv(65536).startswith(b"HTTP/1.1 200")
 
         for _ in range(4):  # which stay
-            wait_for(is_let_in, what="a place")
+            wait_for(is_let_in, "a place")
 
 
 @pytest.mark.parametrize("count", [1, 40], ids=["its only answer", "one of many"])
@@ -285,7 +285,7 @@ def test_an_answer_of_which_the_client_reads_nothing_ends_its_connection(
     monkeypatch.setattr("app.api.openapi.install", lambda app: setattr(app, "openapi", lambda: "x" * 20_000_000))
     port = serve(body_seconds=0.5)
     with pipelining(port, "127.0.0.2", count):
-        wait_for(lambda: seen["connection_lost"], what="the end of the connection")
+        wait_for(lambda: seen["connection_lost"], "the end of the connection")
 
 
 def test_an_answer_that_is_read_slowly_is_delivered_whole(serve: Serve) -> None:
@@ -303,8 +303,8 @@ def test_a_client_that_leaves_before_its_answers_causes_no_error(
     port = serve()
     for count in range(1, 6):
         with pipelining(port, "127.0.0.2"):
-            wait_for(lambda: seen["pause_writing"] >= count, what="a server that waits")  # noqa: B023
-        wait_for(lambda: seen["connection_lost"] >= count, what="a server that is alone")  # noqa: B023
+            wait_for(lambda: seen["pause_writing"] >= count, "a server that waits")  # noqa: B023
+        wait_for(lambda: seen["connection_lost"] >= count, "a server that is alone")  # noqa: B023
     assert is_healthy(port)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
     assert "request.failed" not in capsys.readouterr().out
@@ -326,8 +326,8 @@ def test_a_lost_connection_is_freed_at_once_with_its_last_request(
     try:
         for count in range(2, 5):  # the fixture has asked once
             assert is_healthy(port)
-            wait_for(lambda: len(lost) >= count, what="the loss")  # noqa: B023
-        wait_for(lambda: not any(each() for each in lost), 10, "every protocol to be freed")
+            wait_for(lambda: len(lost) >= count, "the loss")  # noqa: B023
+        wait_for(lambda: not any(each() for each in lost), "every protocol to be freed")
     finally:
         gc.enable()
 
@@ -338,7 +338,7 @@ def test_two_thousand_half_open_connections_under_a_thousand_files_stop_no_other
     limited = f"ulimit -Sn 256; ulimit -Hn 1024; exec {sys.executable} -m app.api"
     process = subprocess.Popen(["sh", "-c", limited], env=environment)
     try:
-        wait_for(lambda: is_healthy(port), what="the API")
+        wait_for(lambda: is_healthy(port), "the API")
         assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (1024, 1024)
         with ExitStack() as stack:
             for _ in range(2000):
@@ -348,7 +348,7 @@ def test_two_thousand_half_open_connections_under_a_thousand_files_stop_no_other
             assert process.poll() is None
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(LIMIT_SECONDS)
 
 
 def test_an_answer_that_the_database_interrupts_ends_its_connection_and_is_no_error_of_ours(
@@ -368,8 +368,8 @@ def test_an_answer_that_the_database_interrupts_ends_its_connection_and_is_no_er
     monkeypatch.setitem(globals(), "create_app", with_route)
     port = serve()
     with pytest.raises(httpx.RemoteProtocolError):
-        httpx.get(f"http://127.0.0.1:{port}/interrupted", timeout=30)
-    assert httpx.get(f"http://127.0.0.1:{port}/version", timeout=30).status_code == 200
+        httpx.get(f"http://127.0.0.1:{port}/interrupted", timeout=LIMIT_SECONDS)
+    assert httpx.get(f"http://127.0.0.1:{port}/version", timeout=LIMIT_SECONDS).status_code == 200
     logged = capsys.readouterr().out + caplog.text
     assert "response.cut" in logged
     assert "Exception in ASGI application" not in logged

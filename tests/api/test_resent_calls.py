@@ -10,6 +10,7 @@ import pytest
 from app.db.pool import Database
 from app.gateway import resent_requests
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.api.support import RUN
 from tests.gateway.support import Registry
 
@@ -34,9 +35,7 @@ async def begun(
     """A call that the engine has."""
     before = engine.count.total()
     call = asyncio.create_task(client.post(url, json=body, headers=headers))
-    async with asyncio.timeout(15):
-        while engine.count.total() == before:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: engine.count.total() != before)
     return call
 
 
@@ -85,9 +84,7 @@ async def test_an_abandoned_call_is_ended_soon_and_one_that_cannot_be_repeated_a
     for headers, grace in ((FIRST, 0.1), ({}, 600)):
         monkeypatch.setattr(resent_requests, "GRACE_SECONDS", grace)
         await hung_up(await begun(client, engine, RUN, SAY, headers))
-        async with asyncio.timeout(15):
-            while engine.running:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not engine.running)
 
 
 async def test_a_call_that_failed_in_the_meantime_is_sent_again(client: httpx.AsyncClient, engine: FakeEngine) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from app.errors import NoCapacity
 from app.gateway.relay import Gateway, SyncCall
+from testing.waiting import eventually
 from tests.api.support import MODEL, RUN, SUBMIT, line, uploaded
 
 HEADERS = ("x-session-affinity", "x-session-id")
@@ -54,8 +55,7 @@ async def test_a_queued_request_keeps_its_session(
         body = body | {"input_file_id": await uploaded(client, line(1))}
     call = asyncio.create_task(client.post(url, json=body, headers={header: "s1"}))
     with psycopg.connect(database_url, autocommit=True) as conn:
-        while not call.done() and conn.execute("select from batch").fetchone() is None:
-            await asyncio.sleep(0.02)
+        await eventually(lambda: call.done() or conn.execute("select 1 from batch").fetchone())
         assert conn.execute("select affinity from batch").fetchone() == ("s1",)
     call.cancel()  # a flex call would wait for its answer
     await asyncio.gather(call, return_exceptions=True)

@@ -1,6 +1,5 @@
 """Claims about an API of several processes, and about several APIs: each request of a caller may reach another one."""
 
-import asyncio
 import itertools
 import os
 import signal
@@ -20,6 +19,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.real_process import api
 from tests.api.support import BATCHES, RUN, SUBMIT, line
 from tests.gateway.support import Registry
@@ -45,7 +45,9 @@ class TakingTurns(httpx.AsyncBaseTransport):
 
 def client_of(urls: list[str], key: str) -> httpx.AsyncClient:
     headers = {"authorization": f"Bearer {key}"}
-    return httpx.AsyncClient(transport=TakingTurns(urls), base_url="http://proxy", headers=headers, timeout=30)
+    return httpx.AsyncClient(
+        transport=TakingTurns(urls), base_url="http://proxy", headers=headers, timeout=LIMIT_SECONDS
+    )
 
 
 @asynccontextmanager
@@ -112,9 +114,11 @@ async def test_a_keys_limit_is_one_over_all_apis_and_a_revoked_key_is_refused_by
         assert max(allowed.values()) == 3
         async with database.transaction() as conn:
             assert await tenants.revoke_key(conn, limited.split("_")[2])
-        async with asyncio.timeout(20):
-            while {(await client.post(SUBMIT, json=ONE)).status_code for _ in range(2)} != {401}:
-                await asyncio.sleep(0.1)
+
+        async def statuses() -> set[int]:
+            return {(await client.post(SUBMIT, json=ONE)).status_code for _ in range(2)}
+
+        await eventually(statuses, until=lambda found: found == {401})
 
 
 async def test_the_metrics_of_several_processes_add_up_and_survive_the_death_of_one(
@@ -122,9 +126,7 @@ async def test_the_metrics_of_several_processes_add_up_and_survive_the_death_of_
 ) -> None:
     several = settings.model_copy(update={"api_processes": 2})
     async with api(several) as (url, parent), client_of([url], key) as client:
-        async with asyncio.timeout(60):
-            while len(running := processes_of(settings)) < 2:
-                await asyncio.sleep(0.1)
+        running = await eventually(lambda: processes_of(settings), until=lambda found: len(found) >= 2)
 
         async def submits() -> set[float]:
             """What several scrapes say, which any process may answer."""
@@ -137,9 +139,7 @@ async def test_the_metrics_of_several_processes_add_up_and_survive_the_death_of_
         assert await sample(client, "slackwater_build_info", part="api") == 1
 
         os.kill(running[0], signal.SIGKILL)
-        async with asyncio.timeout(60):
-            while len(set(processes_of(settings)) - {running[0]}) < 2:
-                await asyncio.sleep(0.1)
+        await eventually(lambda: len(set(processes_of(settings)) - {running[0]}) >= 2)
         assert await submits() == {20}
         parent.terminate()
         assert await parent.wait() == 0
@@ -151,9 +151,7 @@ async def test_no_process_of_an_api_outlives_the_killed_parent(settings: Setting
         assert processes_of(settings)
         parent.kill()
         await parent.wait()
-        async with asyncio.timeout(30):
-            while processes.marked("SLACKWATER_DATA_DIR", str(settings.data_dir)):
-                await asyncio.sleep(0.1)
+        await eventually(lambda: not processes.marked("SLACKWATER_DATA_DIR", str(settings.data_dir)))
 
 
 def test_every_gauge_of_the_api_says_how_those_of_its_processes_are_added_up() -> None:

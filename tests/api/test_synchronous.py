@@ -12,6 +12,7 @@ import pytest
 from app.db.pool import Database
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.api.support import RUN, frames
 from tests.gateway.support import Registry, serve
 
@@ -174,12 +175,9 @@ async def test_a_caller_who_hangs_up_frees_the_engine(
     engine.script(mode)
     async with serve(settings) as url, httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}) as client:
         call = asyncio.create_task(client.post(url + RUN, json={**SAY, "stream": stream}))
-        async with asyncio.timeout(10):
-            while not engine.running:
-                await asyncio.sleep(0.01)
-            call.cancel()
-            while not engine.aborted or engine.running:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: engine.running)
+        call.cancel()
+        await eventually(lambda: engine.aborted and not engine.running)
         answer = await client.get(f"{url}/metrics")
     assert 'slackwater_open_requests{class="sync",model="smollm2-135m-instruct"} 0.0' in answer.text
 

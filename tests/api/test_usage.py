@@ -17,6 +17,7 @@ from app.queue import service
 from app.queue.types import Result
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.api.support import BATCHES, MODEL, RUN, run_all, uploaded
 from tests.gateway.support import Registry, serve
 from tests.queue import support
@@ -38,14 +39,13 @@ async def engine(database: Database) -> AsyncIterator[FakeEngine]:
 
 async def report(client: httpx.AsyncClient, requests: int, **query: str) -> list[dict[str, Any]]:
     """The report, once it has so many requests."""
-    async with asyncio.timeout(10):
-        while True:
-            answer = await client.get(USAGE, params=query)
-            assert answer.status_code == 200, answer.text
-            rows: list[dict[str, Any]] = answer.json()["result"]["usage"]
-            if sum(row["requests"] for row in rows) >= requests:
-                return rows
-            await asyncio.sleep(0.1)
+
+    async def rows() -> list[dict[str, Any]]:
+        answer = await client.get(USAGE, params=query)
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["result"]["usage"])
+
+    return await eventually(rows, until=lambda found: sum(row["requests"] for row in found) >= requests)
 
 
 async def test_synchronous_requests_are_reported_by_their_labels_at_the_cost_that_they_stated(

@@ -13,6 +13,7 @@ from app.audit.record import Record
 from app.db.pool import Database
 from app.settings import Settings
 from app.storage.store import Store
+from testing.waiting import in_time
 
 KILLS = 12
 ACCOUNTS = ("acme", "birch", None)
@@ -67,7 +68,7 @@ async def test_stewards_that_overlap_and_are_killed_while_they_seal_leave_no_for
             process.wait()
     async with database.relaxed() as conn:
         sealed_by_them = await (await conn.execute("select count(*) from audit_seal")).fetchone()
-    async with asyncio.timeout(20):  # PostgreSQL may need a moment to end the transaction of a killed process
+    async with in_time():  # PostgreSQL may need a moment to end the transaction of a killed process
         while await left(database):
             await sealing.seal(database)
     async with database.relaxed() as conn:

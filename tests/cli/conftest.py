@@ -14,6 +14,7 @@ from app import settings as configuration
 from app.api.app import create_app
 from app.cli.key import create_key
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS
 from tests.cli.support import Run, command_line
 
 
@@ -27,7 +28,7 @@ def api(settings: Settings) -> Iterator[Settings]:
         server = uvicorn.Server(uvicorn.Config(create_app(listening), log_config=None, lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
-        httpx.get(f"http://127.0.0.1:{listening.port}/health", timeout=60)
+        httpx.get(f"http://127.0.0.1:{listening.port}/health", timeout=LIMIT_SECONDS)
         yield listening
         server.should_exit = True
         thread.join()

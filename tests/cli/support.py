@@ -21,6 +21,7 @@ from app.environment import child_environment
 from app.settings import Settings
 from app.user_errors import Failure
 from testing.fakes.server_info import METRICS
+from testing.waiting import LIMIT_SECONDS
 
 GAUGES = METRICS.format(model="m", running=0, waiting=0, kv=0.0, prompt_tokens=0, generation_tokens=0)
 PRIORITY = '{"vllm_config": {"scheduler_config": {"policy": "priority"}}}'
@@ -31,7 +32,7 @@ def own_process(settings: Settings, *arguments: str) -> subprocess.CompletedProc
     """One run of the command line in a process of its own, for claims about the process."""
     command = [sys.executable, "-m", "app.cli.main", *arguments]
     environment = child_environment(settings, {"COLUMNS": "200"})
-    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS)
 
 
 def slackwater(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,7 +46,7 @@ def slackwater(settings: Settings, *arguments: str) -> subprocess.CompletedProce
         patch.setattr(processes, "keep_private", lambda: None)
         patch.setattr(quick_start, "finish", lambda: None)
         with ThreadPoolExecutor(1) as elsewhere:  # a test's own event loop may run in this thread
-            code = elsewhere.submit(_exit_code).result(timeout=60)
+            code = elsewhere.submit(_exit_code).result(timeout=LIMIT_SECONDS)
     configuration.load.cache_clear()
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 

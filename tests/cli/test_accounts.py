@@ -15,6 +15,7 @@ from app.cli.key import create_key, has_key
 from app.environment import child_environment
 from app.settings import Settings
 from app.user_errors import Failure
+from testing.waiting import LIMIT_SECONDS
 from tests.cli.support import slackwater
 
 
@@ -99,7 +100,7 @@ def test_in_a_terminal_it_asks(settings: Settings, typed: str, state: str) -> No
         command, env=child_environment(settings, {}), stdin=theirs, stdout=subprocess.PIPE
     ) as process:
         os.write(ours, typed.encode())
-        output = process.communicate(timeout=60)[0].decode()
+        output = process.communicate(timeout=LIMIT_SECONDS)[0].decode()
     os.close(ours)
     os.close(theirs)
     assert "Delete all of it?" in output

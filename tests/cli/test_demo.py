@@ -14,6 +14,7 @@ from app.cli.doctor import require_engine, services
 from app.cli.supervisor import Supervisor
 from app.settings import Settings
 from app.user_errors import Failure
+from testing.waiting import LIMIT_SECONDS
 
 
 class FakeSupervisor:
@@ -35,7 +36,7 @@ class FakeSupervisor:
 
 
 async def attended(supervisor: FakeSupervisor, watch: Any) -> None:
-    await asyncio.wait_for(demo.attended(cast(Supervisor, supervisor), watch), 5)
+    await asyncio.wait_for(demo.attended(cast(Supervisor, supervisor), watch), LIMIT_SECONDS)
 
 
 async def test_a_demo_that_is_stopped_says_so_and_lets_its_watcher_clean_up() -> None:

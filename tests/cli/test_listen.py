@@ -14,8 +14,8 @@ from app import processes
 from app.cli.client import Client
 from app.settings import Settings
 from app.webhooks import signing
+from testing.waiting import wait_for
 from tests.cli.support import Run
-from tests.system.stack import wait_for
 
 BODY = b'{"type":"batch.succeeded","n":1}'
 

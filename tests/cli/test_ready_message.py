@@ -24,6 +24,7 @@ from app.engines import adoption
 from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
+from testing.waiting import eventually
 
 MODEL = "smollm2-135m-instruct"
 _PROBLEMS = {"engine_down": [asdict(adoption.away())]}
@@ -152,9 +153,7 @@ async def greets(settings: Settings, console: Console) -> None:
 
 
 async def said_within(console: Console, wanted: str) -> None:
-    async with asyncio.timeout(10):
-        while wanted not in console.export_text(clear=False):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: wanted in console.export_text(clear=False))
 
 
 @pytest.fixture

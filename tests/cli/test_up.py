@@ -28,6 +28,7 @@ from app.queue import service as queue
 from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.cli.support import engine_pages, serving
 from workers.gpu import managed_engine
 
@@ -164,7 +165,7 @@ def test_up_does_not_start_where_others_could_have_webhooks_sent_to_this_machine
 def test_neither_does_the_api(settings: Settings) -> None:
     exposed = settings.model_copy(update={"host": "0.0.0.0", "webhook_allow_private": "loopback"})
     command, environment = [sys.executable, "-m", "app.api"], child_environment(exposed, {})
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert ended.returncode == 1
     assert "SLACKWATER_HOST=0.0.0.0" in ended.stderr
 
@@ -212,7 +213,7 @@ async def test_parts_and_engines_that_a_killed_predecessor_left_are_killed(setti
     left = [subprocess.Popen([sys.executable, "-c", "input()"], env=mark, stdin=subprocess.PIPE) for mark in marks]
     others = subprocess.Popen([sys.executable, "-c", "input()"], env={ENGINE_MARK: "/x:y"}, stdin=subprocess.PIPE)
     async with Supervisor(settings, sys.stderr)._sole_owner():
-        assert [process.wait(5) for process in left] == [-9, -9]
+        assert [process.wait(LIMIT_SECONDS) for process in left] == [-9, -9]
     assert others.poll() is None
     others.kill()
     others.wait()
@@ -243,12 +244,12 @@ async def test_a_database_that_is_just_starting_is_up_before_the_keeper_ends(
     monkeypatch.setattr(embedded, "start", start)
     supervisor = Supervisor(settings.model_copy(update={"database_url": ""}), sys.stderr)
     keeper = asyncio.create_task(supervisor._keep_database())
-    await asyncio.wait_for(began.wait(), 5)
+    await asyncio.wait_for(began.wait(), LIMIT_SECONDS)
     supervisor.stop()
     await asyncio.sleep(0)
     assert not keeper.done()
     go.set()
-    await asyncio.wait_for(keeper, 5)
+    await asyncio.wait_for(keeper, LIMIT_SECONDS)
     assert events == ["started"]
 
 
@@ -332,9 +333,8 @@ async def test_a_part_that_dies_is_in_the_timeline_before_it_starts_again(
     supervisor = Supervisor(settings, sys.stderr)
     keeping = asyncio.create_task(supervisor._keep(Child("notifier", "this")))  # a module that ends at once
     try:
-        async with asyncio.timeout(20), database.durable() as conn:
-            while not (found := await changes.page(conn, kinds=["part.died"], limit=9)):
-                await asyncio.sleep(0.05)
+        async with database.durable() as conn:
+            found = await eventually(lambda: changes.page(conn, kinds=["part.died"], limit=9))
     finally:
         supervisor.stop()
         keeping.cancel()

@@ -1,7 +1,6 @@
 """Batches, prompts and waits that the tests of clients share."""
 
 import json
-import time
 from typing import Any
 
 import httpx
@@ -9,13 +8,13 @@ import openai
 from openai import OpenAI
 from openai.types import Batch
 
+from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.system.stack import ACCOUNT, MODEL
 
 EMBEDDER = "bge-test"
 # Prompts that the engine of text never answers, refuses, and answers slowly in a stream.
 ENDLESS, REFUSED, SLOW = "never answer this", "refuse this", "take your time"
 REFUSAL = "max_tokens is too large: 1000000."
-SECONDS = 120  # until a batch has ended, on a machine that is busy with other things too
 NATIVE = "client/v4"
 BASES = ("/v1", f"/{NATIVE}/accounts/{ACCOUNT}/ai/v1")
 
@@ -40,12 +39,8 @@ def created(client: OpenAI, file_id: str, endpoint: str = "/v1/chat/completions"
 
 def ended(client: OpenAI, batch: Batch) -> Batch:
     """Wait until the batch has ended, and return it."""
-    deadline = time.monotonic() + SECONDS
-    while batch.status not in ("failed", "completed", "expired", "cancelled"):
-        assert time.monotonic() < deadline, batch
-        time.sleep(0.05)
-        batch = client.batches.retrieve(batch.id)
-    return batch
+    final = ("failed", "completed", "expired", "cancelled")
+    return wait_for(lambda: client.batches.retrieve(batch.id), until=lambda found: found.status in final)
 
 
 def lines_of(client: OpenAI, file_id: str | None) -> list[dict[str, Any]]:
@@ -56,7 +51,9 @@ def lines_of(client: OpenAI, file_id: str | None) -> list[dict[str, Any]]:
 def shown(client: OpenAI, path: str) -> dict[str, Any]:
     """The API's raw answer at a path."""
     headers = {"authorization": f"Bearer {client.api_key}"}
-    answer = httpx.get(f"{client.base_url}{path}", headers=headers, timeout=SECONDS, trust_env=False, verify=False)
+    answer = httpx.get(
+        f"{client.base_url}{path}", headers=headers, timeout=LIMIT_SECONDS, trust_env=False, verify=False
+    )
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found

@@ -22,10 +22,11 @@ from openai import OpenAI
 from app import processes
 from app.environment import child_environment
 from app.settings import PACKAGE
+from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.clients import node
-from tests.clients.batches import BASES, EMBEDDER, ENDLESS, REFUSAL, REFUSED, SECONDS, SLOW
+from tests.clients.batches import BASES, EMBEDDER, ENDLESS, REFUSAL, REFUSED, SLOW
 from tests.clients.handed_on import key_of
-from tests.system.stack import Stack, running, wait_for
+from tests.system.stack import Stack, running
 
 ENTRY = f"""
 [models."{EMBEDDER}"]
@@ -60,7 +61,7 @@ def rules(stack: Stack) -> None:
     """The rules of the text engine, without those of earlier tests."""
     if "CLIENTS_BASE_URL" not in os.environ:
         told = urllib.request.Request(f"http://127.0.0.1:{stack.engine_port}/_script", json.dumps(RULES).encode())
-        urllib.request.urlopen(told, timeout=SECONDS).close()
+        urllib.request.urlopen(told, timeout=LIMIT_SECONDS).close()
 
 
 def _received() -> Stack:
@@ -84,7 +85,7 @@ def _embedder(stack: Stack) -> Iterator[None]:
     try:
         # The workers announce their engines once they are believed; only then do synchronous calls find them.
         ready = "select count(*) from engine where state = 'ready'"
-        wait_for(lambda: stack.query(ready)[0][0] == 2, what=f"both engines ready; see {stack.log}")
+        wait_for(lambda: stack.query(ready)[0][0] == 2, f"both engines ready; see {stack.log}")
         yield
     finally:
         for part in parts:

@@ -12,6 +12,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from testing.waiting import LIMIT_SECONDS
+
 FOLDER = Path(__file__).parent
 LOCK = FOLDER / "package-lock.json"
 _STAMP = FOLDER / "node_modules" / ".installed"
@@ -50,6 +52,6 @@ def run(file: str, test: str, variables: dict[str, str]) -> None:
     only = f"--test-name-pattern=^{re.escape(test)}$"
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **variables}
     command = ["node", "--test-reporter=tap", only, str(FOLDER / file)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search("^# pass 1$", done.stdout, re.MULTILINE), f"no test of that name ran\n{done.stdout}"

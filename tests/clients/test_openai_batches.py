@@ -11,13 +11,13 @@ import openai
 import pytest
 from openai import OpenAI
 
+from testing.waiting import wait_for
 from tests.clients.batches import (
     EMBEDDER,
     ENDLESS,
     NATIVE,
     REFUSAL,
     REFUSED,
-    SECONDS,
     created,
     ended,
     line,
@@ -25,7 +25,7 @@ from tests.clients.batches import (
     shown,
     uploaded,
 )
-from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
+from tests.system.stack import ACCOUNT, MODEL, Stack
 
 FILE_ID = re.compile(r"file-[0-9A-Za-z]{22}")
 LINE_ID = re.compile(r"batch_req_[0-9a-f]{32}")
@@ -128,7 +128,7 @@ def test_counts_are_live_and_no_file_is_named_before_the_end(client: OpenAI) -> 
         assert batch.request_counts
         return batch.request_counts.completed == 1
 
-    wait_for(one_done, SECONDS, "one of two lines answered")
+    wait_for(one_done, "one of two lines answered")
     assert batch.request_counts
     assert (batch.status, batch.request_counts.total, batch.request_counts.failed) == ("in_progress", 2, 0)
     assert (batch.output_file_id, batch.error_file_id, batch.finalizing_at) == (None, None, None)

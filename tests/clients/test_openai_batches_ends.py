@@ -6,8 +6,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.clients.batches import ENDLESS, REFUSED, SECONDS, created, ended, line, lines_of, shown, uploaded, watched
-from tests.system.stack import wait_for
+from testing.waiting import wait_for
+from tests.clients.batches import ENDLESS, REFUSED, created, ended, line, lines_of, shown, uploaded, watched
 from tests.webhooks.support import receiving
 
 NOT_RUN = {
@@ -90,7 +90,7 @@ def test_the_end_of_a_batch_is_told_in_a_form_that_the_client_unwraps(client: Op
         made = client.post("/webhook_endpoints", body=wish, cast_to=dict[str, Any])
         try:
             batch = ended(client, created(client, uploaded(client, line(0))))
-            told = wait_for(lambda: [each for each in receiver.requests if batch.id.encode() in each.body], SECONDS)
+            told = wait_for(lambda: [each for each in receiver.requests if batch.id.encode() in each.body])
         finally:
             client.delete(f"/webhook_endpoints/{made['id']}", cast_to=dict[str, Any])
     event = client.webhooks.unwrap(told[0].body.decode(), told[0].headers, secret=made["signing_secret"])

@@ -8,7 +8,8 @@ import pytest
 from openai import OpenAI
 from openai.types import Batch
 
-from tests.clients.batches import ENDLESS, SECONDS, created, ended, line, lines_of, shown, uploaded, watched
+from testing.waiting import LIMIT_SECONDS
+from tests.clients.batches import ENDLESS, created, ended, line, lines_of, shown, uploaded, watched
 from tests.system.stack import MODEL
 
 OTHER = "@cf/moonshotai/kimi-k2.5"
@@ -210,7 +211,7 @@ def test_an_error_has_all_four_fields_and_the_id_of_its_request(client: OpenAI) 
     for call in calls:
         requests: list[Any] = []
         with pytest.raises(openai.APIStatusError) as refusal:
-            call(watched(client, requests, timeout=SECONDS))
+            call(watched(client, requests, timeout=LIMIT_SECONDS))
         error = refusal.value
         assert isinstance(error.body, dict)
         assert set(error.body) == {"message", "type", "param", "code"}, error.body

@@ -9,8 +9,9 @@ import pytest
 from openai import OpenAI
 from openai.types import Batch
 
+from testing.waiting import wait_for
 from tests.clients.batches import EMBEDDER, ENDLESS, REFUSED, created, ended, line, lines_of, shown, uploaded
-from tests.system.stack import MODEL, wait_for
+from tests.system.stack import MODEL
 
 COMPLETE = "x-slackwater-complete"
 
@@ -131,7 +132,7 @@ def test_finished_lines_are_read_while_the_batch_runs_and_never_change(client: O
     assert batch.output_file_id
     assert batch.completed_at is None
     file_id = batch.output_file_id
-    early = wait_for(lambda: (got := content(client, file_id)).content.count(b"\n") == 5 and got, 60, "five lines")
+    early = wait_for(lambda: (got := content(client, file_id)).content.count(b"\n") == 5 and got, "five lines")
     assert early.headers[COMPLETE] == "false"
     assert client.files.retrieve(file_id).bytes == len(early.content)
     rest = content(client, file_id, offset=3)

@@ -10,8 +10,9 @@ import openai
 import pytest
 from openai import OpenAI
 
+from testing.waiting import wait_for
 from tests.clients.batches import ENDLESS, REFUSED, SLOW, watched
-from tests.system.stack import MODEL, Stack, wait_for
+from tests.system.stack import MODEL, Stack
 
 
 def chat(client: OpenAI, text: str, **more: Any) -> Any:

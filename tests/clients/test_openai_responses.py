@@ -9,17 +9,16 @@ import pytest
 from openai import OpenAI
 from openai.types.responses import Response
 
-from tests.clients.batches import ENDLESS, REFUSED, SECONDS, SLOW
-from tests.system.stack import MODEL, Stack, wait_for
+from testing.waiting import wait_for
+from tests.clients.batches import ENDLESS, REFUSED, SLOW
+from tests.system.stack import MODEL, Stack
 
 
 def ended(client: OpenAI, response: Response) -> Response:
-    deadline = time.monotonic() + SECONDS
-    while response.status in ("queued", "in_progress"):
-        assert time.monotonic() < deadline, response
-        time.sleep(0.05)
-        response = client.responses.retrieve(response.id)
-    return response
+    return wait_for(
+        lambda: client.responses.retrieve(response.id),
+        until=lambda found: found.status not in ("queued", "in_progress"),
+    )
 
 
 def created(client: OpenAI, text: str, **more: Any) -> Response:

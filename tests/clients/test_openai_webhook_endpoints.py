@@ -7,7 +7,7 @@ import pytest
 from openai import OpenAI
 from standardwebhooks import Webhook
 
-from tests.clients.batches import BASES, SECONDS
+from tests.clients.batches import BASES
 from tests.system.stack import ACCOUNT, Stack
 from tests.webhooks.support import receiving, statuses
 
@@ -53,7 +53,7 @@ def test_endpoints_are_listed_page_by_page_the_newest_first(client: OpenAI) -> N
 def test_a_test_is_sent_and_its_status_told_and_a_rotated_secret_signs_beside_the_old_one(client: OpenAI) -> None:
     with receiving(statuses(200, 200, 200, 418)) as receiver:
         made = client.webhooks.create(name="n", url=receiver.url, event_types=["batch.completed"])
-        receiver.wait(1, SECONDS)
+        receiver.wait(1)
         told = client.webhooks.test(made.id, event_type="batch.completed")
         assert (told.status_code, told.success, told.event_type) == (200, True, "batch.completed")
         event = client.webhooks.unwrap(

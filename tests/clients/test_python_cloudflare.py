@@ -7,8 +7,9 @@ import pytest
 from cloudflare import AuthenticationError, BadRequestError, Cloudflare
 
 from testing.fakes.embeddings_and_responses import DIMENSIONS, vector
+from testing.waiting import wait_for
 from tests.clients.batches import EMBEDDER
-from tests.system.stack import ACCOUNT, MODEL, wait_for
+from tests.system.stack import ACCOUNT, MODEL
 
 QUEUE = {"queueRequest": "true"}
 
@@ -34,7 +35,7 @@ def finished(client: Cloudflare, model: str, request_id: str) -> dict[str, Any]:
         result = run(client, model, request_id=request_id)
         return None if result.get("status") in ("queued", "running") else result
 
-    done = wait_for(poll, 20, "batch done")
+    done = wait_for(poll, "batch done")
     assert done is not None
     return done
 

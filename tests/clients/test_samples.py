@@ -3,7 +3,6 @@
 import re
 import socket
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from app import processes
 from app.db.pool import Database
 from app.settings import Settings
+from testing.waiting import wait_for
 from tests.api.support import SUBMIT
 from tests.clients import node
 from tests.clients.support import forged_body, signed_webhook
@@ -115,12 +115,7 @@ def _post(port: int, got: Received, body: bytes) -> int:
 
 
 def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
+    wait_for(lambda: socket.create_connection(("127.0.0.1", port)).close() is None, f"port {port}")
 
 
 def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import httpx
 
 from app import processes
 from app.access.roles import Role
+from testing.waiting import wait_for
 from tests.console import browser
 from tests.console.browser import Reader
 from tests.console.walk import PAGES, work
@@ -28,7 +29,7 @@ def world() -> Iterator[World]:
     """A browser, and an installation with work in every state."""
     with installations.running(console_port=processes.free_port()) as stack:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, "console up")
         ids = work(stack)
         with browser.launched() as chromium:
             yield chromium, stack, ids

@@ -1,7 +1,6 @@
 """The console in this process, with a database of its own, and clients that are signed in; and browsers that look at it."""
 
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from app.db.pool import Connection, Database
 from app.settings import Settings
 from app.tenants import service as tenants
 from testing import operations_data
+from testing.waiting import wait_for
 from tests.console import browser
 from tests.console.browser import Reader
 from tests.system import stack as installations
@@ -76,7 +76,7 @@ def stack() -> Iterator[Stack]:
     browser.require()
     with installations.running(console_port=processes.free_port()) as stack:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, "console up")
         yield stack
 
 
@@ -114,8 +114,7 @@ def console(settings: Settings) -> Iterator[Any]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.05)
+    wait_for(lambda: server.started, "the console")
     yield SimpleNamespace(settings=served)
     server.should_exit = True
     thread.join(10)

@@ -16,6 +16,7 @@ import httpx
 from app import processes
 from app.access.roles import Role
 from app.console.views import time_range
+from testing.waiting import wait_for
 from tests.console import browser
 from tests.console.browser import Reader
 from tests.console.walk import PAGES, call, submit, work
@@ -49,7 +50,7 @@ def main() -> None:
         raise SystemExit(reason)
     with installations.running(console_port=processes.free_port()) as stack:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, "console up")
         ids = work(stack)
         with browser.launched() as chromium:
             if given.readme:

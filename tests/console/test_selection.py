@@ -16,6 +16,7 @@ from app.db.pool import Database
 from app.errors import BadInput
 from app.queue.ingest import NewBatch
 from app.tenants import service as tenants
+from testing.waiting import eventually
 from tests.console.conftest import SignIn
 from tests.queue import support
 
@@ -193,9 +194,7 @@ async def test_the_first_wrong_line_is_told_before_the_last_line_has_come(sign_i
 
     path = "/console/batches/new/file?upload=one"
     sending = asyncio.create_task(client.post(f"{path}&name=a.jsonl", content=body()))
-    async with asyncio.timeout(20):
-        while not (report := (await client.get(path)).json())["problems"]:
-            await asyncio.sleep(0.02)
+    report = (await eventually(lambda: client.get(path), until=lambda answer: answer.json()["problems"])).json()
     assert report["words"] == "1 line of 1 so far"
     assert report["problems"][0]["line"] == "1"
     assert "max_tokens" in report["problems"][0]["words"]

@@ -11,8 +11,9 @@ import httpx
 from app import processes
 from app.access.roles import Role
 from app.console.playground import PATIENCE_SECONDS
+from testing.waiting import wait_for
 from tests.console.browser import Reader
-from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
+from tests.system.stack import ACCOUNT, MODEL, Stack
 
 Addresses = dict[str, str]  # of the batches, by name
 
@@ -263,7 +264,7 @@ def _hook(stack: Stack) -> str:
 
 def _until(stack: Stack, request_id: str, status: str) -> None:
     address = f"/v1/batches/batch_{request_id.replace('-', '')}"
-    wait_for(lambda: stack.client.get(address).json()["status"] == status, what=f"{request_id} {status}")
+    wait_for(lambda: stack.client.get(address).json()["status"] == status, f"{request_id} {status}")
 
 
 def call(stack: Stack, number: int) -> None:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from testing.waiting import LIMIT_SECONDS
 from tests.crash.client import Client
 from tests.crash.conversation_verdict import judge as judge_conversations
 from tests.crash.conversations import Conversations
@@ -21,7 +22,6 @@ from tests.crash.verdict import judge
 
 CLIENTS = 6
 HANDS = 2
-REST_SECONDS = 45.0
 
 
 async def check(
@@ -114,20 +114,20 @@ async def _attack(load: Load, nemesis: Nemesis, seconds: float) -> None:
 async def rest(system: System, history: History, load: Load) -> None:
     """Poll every batch until it is final or the deadline has passed. The verdict reports those that are not final."""
     await load.lifecycle.release()
-    deadline = time.monotonic() + REST_SECONDS
+    deadline = time.monotonic() + LIMIT_SECONDS
     left = history.accepted
     while left and time.monotonic() < deadline:
         left = [batch for batch in left if not await load.poll(batch)]
         await load.budgets.relieve(left)
         await asyncio.sleep(0.2)
     for batch in left:
-        history.wrong("unaccounted", f"{batch.key} is not final {REST_SECONDS:.0f} s after all faults ended")
+        history.wrong("unaccounted", f"{batch.key} is not final {LIMIT_SECONDS:.0f} s after all faults ended")
     await _until_folded(system)
 
 
 async def _until_folded(system: System) -> None:
     """Wait for the steward: final batches may leave empty chunks and deltas for a moment."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LIMIT_SECONDS
     sql = "select exists (select from chunk) or exists (select from batch_delta)"
     while (await system.postgres.rows(sql)) == [(True,)] and time.monotonic() < deadline:
         await asyncio.sleep(0.1)

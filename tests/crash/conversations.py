@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import orjson
 
+from testing.waiting import LIMIT_SECONDS
 from tests.crash.client import MODEL, TRY_AGAIN, Client
 from tests.crash.history import History
 from tests.crash.system import TALKER, System
@@ -17,7 +18,6 @@ from tests.crash.system import TALKER, System
 NAME = "talk-"  # the text of each turn begins with it
 MOST = 4
 MOST_WAITING = 2  # turns of one conversation without an answer
-REST_SECONDS = 120.0  # a turn whose process was killed holds its conversation for half a minute
 KINDS = ("plain", "slow", "flaky")
 _ENDED = ("completed", "failed", "cancelled", "incomplete")
 
@@ -58,13 +58,13 @@ class Conversations:
 
     async def rest(self) -> None:
         """When all faults have ended: try until everything has its answer."""
-        deadline = time.monotonic() + REST_SECONDS
+        deadline = time.monotonic() + LIMIT_SECONDS
         while (left := [each for each in self.talks if each.waiting]) and time.monotonic() < deadline:
             await asyncio.gather(*(self._attempt(talk, talk.waiting[0]) for talk in left))
             await asyncio.sleep(0.1)
         for talk in left:
             for said in talk.waiting:
-                self._history.wrong("kill_lost", f"{said} has no answer {REST_SECONDS:.0f} s after all faults ended")
+                self._history.wrong("kill_lost", f"{said} has no answer {LIMIT_SECONDS:.0f} s after all faults ended")
 
     async def close(self) -> None:
         """Close the connections."""

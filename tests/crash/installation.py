@@ -13,6 +13,7 @@ import psycopg
 
 from app.db import embedded
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS
 from tests.crash.history import History
 
 DISK_MB = 384
@@ -69,7 +70,7 @@ class RunFolder:
             shutil.copytree(self.logs, kept, dirs_exist_ok=True)
         assert self._guardian.stdin
         self._guardian.stdin.close()
-        self._guardian.wait(30)
+        self._guardian.wait(LIMIT_SECONDS)
         return kept
 
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from testing.waiting import eventually
 from tests.crash.client import EVENTS, ITEM_EVENTS, Client
 from tests.crash.engines import DOOMED
 from tests.crash.history import History
@@ -127,8 +128,7 @@ class Nemesis:
             await self._until_database()
 
     async def _until_database(self) -> None:
-        while not await self._system.postgres.answers():
-            await asyncio.sleep(0.1)
+        await eventually(self._system.postgres.answers, "PostgreSQL answers")
         self._history.log_line("PostgreSQL answers")
         await asyncio.sleep(0.7)
 

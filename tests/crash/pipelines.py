@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from testing.waiting import LIMIT_SECONDS
 from tests.crash.client import MODEL, Client
 from tests.crash.history import KINDS, History
 from tests.crash.money import ROOMY
@@ -18,7 +19,6 @@ Json = dict[str, Any]
 
 NAME = "pipe-"  # all prompts of pipelines begin with it
 MOST_OPEN = 3
-REST_SECONDS = 60.0
 ENDED = ("completed", "failed", "cancelled", "expired")
 _IN_USE = 409
 
@@ -99,7 +99,7 @@ class Pipelines:
 
     async def rest(self) -> None:
         """When all faults have ended: answer what waits and resume what pauses, until all have ended."""
-        deadline = time.monotonic() + REST_SECONDS
+        deadline = time.monotonic() + LIMIT_SECONDS
         left = self.accepted
         while left and time.monotonic() < deadline:
             for each in left:
@@ -110,7 +110,7 @@ class Pipelines:
             left = [each for each in left if each.state not in ENDED]
             await asyncio.sleep(0.2)
         for each in left:
-            self._history.wrong("kill_lost", f"{each.key} is {each.state} {REST_SECONDS:.0f} s after all faults ended")
+            self._history.wrong("kill_lost", f"{each.key} is {each.state} {LIMIT_SECONDS:.0f} s after all faults ended")
 
     async def close(self) -> None:
         """Close the connections."""

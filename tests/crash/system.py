@@ -21,6 +21,7 @@ from app.db.pool import Database
 from app.environment import child_environment
 from app.queue import partitions
 from app.settings import Settings
+from testing.waiting import eventually, is_ok
 from tests.crash import money
 from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
@@ -224,16 +225,10 @@ class System:
         """The socket that leads to the database."""
         return self.postgres.socket()
 
-    async def until_ready(self, seconds: float = 30) -> None:
+    async def until_ready(self) -> None:
         """Wait for the API and its database."""
-        deadline = time.monotonic() + seconds
         async with httpx.AsyncClient(base_url=self.url, timeout=2, trust_env=False) as client:
-            while True:
-                with suppress(httpx.TransportError):
-                    if (await client.get("/ready")).status_code == 200:
-                        return
-                assert time.monotonic() < deadline, f"the API is not ready; see {self.ground.logs}"
-                await asyncio.sleep(0.1)
+            await eventually(lambda: client.get("/ready"), f"the API is ready; see {self.ground.logs}", until=is_ok)
 
     async def heal(self) -> None:
         """End every fault that may still be active."""

@@ -1,6 +1,5 @@
 """Claims about the checker itself: which violations it finds, and how it reports them."""
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 from app.queue.poison import give_up_message
 from app.queue.types import Lease
 from app.settings import Settings
+from testing.waiting import eventually
 from tests.crash import __main__ as command
 from tests.crash import money
 from tests.crash.engines import DOOMED
@@ -54,9 +54,7 @@ async def system() -> AsyncIterator[System]:
 async def ended(part: Part) -> None:
     """Wait until the current process of the part has ended and another one runs."""
     before = part.process
-    async with asyncio.timeout(60):
-        while part.process is before or not part.running:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: part.process is not before and part.running, part.name)
 
 
 async def test_a_part_that_ends_unexpectedly_is_a_violation(system: System) -> None:

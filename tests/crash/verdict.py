@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from app.engines.requests import PROBE
 from app.metering.report_sql import CHECK
+from testing.waiting import LIMIT_SECONDS
 from tests.crash import money, pipelines
 from tests.crash.examine import GIVEN_UP
 from tests.crash.history import Arrival, Batch, History
@@ -16,9 +17,7 @@ EPSILON = 0.02  # an engine's event loop may see a request this many seconds aft
 CAUGHT = 0.02  # seconds that a SIGSTOP needs to stop every thread
 ZOMBIE_SECONDS = 1.0
 HALT_SECONDS = 0.5  # after the lease; until it lapses, a worker without its database may continue
-WEBHOOK_SECONDS = 40.0
 ON_ITS_WAY = 3.0  # after a lease, during which a response of the database to a notifier may be held back
-REMOVED_SECONDS = 10.0
 EVENT = {"completed": "succeeded", "failed": "failed", "cancelled": "cancelled", "expired": "expired"}
 
 _BATCHES = """
@@ -186,7 +185,7 @@ async def _webhooks(system: System, history: History, rows: dict[tuple[str, str]
         if (row := rows.get((batch.tenant, batch.key))) and row.final
         for kind in ("queued", EVENT[row.state])
     }
-    deadline = time.monotonic() + WEBHOOK_SECONDS
+    deadline = time.monotonic() + LIMIT_SECONDS
     while (missing := expected - {event[1:] for event in _received(history)}) and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
     if missing:
@@ -209,7 +208,7 @@ async def _deletions(system: System, history: History) -> None:
             late = f"{name} deleted at {history.deleted[name] - history.began:.2f}, sent at {at - history.began:.2f}"
             history.wrong("told_after_deletion", late)
     history.notes["events sent to endpoints before they were deleted"] = len(history.doomed)
-    deadline = time.monotonic() + REMOVED_SECONDS
+    deadline = time.monotonic() + LIMIT_SECONDS
     urls = [f"{system.receiver.url}/{name}" for name in history.deleted]
     while (left := (await system.postgres.rows(_ENDPOINTS, urls))[0][0]) and time.monotonic() < deadline:
         await asyncio.sleep(0.2)

@@ -1,7 +1,6 @@
 """Claims about migrations beside work: indexes are built while others write, and whatever is killed can be run again."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,12 +11,12 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 
-from app.clock import monotonic
 from app.db import embedded, migrate, schema
 from app.db.pool import Database
 from app.queue import partitions
 from app.settings import Settings
 from migrations.indexes import Index, build_on
+from testing.waiting import wait_for
 from tests import next_revision
 
 BEFORE = schema.own_revision()
@@ -97,11 +96,13 @@ def beside(step: Callable[[], None]) -> Iterator[Future[None]]:
 def until(url: str, sql: str, step: Future[None] | None = None) -> None:
     """Wait until the query counts something."""
     with psycopg.connect(url, autocommit=True) as conn:
-        end = monotonic() + 30
-        while conn.execute(sql.encode()).fetchone() == (0,):
-            assert monotonic() < end, sql
-            assert step is None or not step.done(), step
-            threading.Event().wait(0.01)
+
+        def counted() -> bool:
+            found = conn.execute(sql.encode()).fetchone() != (0,)
+            assert found or step is None or not step.done(), step
+            return found
+
+        wait_for(counted, sql)
 
 
 def build(url: str, index: Index = PROBE) -> None:

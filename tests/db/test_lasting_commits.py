@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 
 import psycopg
 import pytest
@@ -11,6 +10,7 @@ from app.db.keepalive import noticed
 from app.db.pool import Database
 from app.db.pooled_connection import NotConfirmed
 from app.db.transient_errors import away
+from testing.waiting import eventually, in_time
 
 INSERT = "insert into note (n) values (clock_timestamp())"
 CUT_OFF = 0.5
@@ -37,10 +37,13 @@ async def reunite(administer: Callable[[str], None]) -> None:
 async def hung(database: Database, write: Callable[[Database], object]) -> asyncio.Task[object]:
     """A task whose commit waits for the standby."""
     task = asyncio.create_task(write(database))  # type: ignore[arg-type]
-    async with asyncio.timeout(20), database.relaxed() as conn:
-        waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
-        while await (await conn.execute(waiting)).fetchone() != (1,):
-            await asyncio.sleep(0.01)
+    waiting = "select 1 from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
+    async with database.relaxed() as conn:
+
+        async def is_hung() -> bool:
+            return await (await conn.execute(waiting)).fetchone() is not None
+
+        await eventually(is_hung, "a commit that waits for the standby")
     return task
 
 
@@ -74,17 +77,18 @@ async def test_a_commit_without_an_answer_for_a_lease_is_dropped_and_repeated_wh
     async with Database(database_url, size=2, commit_seconds=CUT_OFF) as database:
         for _ in range(3):  # its connections are replaced
             with pytest.raises(psycopg.OperationalError) as failed:
-                async with asyncio.timeout(20):
+                async with in_time():
                     await write(database)  # type: ignore[misc]
             assert away(failed.value)
             async with database.relaxed() as conn:
                 await conn.execute("update note set n = n")
         await reunite(administer)
-        async with asyncio.timeout(20):
-            while True:
-                with suppress(psycopg.OperationalError):
-                    await write(database)  # type: ignore[misc]
-                    break
+
+        async def written() -> bool:
+            await write(database)  # type: ignore[misc]
+            return True
+
+        await eventually(written)
         async with database.relaxed() as conn:
             assert (await (await conn.execute("select count(*) from note")).fetchone()) >= (1,)
 

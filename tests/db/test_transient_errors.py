@@ -1,6 +1,5 @@
 """Transient errors of the database are retried, and an error in one step of the steward does not stop the others."""
 
-import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from app.batches.progress_events import ProgressEvents
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, TRIES, away, with_retries
 from app.settings import Settings
+from testing.waiting import in_time
 from tests.queue import support
 from workers.steward.rounds import Rounds
 
@@ -79,7 +79,7 @@ async def test_a_step_of_the_steward_that_the_database_rejects_stops_no_other_st
         tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
     await support.submit(database, tenant, pool, 2)
     await support.drain(database, pool, await support.make_worker(database, pool))
-    async with asyncio.timeout(20):
+    async with in_time():
         await Rounds(database, NoBroker(), settings).run()
     async with database.relaxed() as conn:
         assert await (await conn.execute("select state from batch")).fetchall() == [("completed",)]

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from testing.waiting import eventually, in_time
 from tests.door.conftest import CHAT, TOKEN, Inner, KeyApi, client_of
 from workers.engine.door import keys
 from workers.engine.door.keys import DoorKeys
@@ -125,9 +126,8 @@ async def renewed(door: Door, api: KeyApi, times: int = 1) -> None:
     """Wait until the keys in use were renewed."""
 
     count = len(api.asked)
-    async with asyncio.timeout(10):
-        while len(api.asked) < count + times:
-            await asyncio.sleep(0.01)
+    async with in_time():
+        await eventually(lambda: len(api.asked) >= count + times)
         await asyncio.sleep(0.05)
 
 
@@ -256,9 +256,7 @@ async def test_the_api_is_told_once_what_was_answered(
     monkeypatch.setattr(keys, "RENEW_SECONDS", 0.05)
     for _ in range(3):
         assert (await passed(keyed, **GOOD)).status_code == 200
-    async with asyncio.timeout(5):
-        while sum(question["answered"] for question in api.asked) < 3:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: sum(question["answered"] for question in api.asked) >= 3)
     await asyncio.sleep(0.2)
     sums = {name: sum(question[name] for question in api.asked) for name in ("answered", *TOKENS)}
     assert sums == {"answered": 3, "prompt_tokens": 33, "completion_tokens": 9}

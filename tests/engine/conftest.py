@@ -10,9 +10,10 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.engine_key import engine_key
 from app.settings import Settings
-from tests.engine.support import LOADING_SECONDS, attaching, models_in
+from testing.waiting import LOADING_SECONDS, wait_for
+from tests.engine.support import attaching, models_in
 from tests.gpu.world import World
-from tests.system.stack import Stack, running, wait_for
+from tests.system.stack import Stack, running
 
 
 @pytest.fixture(scope="package")
@@ -28,7 +29,7 @@ def stack() -> Iterator[Stack]:
 def engine_url(stack: Stack) -> str:
     """Where the stack's engine answers, once it does."""
     ready = "select url from engine where state = 'ready'"
-    return str(wait_for(lambda: stack.query(ready), LOADING_SECONDS, "the engine loaded")[0][0])
+    return str(wait_for(lambda: stack.query(ready), "the engine loaded", seconds=LOADING_SECONDS)[0][0])
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from app.engines.continuation import Continuation
+from testing.waiting import LIMIT_SECONDS
 from tests.gpu.world import MODEL, Running, World
 from workers.gpu.requests_in_engine import ItemProgress, SentRequest, Task
 
 NEAR = 1e-3  # two best tokens so close in log probability may change places with the company a step has
-SECONDS = 800
 WORDS = [
     "tide",
     "harbour",
@@ -108,7 +108,7 @@ async def compared(world: World, count: int, monkeypatch: pytest.MonkeyPatch) ->
     whole = await _run(world, asked, monkeypatch, lambda seq: [])
     key = world.settings.engine_api_key.get_secret_value()
     shown = {"authorization": f"Bearer {key}"} if key else {}
-    async with httpx.AsyncClient(base_url=world.settings.engine_url, headers=shown, timeout=60) as engine:
+    async with httpx.AsyncClient(base_url=world.settings.engine_url, headers=shown, timeout=LIMIT_SECONDS) as engine:
         gaps = {}
         for seq, (one, other) in enumerate(zip(cut, whole, strict=True)):
             if one.transcript.output_ids != other.transcript.output_ids:
@@ -135,7 +135,7 @@ async def _run(
         with monkeypatch.context() as patch:
             _keep_progress(patch, running, kept)
             cutter = asyncio.create_task(_cut(patch, running, kept, cuts, made))
-            await world.finished(batch, seconds=SECONDS)
+            await world.finished(batch)
             cutter.cancel()
     columns = "seq, ok, body, prompt_tokens, completion_tokens, yields"
     rows = await world.fetch(f"select {columns} from item_result where batch_id = %s order by seq", batch)

@@ -14,8 +14,6 @@ from testing.fakes.engine import FakeEngine
 from tests.gpu.world import MODEL, World, tend
 from tests.queue import support
 
-LOADING_SECONDS = 800  # of a busy machine; the first run also fetches and converts the model
-
 
 def models_in(dtype: str, folder: Path) -> Path:
     """The catalogue with the engine's number format given, whatever this CPU computes fastest."""

@@ -6,7 +6,8 @@ import pytest
 
 from app.engines.client import EngineClient
 from app.engines.dialects import VLLM_TERMS
-from tests.system.stack import MODEL, Stack, wait_for
+from testing.waiting import wait_for
+from tests.system.stack import MODEL, Stack
 
 pytestmark = pytest.mark.slow
 

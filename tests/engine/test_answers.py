@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.support import LOADING_SECONDS
-from tests.system.stack import ACCOUNT, Stack, wait_for
+from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
+from tests.system.stack import ACCOUNT, Stack
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def test_the_capital_of_france_is_paris(stack: Stack) -> None:
             {"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "n": 1},
         ]
     )
-    result = wait_for(lambda: stack.poll(request_id), LOADING_SECONDS)
+    result = wait_for(lambda: stack.poll(request_id), seconds=LOADING_SECONDS)
     for response in result["responses"]:
         assert "Paris" in response["result"]["response"]
         usage = response["result"]["usage"]
@@ -70,6 +70,6 @@ def test_the_snippet_of_the_launch_post_runs_through_the_env_ai_adapter(stack: S
         "--key",
         key,
     ]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, done.stderr
     assert "queued" in done.stdout

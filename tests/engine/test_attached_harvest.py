@@ -19,8 +19,8 @@ from app.engines import catalogue, model_weights
 from app.engines.catalogue import Model
 from app.environment import foreign_environment
 from app.settings import Settings
-from tests.engine.support import LOADING_SECONDS
-from tests.system.stack import MODEL, Stack, running, wait_for
+from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
+from tests.system.stack import MODEL, Stack, running
 from tests.timing import note
 from workers.engine.control_page import Report
 from workers.engine.page_folder import PageFolder
@@ -69,7 +69,7 @@ class Server:
             return httpx.get(f"{self.url}/health").status_code == 200
 
         try:
-            wait_for(answers, LOADING_SECONDS, "vLLM answers")
+            wait_for(answers, "vLLM answers", seconds=LOADING_SECONDS)
         except BaseException:
             processes.signal_group(process.pid, signal.SIGKILL)
             raise
@@ -94,7 +94,7 @@ def server() -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         build = [str(ROOT / "deploy" / "build-plugin.sh"), str(folder)]
-        subprocess.run(build, env={**os.environ, "PYTHON": sys.executable}, check=True, timeout=120)
+        subprocess.run(build, env={**os.environ, "PYTHON": sys.executable}, check=True, timeout=LIMIT_SECONDS)
         pip = [
             sys.executable,
             "-m",
@@ -105,7 +105,9 @@ def server() -> Iterator[Server]:
             "--no-deps",
             "--no-index",
         ]
-        subprocess.run([*pip, "--target", str(folder / "wheel"), *folder.glob("*.whl")], check=True, timeout=120)
+        subprocess.run(
+            [*pip, "--target", str(folder / "wheel"), *folder.glob("*.whl")], check=True, timeout=LIMIT_SECONDS
+        )
         server = Server(folder, model)
         yield server
         server.folder.close()
@@ -119,7 +121,7 @@ def asking(url: str) -> Iterator[list[int]]:
     def ask() -> None:
         while not stop.is_set():
             try:
-                statuses.append(httpx.post(f"{url}/v1/completions", json=ASKED, timeout=60).status_code)
+                statuses.append(httpx.post(f"{url}/v1/completions", json=ASKED, timeout=LIMIT_SECONDS).status_code)
             except httpx.TransportError:
                 statuses.append(0)
 
@@ -138,7 +140,7 @@ def protection(stack: Stack) -> tuple[str, list[Any]]:
 
 def completed(stack: Stack, request_id: str) -> None:
     """Wait for the end: every item has one result, and it is an answer."""
-    result = wait_for(lambda: stack.poll(request_id), 400)
+    result = wait_for(lambda: stack.poll(request_id))
     assert [response["success"] for response in result["responses"]] == [True] * len(ITEMS)
     assert result["usage"]["completion_tokens"] == TOKENS * len(ITEMS)
     twice = "select count(*) from (select from item_result group by batch_id, seq having count(*) > 1) more"
@@ -159,7 +161,7 @@ def attached(server: Server) -> Iterator[Stack]:
         with running(
             engine=(engine, server.port), page_dir=str(server.folder.folder), engine_slots=32, idle_step_ms=60_000
         ) as stack:
-            wait_for(lambda: protection(stack) == ("inside", []), what="protection inside")
+            wait_for(lambda: protection(stack) == ("inside", []), "protection inside")
             yield stack
     finally:
         processes.signal_group(engine.pid, signal.SIGKILL)
@@ -172,9 +174,9 @@ def test_a_server_started_by_hand_is_harvested_from_inside_and_a_killed_worker_l
         )
         request_id = stack.submit(ITEMS)
         with asking(server.url) as statuses:
-            wait_for(lambda: batch_runs(server), what="batch in steps that our plan shares")
+            wait_for(lambda: batch_runs(server), "batch in steps that our plan shares")
             stack.kill("gpu-worker")
-            wait_for(lambda: batch_runs(server), what="batch under the next worker")
+            wait_for(lambda: batch_runs(server), "batch under the next worker")
             completed(stack, request_id)
         note(f"attached engine with the plug-in: {len(statuses)} synchronous requests while a worker was killed")
         assert set(statuses) == {200}
@@ -187,16 +189,16 @@ def test_after_the_attached_engine_was_killed_the_next_one_is_harvested_from_ins
 ) -> None:
     with attached(server) as stack:
         request_id = stack.submit(ITEMS)
-        wait_for(lambda: batch_runs(server), what="batch in the engine")
+        wait_for(lambda: batch_runs(server), "batch in the engine")
         assert stack.engine is not None
         os.killpg(stack.engine.pid, signal.SIGKILL)
         stack.engine.wait()
         stack.engine = server.start()
         try:
             # Whatever was in an engine that died runs alone at first.
-            wait_for(lambda: batch_runs(server, 1), what="batch in the next engine's steps")
+            wait_for(lambda: batch_runs(server, 1), "batch in the next engine's steps")
             completed(stack, request_id)
-            wait_for(lambda: protection(stack) == ("inside", []), what="protection inside again")
+            wait_for(lambda: protection(stack) == ("inside", []), "protection inside again")
             assert (server.report().faults, server.report().tripped) == (0, False)
             assert len(list(server.folder.folder.glob("*.page"))) == 1
         finally:

@@ -16,9 +16,9 @@ from app import processes
 from app.db.pool import Database
 from app.environment import child_environment
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
 from tests.engine.continued import compared
-from tests.engine.support import LOADING_SECONDS, attaching, models_in
-from tests.system.stack import wait_for
+from tests.engine.support import attaching, models_in
 from tests.timing import note
 
 pytestmark = pytest.mark.slow
@@ -35,11 +35,13 @@ def url() -> Iterator[str]:
             engine = subprocess.Popen(command, env=child_environment(settings, {}), stdout=log, stderr=log)
         try:
             url = f"http://127.0.0.1:{port}"
-            wait_for(lambda: httpx.get(f"{url}/health").status_code == 200, LOADING_SECONDS, "the engine loaded")
+            wait_for(
+                lambda: httpx.get(f"{url}/health").status_code == 200, "the engine loaded", seconds=LOADING_SECONDS
+            )
             yield url
         finally:
             engine.terminate()
-            engine.wait(60)
+            engine.wait(LIMIT_SECONDS)
 
 
 async def test_in_bfloat16_every_yielded_request_is_answered_and_the_rate_of_equal_ones_is_told(

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from app.headroom.engine_metrics import parse
-from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
+from testing.waiting import LIMIT_SECONDS, wait_for
+from tests.system.stack import ACCOUNT, MODEL, Stack
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +31,8 @@ def frames(answer: httpx.Response) -> Iterator[Any]:
 
 def test_a_native_stream_says_what_the_whole_answer_says_and_ends_in_its_usage(stack: Stack, engine_url: str) -> None:
     body = {"prompt": CAPITAL, "temperature": 0, "max_tokens": 24}
-    whole = stack.client.post(f"{RUN}/{MODEL}", json=body, timeout=120).json()["result"]
-    with stack.client.stream("POST", f"{RUN}/{MODEL}", json={**body, "stream": True}, timeout=120) as answer:
+    whole = stack.client.post(f"{RUN}/{MODEL}", json=body, timeout=LIMIT_SECONDS).json()["result"]
+    with stack.client.stream("POST", f"{RUN}/{MODEL}", json={**body, "stream": True}, timeout=LIMIT_SECONDS) as answer:
         said = list(frames(answer))
     assert "".join(frame.get("response", "") for frame in said) == whole["response"]
     assert "Paris" in whole["response"]
@@ -41,27 +42,31 @@ def test_a_native_stream_says_what_the_whole_answer_says_and_ends_in_its_usage(s
 
 def test_openai_chat_and_responses_are_answered_whole_and_streamed(stack: Stack, engine_url: str) -> None:
     chat = {"model": MODEL, "messages": [{"role": "user", "content": CAPITAL}], "temperature": 0, "max_tokens": 24}
-    with stack.client.stream("POST", "/v1/chat/completions", json={**chat, "stream": True}, timeout=120) as answer:
+    with stack.client.stream(
+        "POST", "/v1/chat/completions", json={**chat, "stream": True}, timeout=LIMIT_SECONDS
+    ) as answer:
         said = "".join(
             frame["choices"][0]["delta"].get("content") or "" for frame in frames(answer) if frame["choices"]
         )
     assert "Paris" in said
     respond = {"model": MODEL, "input": CAPITAL, "temperature": 0, "max_output_tokens": 24}
-    found = stack.client.post("/v1/responses", json=respond, timeout=120).json()
+    found = stack.client.post("/v1/responses", json=respond, timeout=LIMIT_SECONDS).json()
     [text] = [part["text"] for item in found["output"] if item["type"] == "message" for part in item["content"]]
     assert "Paris" in text
-    with stack.client.stream("POST", "/v1/responses", json={**respond, "stream": True}, timeout=120) as answer:
+    with stack.client.stream(
+        "POST", "/v1/responses", json={**respond, "stream": True}, timeout=LIMIT_SECONDS
+    ) as answer:
         lines = [line for line in answer.iter_lines() if line.startswith("event: ")]
     assert lines[-1] == "event: response.completed"
 
 
 def test_a_caller_who_hangs_up_frees_the_engine_at_once(stack: Stack, engine_url: str) -> None:
     body = {"prompt": "Count for ever.", "max_tokens": 1500, "ignore_eos": True, "stream": True}
-    with stack.client.stream("POST", f"{RUN}/{MODEL}", json=body, timeout=120) as answer:
+    with stack.client.stream("POST", f"{RUN}/{MODEL}", json=body, timeout=LIMIT_SECONDS) as answer:
         lines = answer.iter_lines()  # kept: httpx closes the connection with it
         next(lines)
         assert not at_rest(engine_url)
-    wait_for(lambda: at_rest(engine_url), seconds=10, what="the request aborted, which has a minute left to run")
+    wait_for(lambda: at_rest(engine_url), "the request aborted, which has a minute left to run")
 
 
 def at_rest(engine_url: str) -> bool:
@@ -93,9 +98,7 @@ def test_a_prompt_that_is_too_long_is_refused_by_the_tokenizers_count_or_its_lin
         "requests": [{"custom_id": "a", "body": body}],
     }
     batch = stack.client.post("/v1/batches", json=wish).json()
-    done = wait_for(
-        lambda: [b for b in [stack.client.get(f"/v1/batches/{batch['id']}").json()] if b["completed_at"]], 120
-    )
+    done = wait_for(lambda: [b for b in [stack.client.get(f"/v1/batches/{batch['id']}").json()] if b["completed_at"]])
     line = orjson.loads(stack.client.get(f"/v1/files/{done[0]['error_file_id']}/content").content)
     error = line["response"]["body"]["error"]
     assert (error["message"], error["code"], line["response"]["status_code"]) == (both, "context_length_exceeded", 400)

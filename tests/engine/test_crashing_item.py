@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.settings import PACKAGE
-from tests.engine.support import LOADING_SECONDS
-from tests.system.stack import Stack, running, wait_for
+from testing.waiting import LOADING_SECONDS, wait_for
+from tests.system.stack import Stack, running
 from tests.timing import note
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def test_an_item_that_really_crashes_vllm_costs_two_restarts_and_its_neighbours_
     items: list[dict[str, object]] = [{"prompt": f"Count to {n}.", "max_tokens": 8} for n in range(12)]
     items[5] = {"prompt": "tide " * 600, "seed": 7, "max_tokens": 4}
     request_id = unmended.submit(items)
-    result = wait_for(lambda: unmended.poll(request_id), 3 * LOADING_SECONDS)
+    result = wait_for(lambda: unmended.poll(request_id), seconds=LOADING_SECONDS)
     assert [response["id"] for response in result["responses"] if not response["success"]] == [5]
     assert "the engine died 2 times while this item was running" in result["responses"][5]["error"]["message"]
     deaths = unmended.log.read_text().count("engine.died")

@@ -14,8 +14,9 @@ import pytest
 from app.engines import catalogue
 from app.engines.engine_key import door_token
 from app.settings import Settings
-from tests.engine.conftest import LOADING_SECONDS, models_in
-from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
+from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
+from tests.engine.conftest import models_in
+from tests.system.stack import ACCOUNT, MODEL, Stack
 from workers.engine.door.middleware import PAGE
 from workers.engine.door.settings import OUR_HEADER
 from workers.gpu.managed_engine import vllm_command, vllm_environment
@@ -49,7 +50,7 @@ class DoorStack(Stack):
                 stderr=log,
             )
         healthy = f"http://127.0.0.1:{self.engine_port}/health"
-        wait_for(lambda: httpx.get(healthy).status_code == 200, LOADING_SECONDS, "the engine loaded")
+        wait_for(lambda: httpx.get(healthy).status_code == 200, "the engine loaded", seconds=LOADING_SECONDS)
 
     @property
     def token(self) -> str:
@@ -75,21 +76,21 @@ def door_stack() -> Iterator[DoorStack]:
         try:
             stack.start_door(pages)
             stack.start()
-            wait_for(lambda: stack.query("select 1 from engine where state = 'ready'"), 120, "the engine attached")
+            wait_for(lambda: stack.query("select 1 from engine where state = 'ready'"), "the engine attached")
             yield stack
         finally:
             for log in folder.glob("*.log"):  # pytest shows them if the test fails
                 print(log.name, log.read_text()[-4000:])
             if stack.engine:
                 stack.engine.terminate()  # before the kill, so that vLLM ends the processes that compute
-                stack.engine.wait(60)
+                stack.engine.wait(LIMIT_SECONDS)
             stack.close()
 
 
 def client_of(stack: DoorStack, key: str | None = None) -> openai.OpenAI:
     own = str(stack.client.headers["authorization"]).removeprefix("Bearer ")
     return openai.OpenAI(
-        api_key=key or own, base_url=f"http://127.0.0.1:{stack.engine_port}/v1", timeout=120, max_retries=0
+        api_key=key or own, base_url=f"http://127.0.0.1:{stack.engine_port}/v1", timeout=LIMIT_SECONDS, max_retries=0
     )
 
 
@@ -103,7 +104,7 @@ def admitted(client: openai.OpenAI) -> bool:
 
 def test_callers_keep_the_engines_url_beside_batch_work_and_without_the_api(door_stack: DoorStack) -> None:
     client = client_of(door_stack)
-    wait_for(lambda: admitted(client), 60, "the API answered the door")
+    wait_for(lambda: admitted(client), "the API answered the door")
     with pytest.raises(openai.AuthenticationError):
         client_of(door_stack, "sk_sw_0_wrong").chat.completions.create(model=MODEL, messages=CAPITAL)
     items = [{"prompt": f"Count up from {n}.", "max_tokens": 24, "ignore_eos": True} for n in range(24)]
@@ -121,7 +122,7 @@ def test_callers_keep_the_engines_url_beside_batch_work_and_without_the_api(door
         assert "Paris" in str(answer.choices[0].message.content)
     stream = client.chat.completions.create(model=MODEL, messages=CAPITAL, max_tokens=16, temperature=0, stream=True)
     assert "Paris" in "".join(event.choices[0].delta.content or "" for event in stream)
-    wait_for(lambda: door_stack.poll(batch), 300, "the batch completed beside them")
+    wait_for(lambda: door_stack.poll(batch), "the batch completed beside them")
     result = door_stack.poll(batch)
     assert result
     assert all(each["success"] for each in result["responses"])

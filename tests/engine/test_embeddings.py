@@ -1,6 +1,5 @@
 """A real pooling engine: a managed vLLM with an encoder answers all forms, synchronous and queued alike."""
 
-import asyncio
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,13 +15,13 @@ from app.engines import catalogue
 from app.engines.embeddings import cosine
 from app.settings import Settings
 from app.tenants import service as tenants
+from testing.waiting import LIMIT_SECONDS, eventually, is_ok
 from tests.api.embedding import EMBEDDER, RUN, answered, with_embedder, working
 from tests.engine import tiny
 from workers.gpu.managed_engine import ManagedEngine
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 120  # loading included
 TEXTS = ["a tide", "an orange cloud", "the llama"]
 CONTEXTS = [{"text": text} for text in TEXTS]
 
@@ -45,12 +44,10 @@ async def client(settings: Settings, database: Database) -> AsyncIterator[httpx.
     transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers, timeout=SECONDS) as client,
+        httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers, timeout=LIMIT_SECONDS) as client,
         working(settings, database, ManagedEngine(settings, model)),
     ):
-        async with asyncio.timeout(SECONDS):
-            while (await client.post(RUN, json={"text": "a"})).status_code != 200:
-                await asyncio.sleep(0.2)
+        await eventually(lambda: client.post(RUN, json={"text": "a"}), until=is_ok)
         yield client
 
 
@@ -85,7 +82,7 @@ async def test_a_real_pooling_engine_answers_all_forms_synchronous_and_queued(cl
     assert cut["usage"]["prompt_tokens"] == tiny.LONGEST
 
     items = [{"text": TEXTS}, {"contexts": CONTEXTS}, {"query": TEXTS[1], "contexts": CONTEXTS}, {"text": long}]
-    result = await answered(client, items, SECONDS)
+    result = await answered(client, items)
     *good, bad = result["responses"]
     assert [each["success"] for each in good] == [True, True, True]
     assert (bad["success"], bad["error"]["code"]) == (False, 5006)

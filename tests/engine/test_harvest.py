@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
+from testing.waiting import LIMIT_SECONDS, wait_for
+from tests.system.stack import ACCOUNT, MODEL, Stack
 from tests.timing import note
 from workers.engine.control_page import Report
 from workers.engine.page_folder import PageFolder
@@ -69,7 +70,7 @@ def ask(stack: Stack, number: int) -> dict[str, Any]:
         "temperature": 0,
     }
     url = f"/client/v4/accounts/{ACCOUNT}/ai/v1/chat/completions"
-    answer = stack.client.post(url, json=body, timeout=120)
+    answer = stack.client.post(url, json=body, timeout=LIMIT_SECONDS)
     assert answer.status_code == 200, answer.text
     said: dict[str, Any] = answer.json()
     return said
@@ -109,7 +110,7 @@ def texts(result: dict[str, Any]) -> list[str]:
 def test_synchronous_requests_freeze_and_evict_batch_and_every_answer_is_right(stack: Stack, page: Page) -> None:
     before = page.read()
     request_id = stack.submit(ITEMS)
-    wait_for(lambda: page.read().batch_running >= SLOTS - RESERVE, what="every free slot taken by batch")
+    wait_for(lambda: page.read().batch_running >= SLOTS - RESERVE, "every free slot taken by batch")
     with (
         repeating(page.read) as seen,
         repeating(lambda: worker_metrics(stack)) as shown,
@@ -118,7 +119,7 @@ def test_synchronous_requests_freeze_and_evict_batch_and_every_answer_is_right(s
         served = [answer.result() for answer in answers]
     assert [answer["usage"]["completion_tokens"] for answer in served] == [SYNC_TOKENS] * len(served)
     beside = [report.batch_frozen for report in seen if report.sync_running]
-    result = wait_for(lambda: stack.poll(request_id), 300)
+    result = wait_for(lambda: stack.poll(request_id))
     after, metrics = page.read(), worker_metrics(stack)
     evictions = after.evictions - before.evictions
     note(
@@ -131,7 +132,7 @@ def test_synchronous_requests_freeze_and_evict_batch_and_every_answer_is_right(s
     assert metrics[EVICTIONS] == after.evictions
     assert (after.supported, after.tripped, after.faults) == (True, False, 0)
     undisturbed = stack.submit(ITEMS)
-    calm = wait_for(lambda: stack.poll(undisturbed), 300)
+    calm = wait_for(lambda: stack.poll(undisturbed))
     assert result["usage"]["completion_tokens"] == calm["usage"]["completion_tokens"] == 40 * len(ITEMS)
     different = sum(one != other for one, other in zip(texts(result), texts(calm), strict=True))
     note(f"of {len(ITEMS)} frozen or evicted answers {different} differ from the undisturbed ones")
@@ -142,17 +143,17 @@ def test_while_the_worker_is_stopped_batch_stands_still_and_synchronous_requests
     stack: Stack, page: Page, engine_url: str, engine_token: str
 ) -> None:
     request_id = stack.submit(ITEMS)
-    wait_for(lambda: page.read().batch_running > 4, what="batch in the engine")
+    wait_for(lambda: page.read().batch_running > 4, "batch in the engine")
     [worker] = stack.pids("gpu-worker")
     os.kill(worker, signal.SIGSTOP)
     try:
-        wait_for(lambda: page.read().silent, what="the scheduler misses its worker")
+        wait_for(lambda: page.read().silent, "the scheduler misses its worker")
         held = "select exists (select from engine join worker using (worker_id) where lease_until > now())"
-        wait_for(lambda: stack.query(held) == [(False,)], what="the worker's lease over")
+        wait_for(lambda: stack.query(held) == [(False,)], "the worker's lease over")
         tokens = page.read().batch_tokens
         body = {"model": MODEL, "prompt": "The tide", "max_tokens": 16, "ignore_eos": True}
         shown = {"authorization": f"Bearer {engine_token}"}
-        asked = httpx.post(f"{engine_url}/v1/completions", json=body, headers=shown, timeout=60)
+        asked = httpx.post(f"{engine_url}/v1/completions", json=body, headers=shown, timeout=LIMIT_SECONDS)
         answer = asked.raise_for_status().json()
         assert answer["usage"]["completion_tokens"] == 16
         report = page.read()
@@ -160,7 +161,7 @@ def test_while_the_worker_is_stopped_batch_stands_still_and_synchronous_requests
         assert report.batch_frozen == report.batch_running
     finally:
         os.kill(worker, signal.SIGCONT)
-    result = wait_for(lambda: stack.poll(request_id), 300)
+    result = wait_for(lambda: stack.poll(request_id))
     assert result["usage"]["completion_tokens"] == 40 * len(ITEMS)
     assert len(texts(result)) == len(ITEMS)
     assert stack.pids("gpu-worker") == [worker]

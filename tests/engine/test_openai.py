@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.engine.support import LOADING_SECONDS
-from tests.system.stack import ACCOUNT, MODEL, Stack, wait_for
+from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
+from tests.system.stack import ACCOUNT, MODEL, Stack
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ CAPITAL = "What is the capital of France?"
 @pytest.fixture
 def client(stack: Stack, engine_url: str) -> OpenAI:
     key = str(stack.client.headers["authorization"]).removeprefix("Bearer ")
-    return OpenAI(api_key=key, base_url=f"{str(stack.client.base_url).rstrip('/')}/v1", timeout=120)
+    return OpenAI(api_key=key, base_url=f"{str(stack.client.base_url).rstrip('/')}/v1", timeout=LIMIT_SECONDS)
 
 
 def test_a_mixed_file_is_answered_on_every_route_of_a_text_model(client: OpenAI) -> None:
@@ -34,7 +34,7 @@ def test_a_mixed_file_is_answered_on_every_route_of_a_text_model(client: OpenAI)
         completion_window="24h",
         extra_body={"mixed": True, "requests": lines},
     )
-    wait_for(lambda: client.batches.retrieve(batch.id).status == "completed", 120)
+    wait_for(lambda: client.batches.retrieve(batch.id).status == "completed")
     done = client.batches.retrieve(batch.id)
     assert done.output_file_id, client.files.content(done.error_file_id or "").text
     answers = [json.loads(each) for each in client.files.content(done.output_file_id).text.splitlines()]
@@ -88,7 +88,7 @@ def test_an_answer_without_a_limit_fills_the_context(client: OpenAI) -> None:
         completion_window="24h",
         extra_body={"requests": [{"custom_id": "1", "body": body}]},
     )
-    wait_for(lambda: client.batches.retrieve(batch.id).status == "completed", LOADING_SECONDS)
+    wait_for(lambda: client.batches.retrieve(batch.id).status == "completed", seconds=LOADING_SECONDS)
     done = client.batches.retrieve(batch.id)
     assert done.output_file_id, client.files.content(done.error_file_id or "").text
     usage = json.loads(client.files.content(done.output_file_id).text)["response"]["body"]["usage"]
@@ -98,10 +98,10 @@ def test_an_answer_without_a_limit_fills_the_context(client: OpenAI) -> None:
 def test_a_model_of_shape_responses_answers_in_the_form_it_was_asked_in(stack: Stack, engine_url: str) -> None:
     url = f"/client/v4/accounts/{ACCOUNT}/ai/run/@cf/openai/gpt-oss-20b"
     asked = {"input": CAPITAL, "temperature": 0, "reasoning": {"effort": "low"}, "max_output_tokens": 16}
-    whole = stack.client.post(url, json=asked, timeout=120).json()["result"]
+    whole = stack.client.post(url, json=asked, timeout=LIMIT_SECONDS).json()["result"]
     assert whole["object"] == "response"
     assert "Paris" in whole["output"][0]["content"][0]["text"]
-    streamed = stack.client.post(url, json=asked | {"stream": True}, timeout=120).text
+    streamed = stack.client.post(url, json=asked | {"stream": True}, timeout=LIMIT_SECONDS).text
     assert "event: response.output_text.delta" in streamed
     assert streamed.endswith("data: [DONE]\n\n")
     chat = {"messages": [{"role": "user", "content": CAPITAL}], "temperature": 0, "max_tokens": 16}
@@ -110,6 +110,6 @@ def test_a_model_of_shape_responses_answers_in_the_form_it_was_asked_in(stack: S
     def ended() -> Any:
         return stack.client.post(url, json={"request_id": made["request_id"]}).json()["result"].get("responses")
 
-    first, second = (each["result"] for each in wait_for(ended, 120))
+    first, second = (each["result"] for each in wait_for(ended))
     assert "Paris" in first["output"][0]["content"][0]["text"]
     assert "Paris" in second["choices"][0]["message"]["content"]

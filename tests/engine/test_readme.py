@@ -12,7 +12,7 @@ import pytest
 from app import processes
 from app.environment import foreign_environment
 from testing import clusters
-from tests.system.stack import wait_for
+from testing.waiting import wait_for
 from tests.timing import note
 from tests.walking import Block, Shell, blocks
 
@@ -73,7 +73,7 @@ def _started(shell: Shell, block: Block, clone: Path) -> None:
     output = shell.start(block)
     if "slackwater up" in block.code:
         try:
-            wait_for(lambda: "One answer now:" in output.read_text(), START_SECONDS, "the installation says Ready")
+            wait_for(lambda: "One answer now:" in output.read_text(), "the installation says Ready")
         except AssertionError:
             print(output.read_text()[-8000:])
             raise

@@ -11,6 +11,7 @@ from app.engines import catalogue
 from app.settings import Settings
 from app.trace_context import SpanContext
 from testing.fakes.otlp_receiver import receiver
+from testing.waiting import LIMIT_SECONDS
 from workers.gpu.managed_engine import vllm_command, vllm_environment
 
 pytest.importorskip("vllm")
@@ -38,7 +39,7 @@ def test_the_engines_span_hangs_below_a_recorded_one_and_an_unsampled_request_ha
             [sys.executable, "-c", REQUESTS, endpoint, recorded.header, other.header],
             env=environment,
             check=True,
-            timeout=300,
+            timeout=LIMIT_SECONDS,
         )
     [span] = found.spans
     assert (span.name, span.service) == ("llm_request", "vllm")

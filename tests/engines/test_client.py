@@ -10,6 +10,7 @@ from app.engines.client import EngineAway, EngineClient
 from app.engines.outcome import Done, EngineDown, Reject, Retry
 from app.engines.requests import CHAT, Target, build
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 
 REQUEST = build({"prompt": "hello"}, CHAT, Target("m", 8, 100), "salt")
 
@@ -49,12 +50,9 @@ async def test_a_cancelled_call_makes_the_engine_abort() -> None:
     async with FakeEngine() as engine, EngineClient(engine.url, timeout_seconds=9) as client:
         engine.script({"mode": "hang"})
         call = asyncio.create_task(client.complete(REQUEST))
-        while not engine.running:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: engine.running)
         call.cancel()
-        async with asyncio.timeout(2):
-            while engine.running:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not engine.running)
         assert engine.aborted == 1
 
 

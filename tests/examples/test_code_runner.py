@@ -17,8 +17,9 @@ from standardwebhooks import Webhook
 
 from app.processes import free_port
 from examples import code_runner
+from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.clients.handed_on import key_of
-from tests.system.stack import ACCOUNT, MODEL, Stack, running, wait_for
+from tests.system.stack import ACCOUNT, MODEL, Stack, running
 from tests.webhooks.support import receiving, statuses
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +132,7 @@ def test_what_was_missed_and_what_is_signed_is_answered_once() -> None:
         runner.catch_up()
         statuses = [_deliver(server.server_port, secret, item) for item in (1, 2, 2)]
         forged = _deliver(server.server_port, "whsec_" + "eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4", 3)
-        assert api.answered.wait(20)
+        assert api.answered.wait(LIMIT_SECONDS)
         server.shutdown()
     assert (statuses, forged) == ([204, 204, 204], 401)
     assert api.answers == {n: {"code": f"print({n})", "session": "pipe_1/c"} for n in range(3)}
@@ -143,7 +144,7 @@ def test_an_item_that_is_asked_again_is_answered_again() -> None:
     for _ in range(2):
         api.answers.clear()
         runner.take("pipe_1", "run", 0)
-        wait_for(lambda: api.answers and not runner._taken, what="an answer")
+        wait_for(lambda: api.answers and not runner._taken, "an answer")
 
 
 def test_what_waits_is_found_in_all_open_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +189,7 @@ def test_a_pipeline_gets_its_answers_from_the_runner_by_webhook_and_what_waited_
     with running() as stack:
         port = free_port()
         first = _pipeline(stack, "6 * 7")
-        wait_for(lambda: _get(stack, f"/v1/pipelines/{first}/waiting")["data"], what="an item that waits")
+        wait_for(lambda: _get(stack, f"/v1/pipelines/{first}/waiting")["data"], "an item that waits")
         body = {
             "name": "runner",
             "source": {"type": "workersAi.model"},
@@ -225,6 +226,6 @@ def _get(stack: Stack, path: str) -> Any:
 
 def _answer(stack: Stack, pipeline: str) -> str:
     """What the engine said in the end."""
-    wait_for(lambda: _get(stack, f"/v1/pipelines/{pipeline}")["status"] == "completed", 120, f"the end of {pipeline}")
+    wait_for(lambda: _get(stack, f"/v1/pipelines/{pipeline}")["status"] == "completed", f"the end of {pipeline}")
     line = json.loads(stack.client.get(f"/v1/pipelines/{pipeline}/results").text)
     return str(line["answer"]["choices"][0]["message"]["content"])

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from app import processes
+from testing.waiting import wait_for
 from tests.clients.handed_on import key_of
-from tests.system.stack import Stack, running, wait_for
+from tests.system.stack import Stack, running
 
 FOLDER = Path(__file__).parents[2] / "examples/engines"
 PROMPTS = ("name a tide", "name a harbour")
@@ -80,7 +81,7 @@ def test_the_webhook_completes_a_temporal_activity(stack: Stack, tmp_path: Path)
         [*command, "--log-level", "error"], cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}
     )
     try:
-        wait_for(lambda: _answers(python.parent / "temporal", port), what="Temporal's server")
+        wait_for(lambda: _answers(python.parent / "temporal", port), "Temporal's server")
         printed = _run("temporal", stack, tmp_path, {"TEMPORAL_ADDRESS": f"127.0.0.1:{port}"})
     finally:
         server.kill()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from testing.waiting import in_time
 from tests.crash.checker import while_loaded
 from tests.crash.client import Client
 from tests.crash.history import Batch, History
@@ -128,7 +129,7 @@ class Drill:
 
     async def _until_works(self, since: float, results: int = 1) -> float:
         """Wait until a batch was accepted and `results` were stored. Returns the seconds from `since` to the first of each."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with in_time():
             while True:
                 with suppress(psycopg.Error):
                     [(stored, first)] = await self._pair.rows(_STORED, since)

@@ -6,14 +6,14 @@ Each namespace lives as long as the process that holds it, and these end with us
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from testing.waiting import LIMIT_SECONDS, wait_for
+
 HERE = "here"  # the host of this process
-START_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Network:
         for holder in self._holders:
             assert holder.stdin
             holder.stdin.close()
-            holder.wait(10)
+            holder.wait(LIMIT_SECONDS)
 
     def _rule(self, verb: str, ends: tuple[str, str]) -> None:
         sender, receiver = (self.hosts[end].address for end in ends)
@@ -75,11 +75,12 @@ class Network:
         """The pid of a process in a new namespace. It ends when we close its input, or die."""
         holder = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, start_new_session=True)
         self._holders.append(holder)
-        deadline = time.monotonic() + START_SECONDS
-        while _namespace(holder.pid) == _namespace(os.getpid()):
+
+        def made() -> bool:
             assert holder.poll() is None, "a network namespace cannot be made here"
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+            return _namespace(holder.pid) != _namespace(os.getpid())
+
+        wait_for(made, "a network namespace")
         return holder.pid
 
     def _join(self, name: str, pid: int) -> Host:
@@ -106,5 +107,5 @@ def _namespace(pid: int) -> Path:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,10 +14,10 @@ import psycopg
 from app.db import embedded
 from app.processes import dies_with_parent
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS, eventually, wait_for
 from tests.crash.history import History
 from tests.crash.installation import Postgres
 
-START_SECONDS = 60.0
 CONNECT_SECONDS = 2  # to one host: a cut-off one must not delay the other for longer
 _TRUST = "host all all all trust\nhost replication all all trust\n"
 _OPTIONS = {
@@ -66,11 +65,12 @@ class Server:
                 start_new_session=True,
                 preexec_fn=dies_with_parent(),  # noqa: PLW1509
             )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            alive = self._process.poll() is None and time.monotonic() < deadline
-            assert alive, f"PostgreSQL does not start: {self._log.read_text()[-2000:]}"
-            time.sleep(0.05)
+
+        def started() -> bool:
+            assert self._process.poll() is None, f"PostgreSQL does not start: {self._log.read_text()[-2000:]}"
+            return self._answers()
+
+        wait_for(started, f"PostgreSQL answers; see {self._log}")
 
     def promote(self) -> None:
         """Make a standby the primary."""
@@ -99,7 +99,9 @@ class Server:
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [*self._begin, str(self._programs / program), *arguments, "-D", str(self._data)]
-        done = subprocess.run(command, cwd=self._data, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            command, cwd=self._data, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+        )
         assert done.returncode == 0, f"{program}: {done.stderr[-2000:]}"
 
 
@@ -126,9 +128,7 @@ class Pair(Postgres):
         self.standby.start()
         await self.rows("alter system set synchronous_standby_names = '*'")
         await self.rows("select pg_reload_conf()")
-        async with asyncio.timeout(START_SECONDS):
-            while await self.rows(_STREAMS) != [("sync",)]:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: self.rows(_STREAMS), "a synchronous standby", until=lambda found: found == [("sync",)])
 
     async def keep(self) -> None:
         """Nobody starts a primary again that was given up."""

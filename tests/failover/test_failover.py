@@ -15,6 +15,7 @@ from app.engines import catalogue
 from app.engines.engine_report import EngineReport
 from app.settings import Settings
 from testing import clusters
+from testing.waiting import in_time
 from tests.crash.checker import report
 from tests.crash.history import MUST_BE_ZERO, History
 from tests.failover.drills import run
@@ -61,7 +62,7 @@ async def test_at_a_primary_that_has_lost_its_standby_no_worker_keeps_its_lease(
                 kept = asyncio.create_task(
                     membership.run(lambda: status, lambda *_: None, lambda _: beaten.set(), lost.set)
                 )
-                async with asyncio.timeout(60):
+                async with in_time():
                     await beaten.wait()
                     assert membership.holds()
                     pair.standby.kill()

@@ -30,6 +30,7 @@ from app.storage import object_names
 from app.storage.store import Store
 from app.tenants import service as tenants
 from testing import clusters
+from testing.waiting import eventually
 from tests.failover.servers import Server
 from tests.queue import support
 from tests.storage.support import s3_settings
@@ -248,9 +249,7 @@ async def until_archived(site: Site, queue: Queue) -> None:
     """Wait until all that was written is in the archive."""
     newest = await queue.one("select pg_walfile_name(pg_current_wal_lsn())")
     await queue.one("select pg_switch_wal()")
-    async with asyncio.timeout(60):
-        while not (site.backups / "wal" / str(newest)).exists():
-            await asyncio.sleep(0.1)
+    await eventually((site.backups / "wal" / str(newest)).exists)
 
 
 @pytest.mark.parametrize("storage", ["folder", pytest.param("s3", marks=pytest.mark.slow)], indirect=True)

@@ -21,6 +21,7 @@ from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
 from app.tenants import service as tenants
+from testing.waiting import eventually
 from tests.databases import Ring
 from workers.steward.rounds import Rounds
 
@@ -173,7 +174,5 @@ async def test_an_api_that_started_without_its_database_accepts_no_key_before_it
             assert await asked(path) == 503, path
         assert await asked("/health") == 200
         (settings.data_dir / "objects").rename(lonely.data_dir / "objects")
-        async with asyncio.timeout(30):
-            while await asked("/v1/files") != 200:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: asked("/v1/files"), until=lambda found: found == 200)
         assert await asked("/ready") == 200

@@ -15,6 +15,7 @@ from app.engines import service as engines
 from app.queue import service as queue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.queue.support import report_engine
 
 
@@ -78,10 +79,7 @@ class FakeWorker:
 
     async def event(self, name: str) -> dict[str, Any]:
         """The first event of this name, once it has arrived."""
-        async with asyncio.timeout(5):
-            while not (found := [each for each in self.events if each["event"] == name]):
-                await asyncio.sleep(0.01)
-        return found[0]
+        return (await eventually(lambda: [each for each in self.events if each["event"] == name], name))[0]
 
 
 @asynccontextmanager
@@ -93,8 +91,7 @@ async def serve(settings: Settings) -> AsyncIterator[str]:
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     try:
-        while not server.started:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: server.started)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True

@@ -1,7 +1,7 @@
 """Claims about announcements: to whom they go, and what a worker does that does not read them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +14,7 @@ from app.gateway import announcer
 from app.gateway.announcer import Announcer
 from app.gateway.relay import Gateway, SyncCall
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.gateway.support import FakeWorker, Registry
 
 EVENT = {"id": "a", "event": "finished"}
@@ -86,12 +87,12 @@ async def test_a_line_that_nobody_uses_is_closed_in_order_and_the_next_event_ope
     monkeypatch.setattr(announcer, "UNUSED_SECONDS", 0.2)
     async with worker_server() as worker, Announcer("token", rest_seconds=3600) as speaker:
         await speaker.announce(worker.url, {**EVENT, "id": "first"})
-        await until(lambda: worker.ended == 1)
+        await eventually(lambda: worker.ended == 1)
         assert not speaker._streams
         skipped = count("skipped")
         await speaker.announce(worker.url, {**EVENT, "id": "second"})
         assert count("skipped") == skipped
-        await until(lambda: worker.heard == ["first", "second"])
+        await eventually(lambda: worker.heard == ["first", "second"])
 
 
 async def test_a_line_in_use_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,7 @@ async def test_a_line_in_use_stays_open(monkeypatch: pytest.MonkeyPatch) -> None
         for number in range(30):
             speaker.report(worker.url, {**EVENT, "id": str(number)})
             await asyncio.sleep(0.05)
-        await until(lambda: len(worker.heard) == 30)
+        await eventually(lambda: len(worker.heard) == 30)
         assert (worker.begun, worker.ended) == (1, 0)
 
 
@@ -134,9 +135,3 @@ async def worker_server() -> AsyncIterator[Worker]:
         yield worker
     finally:
         await runner.cleanup()
-
-
-async def until(found: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not found():
-            await asyncio.sleep(0.01)

@@ -6,15 +6,19 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from time import monotonic
+from typing import Any
 
 import httpx
 import pytest
 from psycopg import OperationalError
+from psycopg_pool import AsyncConnectionPool
+from psycopg_pool.pool_async import AddConnection
 from pydantic import SecretStr
 
+from app import clock
 from app.api import app as api
 from app.crypto import secret_key
-from app.db import embedded, stale_if_error
+from app.db import embedded, pool, stale_if_error
 from app.db.pool import IDLE_SECONDS, Connection, Database
 from app.db.stale_if_error import MAX_STALE_SECONDS, StaleIfError
 from app.engines import catalogue
@@ -26,11 +30,13 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
+from testing.waiting import LIMIT_SECONDS, eventually, in_time, is_ok
 from tests.gateway.support import Registry, serve
 from tests.gpu.world import Running
 from workers.gpu.attached_engine import AttachedEngine
 
 RUN = "/client/v4/accounts/acme/ai/run/smollm2-135m-instruct"
+QUEUED = {"queueRequest": "true"}
 SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 
 
@@ -56,7 +62,8 @@ async def clients(
             ]
         async with serve(own_server) as url:
             plain, limited = (
-                httpx.AsyncClient(base_url=url, timeout=20, headers={"authorization": f"Bearer {key}"}) for key in keys
+                httpx.AsyncClient(base_url=url, timeout=LIMIT_SECONDS, headers={"authorization": f"Bearer {key}"})
+                for key in keys
             )
             async with plain, limited:
                 yield plain, limited
@@ -75,13 +82,11 @@ async def test_synchronous_calls_go_on_without_the_database_and_submits_are_told
             answer = await client.post(RUN, json=body)
             assert answer.status_code == 200, answer.text
             assert "error" not in answer.text.replace('"errors":[]', "")
-    refused = await plain.post(RUN, params={"queueRequest": "true"}, json={"requests": [SAY]})
+    refused = await plain.post(RUN, params=QUEUED, json={"requests": [SAY]})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
 
     await asyncio.to_thread(embedded.start, own_server)
-    async with asyncio.timeout(20):
-        while (await plain.post(RUN, params={"queueRequest": "true"}, json={"requests": [SAY]})).status_code != 200:
-            await asyncio.sleep(0.1)
+    await eventually(lambda: plain.post(RUN, params=QUEUED, json={"requests": [SAY]}), until=is_ok)
     assert (await limited.post(RUN, json=SAY)).headers["ratelimit-policy"] == '"requests";q=100;w=60'
 
 
@@ -93,9 +98,7 @@ async def working(settings: Settings) -> AsyncIterator[None]:
     async with Database.of(settings, "gpu test") as database:
         running = Running(settings, database, model, AttachedEngine(settings))
         try:
-            async with asyncio.timeout(20):
-                while not await ready(database):
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: ready(database))
             yield
         finally:
             await running.stop()
@@ -129,7 +132,7 @@ async def test_no_synchronous_call_fails_in_an_outage_that_is_longer_than_the_wo
         async with (
             working(settings),
             serve(settings) as url,
-            httpx.AsyncClient(base_url=url, timeout=20, headers=headers) as client,
+            httpx.AsyncClient(base_url=url, timeout=LIMIT_SECONDS, headers=headers) as client,
         ):
             calls = asyncio.create_task(call_on(client))
             await asyncio.sleep(1)
@@ -138,11 +141,9 @@ async def test_no_synchronous_call_fails_in_an_outage_that_is_longer_than_the_wo
             await asyncio.sleep(seconds)
             await asyncio.to_thread(embedded.start, settings)
             back = monotonic()
-            async with asyncio.timeout(30), database.durable() as conn:
+            async with in_time(), database.durable() as conn:
                 await reaping.reap(conn)  # the steward is there before the worker
-            async with asyncio.timeout(30):
-                while not await ready(database):
-                    await asyncio.sleep(0.1)
+            await eventually(lambda: ready(database))
             print(f"the worker is back {monotonic() - back:.1f} s after the database")
             await asyncio.sleep(1)
             calls.cancel()
@@ -161,14 +162,15 @@ async def test_an_engine_whose_worker_takes_longer_to_come_back_than_the_databas
         async with database.transaction() as conn:
             key = await tenants.create_key(conn, secret_key(own_server), "acme", "test", None, KeyLimits())
         headers = {"authorization": f"Bearer {key}"}
-        async with serve(own_server) as url, httpx.AsyncClient(base_url=url, timeout=20, headers=headers) as client:
+        async with (
+            serve(own_server) as url,
+            httpx.AsyncClient(base_url=url, timeout=LIMIT_SECONDS, headers=headers) as client,
+        ):
             assert (await client.post(RUN, json=SAY)).status_code == 200
             await asyncio.to_thread(embedded.stop, own_server, "immediate")
             await asyncio.sleep(4)
             await asyncio.to_thread(embedded.start, own_server)
-            async with asyncio.timeout(20):
-                while (await client.get("/ready")).status_code != 200:
-                    await asyncio.sleep(0.1)
+            await eventually(lambda: client.get("/ready"), until=is_ok)
             assert not await ready(database)
             for _ in range(8):  # for longer than what the database said is taken for fresh
                 answer = await client.post(RUN, json=SAY)
@@ -211,25 +213,30 @@ def test_a_worker_that_dies_while_nobody_asks_gets_no_grace() -> None:
 
 
 async def test_a_gateway_that_nobody_has_asked_for_long_takes_no_dead_workers_engine_for_ready(
-    database: Database,
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = EngineDirectory(database, refresh_seconds=0.1)
+    moment = 1000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: moment)
+    directory = EngineDirectory(database, refresh_seconds=0)
+
+    async def dead() -> bool:
+        return not (await directory.served(engine.model)).ready
+
     async with FakeEngine() as engine:
         await Registry(database).ready(engine)
         assert (await directory.served(engine.model)).ready
         async with database.relaxed() as conn:
             await conn.execute("update worker set lease_until = now() - interval '1 second'")
-        await asyncio.sleep(BLIND_SECONDS + 0.2)
-        async with asyncio.timeout(RETURN_SECONDS / 2):
-            while (await directory.served(engine.model)).ready:
-                await asyncio.sleep(0.05)
+        moment += BLIND_SECONDS + 0.2
+        await eventually(dead)
 
 
 @pytest.mark.parametrize("fails", [True, False])
 async def test_a_look_that_failed_or_took_long_counts_as_an_outage(
     database: Database, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    directory, hang, looks = EngineDirectory(database, refresh_seconds=0), asyncio.Event(), 0
+    directory, hang, looks, moment = EngineDirectory(database, refresh_seconds=0), asyncio.Event(), 0, 1000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: moment)
     ask = engines.list_engines
 
     async def slow(conn: Connection) -> list[Engine]:
@@ -249,19 +256,36 @@ async def test_a_look_that_failed_or_took_long_counts_as_an_outage(
             await conn.execute("update worker set lease_until = now() - interval '1 second'")
         hang.clear()
         assert (await directory.served(engine.model)).ready  # what was said before
-        await asyncio.sleep(BLIND_SECONDS + 0.2)
+        moment += BLIND_SECONDS + 0.2
         hang.set()
-        async with asyncio.timeout(RETURN_SECONDS / 2):
-            while directory._list.last.engines[0].controlled:  # type: ignore[union-attr]
-                assert (await directory.served(engine.model)).ready
-                await asyncio.sleep(0.05)
+
+        async def lapsed() -> bool:
+            assert (await directory.served(engine.model)).ready
+            return not directory._list.last.engines[0].controlled  # type: ignore[union-attr]
+
+        await eventually(lapsed)
         assert (await directory.served(engine.model)).ready
 
 
 async def test_a_pool_whose_connections_were_all_lost_gives_one_out_soon_after_a_long_outage(
-    own_server: Settings,
+    own_server: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Database.of(own_server, "test") as database:
+    pauses: list[float] = []
+    schedule, again = AsyncConnectionPool.schedule_task, pool._reconnect
+
+    async def soon(self: AsyncConnectionPool[Any], task: Any, delay: float) -> None:
+        if isinstance(task, AddConnection):
+            pauses.append(delay)
+            delay = 0.05
+        await schedule(self, task, delay)
+
+    async def given_up(lost: AsyncConnectionPool[Any]) -> None:
+        pauses.append(0)
+        await again(lost)
+
+    monkeypatch.setattr(AsyncConnectionPool, "schedule_task", soon)
+    monkeypatch.setattr(pool, "_reconnect", given_up)
+    async with Database.of(own_server, "test", patience_seconds=LIMIT_SECONDS) as database:
 
         async def hold(everybody: asyncio.Barrier) -> None:
             async with database.durable() as conn:
@@ -273,10 +297,11 @@ async def test_a_pool_whose_connections_were_all_lost_gives_one_out_soon_after_a
         await asyncio.to_thread(embedded.stop, own_server, "immediate")
         await asyncio.sleep(IDLE_SECONDS + 0.1)  # from then on a connection is looked at before it is handed out
         waiting = asyncio.create_task(hold(asyncio.Barrier(1)))
-        await asyncio.sleep(8)  # a pause that is doubled each time would now be one of eight seconds
+        await eventually(lambda: pauses.count(0) >= 2)  # so often did it give up and begin anew
         await asyncio.to_thread(embedded.start, own_server)
-        async with asyncio.timeout(4):
+        async with in_time():
             await waiting
+    assert max(pauses) <= pool.RECONNECT_SECONDS
 
 
 async def test_what_was_said_is_believed_while_nobody_answers_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from app.gateway.sse_frames import SseEvent
 from app.queue import service as queue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually, in_time
 from tests.gateway.support import FakeWorker, Registry
 from tests.queue import support
 
@@ -69,7 +70,7 @@ async def test_a_worker_that_cannot_be_told_fails_no_request_and_is_left_alone_f
     own = settings.model_copy(update={"announce_rest_seconds": 3600})
     async with FakeEngine() as engine, Gateway(own, database, secret_key(own)) as gateway:
         await registry.ready(engine, arrival_url=url)
-        async with asyncio.timeout(30):
+        async with in_time():
             for _ in range(3):
                 assert b"echo: hello" in await gateway.complete(call)
         if trouble == "refuses":
@@ -88,9 +89,7 @@ async def test_a_worker_hears_of_the_end_when_the_caller_goes(
             await anext(events)
         await events.aclose()
         assert (await worker.event("finished"))["output_tokens"] == 2
-        async with asyncio.timeout(5):
-            while not engine.aborted:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: engine.aborted)
 
 
 async def test_requests_are_spread_over_ready_engines_and_a_session_stays_on_one(
@@ -298,8 +297,7 @@ async def test_a_full_engines_requests_wait_in_line_and_hurried_ones_are_refused
     async with FakeEngine(latency=0.2) as engine:
         await registry.ready(engine, slots=1)
         tasks = [asyncio.create_task(gateway.complete(call)) for _ in range(3)]
-        while not engine.running:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: engine.running)
         with pytest.raises(NoCapacity) as refused:
             await gateway.complete(replace(call, hurried=True))
         assert refused.value.status == 429
@@ -329,8 +327,7 @@ async def test_whose_patience_ends_in_line_is_told_that_capacity_is_exceeded(
     async with FakeEngine(latency=5) as engine, Gateway(own, database, secret_key(own)) as gateway:
         await registry.ready(engine, slots=1)
         first = asyncio.create_task(gateway.complete(call))
-        while not engine.running:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: engine.running)
         with pytest.raises(NoCapacity, match="Capacity temporarily exceeded"):
             await gateway.complete(call)
         first.cancel()

@@ -14,6 +14,7 @@ from app.db.pool import Database
 from app.gateway.relay import Gateway
 from app.gateway.waker import MOST_WOKEN
 from app.queue import wakes
+from testing.waiting import eventually
 from tests.gateway.support import Registry
 from tests.queue.support import report_engine
 
@@ -45,9 +46,7 @@ class Workers:
                 await report_engine(conn, *ids, **said)
 
     async def until_woken(self, times: int) -> None:
-        async with asyncio.timeout(5):
-            while self.woken.total() < times:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: self.woken.total() >= times)
 
 
 @pytest.fixture

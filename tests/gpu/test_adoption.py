@@ -21,6 +21,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.user_errors import Failure
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually, in_time, is_ok
 from tests.gpu.world import MODEL, Running, World
 from workers.gpu import model_adoption
 from workers.gpu.attached_engine import AttachedEngine
@@ -70,11 +71,12 @@ async def answered(client: httpx.AsyncClient, model: str) -> list[Any]:
     """The responses of a batch of one."""
     route = f"{AI}/run/{model}"
     queued = (await client.post(route, params={"queueRequest": "true"}, json={"requests": [HELLO]})).json()["result"]
-    async with asyncio.timeout(10):
-        while "responses" not in (result := (await client.post(route, json=queued)).json()["result"]):
-            await asyncio.sleep(0.05)
-    found: list[Any] = result["responses"]
-    return found
+    final = await eventually(lambda: client.post(route, json=queued), until=is_final)
+    return list(final.json()["result"]["responses"])
+
+
+def is_final(answer: httpx.Response) -> bool:
+    return "responses" in answer.json()["result"]
 
 
 def engine_row(condition: str, name: str = "engine-0") -> str:
@@ -91,9 +93,9 @@ async def test_a_renamed_engine_is_adopted_by_models_batches_and_the_gateway(wor
     world.engine.serves, world.engine.window = [THEIRS], 4096
     async with api(world) as client, attached(world.settings):
         await world.until(engine_row("state = 'ready'"))
-        async with asyncio.timeout(5):
-            while (one := await client.get(f"/v1/models/{THEIRS}")).status_code != 200:
-                await asyncio.sleep(0.02)
+        one = await eventually(
+            lambda: client.get(f"/v1/models/{THEIRS}"), until=lambda answer: answer.status_code == 200
+        )
         assert one.json()["max_model_len"] == 4096
         listed = [model["id"] for model in (await client.get("/v1/models")).json()["data"]]
         assert THEIRS in listed
@@ -146,9 +148,7 @@ async def test_an_engine_that_came_back_as_another_gets_nothing_until_it_is_righ
         assert code != "window_too_small" or "1,024 tokens, promised 4,096 tokens" in polled["waiting"]["message"]
         assert not world.engine.bodies
         world.engine.serves, world.engine.window = [THEIRS], 4096
-        async with asyncio.timeout(10):
-            while "responses" not in (await client.post(route, json=queued)).json()["result"]:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: client.post(route, json=queued), until=is_final)
 
 
 async def test_of_two_engines_under_one_name_the_one_with_the_smaller_window_is_refused(world: World) -> None:
@@ -247,7 +247,7 @@ async def test_a_worker_for_another_engine_of_a_name_in_use_refuses(world: World
         if differs == "model":
             world.engine.serves, wrong = [THEIRS], {}
         with pytest.RaisesGroup(Failure) as refusal:
-            async with attached(world.settings, **lease, **wrong) as second, asyncio.timeout(5):
+            async with attached(world.settings, **lease, **wrong) as second, in_time():
                 await second.task
         [failure] = refusal.value.exceptions
         assert "engine-0" in failure.problem
@@ -282,7 +282,7 @@ async def test_a_worker_waits_for_an_engine_that_comes_later_and_adopts_it(world
     waiting = asyncio.create_task(model_adoption.model_of(settings, world.database, asyncio.Event()))
     await world.until(engine_row("state = 'down' and reason = 'engine_down' and pool_id is null"))
     assert not waiting.done()
-    async with FakeEngine(model=THEIRS, port=port), asyncio.timeout(5):
+    async with FakeEngine(model=THEIRS, port=port), in_time():
         model = await waiting
     assert model is not None
     assert (model.name, model.context_window) == (THEIRS, 8192)
@@ -294,7 +294,7 @@ async def test_a_worker_that_waits_for_its_engine_can_be_stopped(world: World) -
     waiting = asyncio.create_task(model_adoption.model_of(settings, world.database, stop))
     await world.until(engine_row("reason = 'engine_down'"))
     stop.set()
-    async with asyncio.timeout(5):
+    async with in_time():
         assert await waiting is None
 
 
@@ -309,9 +309,7 @@ async def test_an_embedding_engine_is_adopted_as_one(world: World) -> None:
     world.engine.serves, world.engine.pooling = [THEIRS], True
     async with api(world) as client, attached(world.settings):
         await world.until(engine_row("state = 'ready'"))
-        async with asyncio.timeout(5):
-            while (await client.get(f"/v1/models/{THEIRS}")).status_code != 200:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: client.get(f"/v1/models/{THEIRS}"), until=is_ok)
         made = await client.post("/v1/embeddings", json={"model": THEIRS, "input": "a tide"})
         assert made.status_code == 200, made.text
 

@@ -1,6 +1,7 @@
 """A worker asks its engine for as long an answer as the batch's rule has it, however late and however often."""
 
-from tests.gpu.world import World, until
+from testing.waiting import eventually
+from tests.gpu.world import World
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
@@ -30,7 +31,7 @@ async def test_an_open_ended_answer_that_yielded_goes_on_to_its_end(world: World
     batch = await world.submit(["a long question about the sea"], open_ended=True)
     async with world.worker() as running:
         ledger = running.worker._runner.ledger
-        await until(lambda: any(call.transcript.output_ids for call in ledger.calls.values()))
+        await eventually(lambda: any(call.transcript.output_ids for call in ledger.calls.values()))
         running.worker._puller.yield_requests(1)
         await world.finished(batch)
         assert running.worker._runner.resumes == 1

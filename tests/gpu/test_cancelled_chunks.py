@@ -4,6 +4,7 @@ import asyncio
 
 from app.batches import lifecycle
 from app.tenants.service import Tenant
+from testing.waiting import eventually
 from tests.gpu.world import World
 from tests.queue import support
 
@@ -14,9 +15,7 @@ async def halt(world: World, batch: int, verb: lifecycle.Verb) -> None:
 
 
 async def running(world: World, requests: int) -> None:
-    async with asyncio.timeout(10):
-        while world.engine.running < requests:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: world.engine.running >= requests)
 
 
 async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: World) -> None:
@@ -27,7 +26,7 @@ async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: Wor
         await halt(world, batch, "cancel")
         [(beats,)] = await world.fetch("select count(*) from worker where lease_until > now()")
         assert beats == 1
-        await world.finished(batch, seconds=5)
+        await world.finished(batch)
         assert (world.engine.running, world.engine.aborted) == (0, 16)
     assert await world.fetch("select state, ok, failed from batch") == [("cancelled", 0, 0)]
     assert await world.fetch(support.CACHES) == [(0, 0)]

@@ -4,7 +4,7 @@ vLLM is also run for real (tests/engine). The other engines are fakes that were 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from app.headroom.gate_rules import BLIND_CAP, CLOSED_BY_FAILURE, Reason
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.fakes.other_engines import FakeOpenAI, FakeSGLang, FakeTrtllm
+from testing.waiting import eventually
 from tests.gpu.world import MODEL, Running, World, tend
 from tests.queue import support
 from workers.gpu.tuning import WorkerTuning
@@ -53,12 +54,6 @@ async def attached(name: str, settings: Settings, database: Database, **options:
             yield World(settings.model_copy(update=changes), database, engine, tenant, pool)
         finally:
             steward.cancel()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 15) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def answers(world: World, batch: int) -> dict[int, Any]:
@@ -106,10 +101,10 @@ async def test_a_batch_runs_beside_synchronous_requests_and_the_engine_refuses_n
         world.engine.token_seconds, world.engine.answer_tokens = 0.01, 20
         batch = await world.submit([f"question {n}" for n in range(40)])
         async with world.worker(tuning=QUICK) as running:
-            await until(lambda: world.engine.running > 0)
+            await eventually(lambda: world.engine.running > 0)
             await world.until("exists (select from engine where state = 'ready')")  # before, no gateway asks it
             statuses = [await ask(world, name, f"now {n}") for n in range(10)]
-            await world.finished(batch, seconds=60)
+            await world.finished(batch)
             assert not control(running).inside
             assert await world.fetch("select distinct layer from decision") in ([], [("l1",)])
         assert statuses == [200] * 10
@@ -125,16 +120,16 @@ async def test_yielded_requests_are_aborted_and_say_the_same_in_the_end(
         world.engine.token_seconds, world.engine.answer_tokens = 0.03, 30
         calm = await world.submit(PROMPTS)
         async with world.worker(tuning=QUICK):
-            await world.finished(calm, seconds=60)
+            await world.finished(calm)
         batch = await world.submit(PROMPTS)
         async with world.worker(tuning=QUICK) as running:
             worker = running.worker
             calls = worker._runner.ledger.calls
-            await until(lambda: len(calls) >= 3 and all(call.received for call in calls.values()))
+            await eventually(lambda: len(calls) >= 3 and all(call.received for call in calls.values()))
             aborted = world.engine.aborted
             worker._puller.yield_requests(2)
-            await until(lambda: world.engine.aborted == aborted + 2)
-            await world.finished(batch, seconds=60)
+            await eventually(lambda: world.engine.aborted == aborted + 2)
+            await world.finished(batch)
             resumes, wasted = worker._runner.resumes, worker._puller.wasted_tokens
         assert await answers(world, batch) == await answers(world, calm)
         assert (resumes > 0, wasted == 0) == (name in RESUMES, name in RESUMES)
@@ -150,7 +145,7 @@ async def test_the_slots_are_those_that_the_engine_reports_and_the_cap_is_small_
         async with world.worker(tuning=QUICK, batch_max_in_flight=0) as running:
             await world.finished(batch)
             known = name in ("sglang", "trtllm")  # vLLM reports them in development mode only
-            await until(lambda: control(running)._limits.slots == (32 if known else 256))
+            await eventually(lambda: control(running)._limits.slots == (32 if known else 256))
             cap = BLIND_CAP if name in BLIND else 30 if known else 254
             assert control(running)._limits.cap == cap
             where = f"slots = {32 if known else 256} and dialect = '{name}'"
@@ -163,11 +158,11 @@ async def test_an_engine_that_restarts_gets_its_work_again(name: str, settings: 
         world.engine.token_seconds, world.engine.answer_tokens = 0.02, 20
         batch = await world.submit(PROMPTS)
         async with world.worker(tuning=QUICK) as running:
-            await until(lambda: world.engine.running > 0)
+            await eventually(lambda: world.engine.running > 0)
             await world.engine.__aexit__()
-            await until(lambda: running.worker._health.fault is not None)
+            await eventually(lambda: running.worker._health.fault is not None)
             await world.engine.__aenter__()
-            await world.finished(batch, seconds=60)
+            await world.finished(batch)
         assert len(await answers(world, batch)) == len(PROMPTS)
 
 
@@ -201,11 +196,11 @@ async def test_sglang_counts_the_waiting_of_others_by_their_priority(settings: S
         world.engine.token_seconds, world.engine.answer_tokens = 0.02, 200
         await world.submit(PROMPTS)
         async with world.worker(tuning=QUICK) as running:
-            await until(lambda: world.engine.running > 0)
+            await eventually(lambda: world.engine.running > 0)
             assert {body["priority"] for body in world.engine.bodies} == {20}
-            await until(lambda: control(running).sampler.latest.gauges.sync == (0, 0))
+            await eventually(lambda: control(running).sampler.latest.gauges.sync == (0, 0))
             world.engine.extra_waiting = 1
-            await until(lambda: control(running).decision.reason is Reason.CLOSED_SYNC_WAITING)
+            await eventually(lambda: control(running).decision.reason is Reason.CLOSED_SYNC_WAITING)
 
 
 async def test_an_engine_that_shows_no_load_gets_nothing_new_while_first_tokens_are_late(
@@ -216,7 +211,7 @@ async def test_an_engine_that_shows_no_load_gets_nothing_new_while_first_tokens_
         world.engine.token_seconds = 0.02
         first = await world.submit(["stuck"])
         async with world.worker(tuning=QUICK) as running:
-            await until(lambda: control(running).decision.reason is Reason.CLOSED_LATENCY)
+            await eventually(lambda: control(running).decision.reason is Reason.CLOSED_LATENCY)
             assert control(running).decision.allowance == 0
             second = await world.submit(["quick"])
             await asyncio.sleep(0.5)
@@ -233,7 +228,7 @@ async def test_step_times_are_learned_from_our_own_streams_if_the_engine_counts_
         world.engine.token_seconds, world.engine.answer_tokens = 0.03, 600
         await world.submit([{"prompt": prompt, "max_tokens": 600} for prompt in PROMPTS])
         async with world.worker(tuning=QUICK, request_timeout_seconds=60) as running:
-            await until(lambda: control(running).signals().steps is not None, seconds=60)
+            await eventually(lambda: control(running).signals().steps is not None)
             assert control(running).signals().steps.measured >= 0.03
             assert control(running).decision.signal in ("step_seconds", "context_tokens", "load")
 

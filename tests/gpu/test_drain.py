@@ -7,6 +7,7 @@ from app.engines import overview as engine_overview
 from app.engines import service as engines
 from app.engines.engine_report import DRAINING
 from app.engines.overview import EngineOverview
+from testing.waiting import eventually
 from tests.gpu.world import World
 from tests.queue import support
 
@@ -25,16 +26,11 @@ async def seen(world: World) -> EngineOverview:
 
 async def drained(world: World) -> EngineOverview:
     """The engine once it is drained."""
-    async with asyncio.timeout(10):
-        while not (found := await seen(world)).drained(0):
-            await asyncio.sleep(0.02)
-    return found
+    return await eventually(lambda: seen(world), until=lambda found: found.drained(0))
 
 
 async def in_engine(world: World, requests: int) -> None:
-    async with asyncio.timeout(10):
-        while world.engine.running < requests:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: world.engine.running >= requests)
 
 
 async def counts(world: World, batch: int) -> tuple[Any, ...]:

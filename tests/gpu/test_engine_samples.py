@@ -1,7 +1,5 @@
 """Claims about the history that a worker writes: what its engine did, and when and where each item ran."""
 
-from itertools import pairwise
-
 import pytest
 
 from app.changes import service as changes
@@ -27,7 +25,7 @@ async def test_a_worker_writes_samples_of_its_engine_and_the_times_of_its_items(
     assert len(rows) == 6
     assert all(engine == 1 and queued >= 0 and ran >= 0 and error is None for engine, queued, ran, error in rows)
     [(seconds, allowance)] = await world.fetch("select max(seconds), max(allowance) from engine_sample")
-    assert 0.1 < seconds < 5
+    assert seconds > 0.1
     assert allowance > 0
 
 
@@ -42,19 +40,21 @@ async def test_a_worker_that_starts_and_stops_leaves_its_trace_in_the_timeline(w
 
 
 async def test_a_sample_that_could_not_be_stored_is_stored_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    record, failures = samples.record, iter([TimeoutError(), TimeoutError()])
+    record, failed, stored = samples.record, [], []
 
     async def fails(*given: object) -> None:
-        if (error := next(failures, None)) is not None:
-            raise error
+        *_, ended = given
+        if len(failed) < 2:
+            failed.append(ended)
+            raise TimeoutError
         await record(*given)  # type: ignore[arg-type]
+        stored.append(ended)
 
     monkeypatch.setattr(samples, "record", fails)
     async with world.worker():
         await world.until("(select count(*) from engine_sample) >= 4")
-    rows = await world.fetch("select at from engine_sample order by at")
-    gaps = [(after[0] - before[0]).total_seconds() for before, after in pairwise(rows)]
-    assert max(gaps) < 2
+    assert len(failed) == 2
+    assert set(failed) <= set(stored)
 
 
 def test_tokens_of_others_are_all_without_ours_and_a_new_engine_counts_from_zero() -> None:

@@ -14,17 +14,12 @@ import pytest
 from app import clock, processes
 from app.engines import service as engines
 from app.headroom import controller
+from testing.waiting import eventually
 from tests.gpu.world import Running, World, process
 from tests.timing import note
 from workers.gpu import control_loop
 
 FAST = {"stale_seconds": 0.4, "probe_seconds": 0.2, "control_seconds": 0.02, "lease_seconds": 30}
-
-
-async def until(condition: Callable[[], bool], seconds: float = 15) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def sent(world: World) -> int:
@@ -44,7 +39,7 @@ async def busy(world: World, **changes: Any) -> AsyncIterator[tuple[Running, int
     batch = await world.submit([f"question {n}" for n in range(32)])
     async with world.worker(**FAST | {"batch_max_in_flight": 8} | changes) as running:
         calls = running.worker._runner.ledger.calls
-        await until(lambda: len(calls) == 8 and all(call.transcript.started for call in calls.values()))
+        await eventually(lambda: len(calls) == 8 and all(call.transcript.started for call in calls.values()))
         yield running, batch
 
 
@@ -77,16 +72,16 @@ async def test_while_metrics_stand_still_no_queue_item_is_sent_and_what_runs_yie
     async with busy(world) as (running, batch):
         worker = running.worker
         freeze(world)
-        await until(lambda: worker._control.decision.reason == "closed_stale")
+        await eventually(lambda: worker._control.decision.reason == "closed_stale")
         assert closed(running)
         detected = sent(world)
-        await until(lambda: not worker._runner.calling)
+        await eventually(lambda: not worker._runner.calling)
         assert worker._puller.yields == 8
-        await until(lambda: worker._control.probes >= 3)
+        await eventually(lambda: worker._control.probes >= 3)
         assert (sent(world) - detected, closed(running)) == (0, True)
         note(f"/metrics frozen ({freeze.__name__}): 0 queue items sent while closed, {worker._control.probes} probes")
         world.engine.metrics_fault, world.engine.metrics_text = "", None
-        await until(lambda: worker._puller.allowance > 0)
+        await eventually(lambda: worker._puller.allowance > 0)
         await healed(world, batch)
 
 
@@ -100,13 +95,13 @@ async def test_an_engine_that_stood_still_is_believed_again_by_the_probe_alone(
     )
     async with busy(world) as (running, batch):
         worker = running.worker
-        await until(lambda: worker._control.decision.reason == "closed_stale")
+        await eventually(lambda: worker._control.decision.reason == "closed_stale")
         detected = sent(world)
-        await until(lambda: not worker._runner.calling)
-        await until(lambda: world.engine.count["0"] >= 2)  # both failing probes have come
+        await eventually(lambda: not worker._runner.calling)
+        await eventually(lambda: world.engine.count["0"] >= 2)  # both failing probes have come
         assert (sent(world) - detected, closed(running)) == (0, True)
         world.engine.script()
-        await until(lambda: worker._puller.allowance > 0)
+        await eventually(lambda: worker._puller.allowance > 0)
         assert worker._control.probes == 3
         await healed(world, batch)
 
@@ -115,12 +110,12 @@ async def test_a_worker_that_was_starved_does_not_take_its_own_absence_for_the_e
     """All of this process stands still, for more than twice as long as telemetry may be old."""
     async with busy(world) as (running, batch):
         control = running.worker._control
-        await until(lambda: control.decision.allowance > 0)
+        await eventually(lambda: control.decision.allowance > 0)
         closed_before = control.changes["closed_stale"]
         time.sleep(1.0)
         woken = clock.monotonic()
-        await until(lambda: control.sampler.latest is not None and control.sampler.latest.sampled_at > woken)
-        await until(lambda: control.state.acted_on > woken)
+        await eventually(lambda: control.sampler.latest is not None and control.sampler.latest.sampled_at > woken)
+        await eventually(lambda: control.state.acted_on > woken)
         assert control.changes["closed_stale"] == closed_before
         await healed(world, batch)
 
@@ -132,10 +127,10 @@ async def test_a_sample_from_the_future_closes_the_gate_until_a_true_one_comes(w
         assert sampler.latest is not None
         jumped = replace(sampler.latest, sampled_at=clock.monotonic() + 3600)
         sampler.latest = jumped
-        await until(lambda: running.worker._control.decision.reason == "closed_stale")
+        await eventually(lambda: running.worker._control.decision.reason == "closed_stale")
         assert closed(running)
         world.engine.metrics_fault = ""
-        await until(lambda: running.worker._puller.allowance > 0)
+        await eventually(lambda: running.worker._puller.allowance > 0)
         assert sampler.latest.sampled_at <= clock.monotonic()
         await healed(world, batch)
 
@@ -153,12 +148,12 @@ async def test_a_controller_that_raises_closes_the_gate_and_says_so(
 
         with monkeypatch.context() as patch:
             patch.setattr(control_loop, "decide", broken)
-            await until(lambda: raised > 0)
+            await eventually(lambda: raised > 0)
             detected = sent(world)
             world.engine.token_seconds = 0.0  # all that runs ends, and makes room
-            await until(lambda: not running.worker._runner.calling)
+            await eventually(lambda: not running.worker._runner.calling)
             ticks = raised
-            await until(lambda: raised >= ticks + 5)
+            await eventually(lambda: raised >= ticks + 5)
             assert (sent(world) - detected, closed(running)) == (0, True)
             assert running.worker._control.decision.reason == "closed_unknown"
         await healed(world, batch)
@@ -171,16 +166,16 @@ async def test_a_killed_engine_gets_nothing_until_it_is_back(world: World) -> No
     engine = await asyncio.create_subprocess_exec(*command)
     try:
         async with world.worker(engine_url=f"http://127.0.0.1:{port}") as running:
-            await until(lambda: len(running.worker._runner.calling) == 16)
+            await eventually(lambda: len(running.worker._runner.calling) == 16)
             engine.send_signal(signal.SIGKILL)
             await engine.wait()
-            await until(lambda: running.worker._health.fault is not None and closed(running))
+            await eventually(lambda: running.worker._health.fault is not None and closed(running))
             entered = _entering(running)
             await world.until("exists (select from engine where state = 'down' or reason = 'engine_down')")
             await world.until("not exists (select from chunk where state = 'leased')")
             assert (entered, closed(running)) == ([], True)
             engine = await asyncio.create_subprocess_exec(*command)
-            await world.finished(batch, seconds=30)
+            await world.finished(batch)
             assert entered
         results = await world.results(batch)
         assert sorted(results) == list(range(64))
@@ -210,7 +205,7 @@ async def test_a_stopped_worker_is_not_announced_and_sends_nothing_until_its_lea
             assert [engine.controlled for engine in await engines.list_engines(conn)] == [False]
         async with world.database.transaction() as conn:
             await conn.execute("lock table worker in share mode")  # nobody gets or renews a lease
-            await until(lambda: not world.engine.running)
+            await eventually(lambda: not world.engine.running)
             before = sent(world)
             child.send_signal(signal.SIGCONT)
             await world.until(
@@ -219,7 +214,7 @@ async def test_a_stopped_worker_is_not_announced_and_sends_nothing_until_its_lea
             await asyncio.sleep(0.5)
             assert sent(world) == before
         world.engine.token_seconds = 0.0
-        await world.finished(batch, seconds=30)
+        await world.finished(batch)
     assert sorted(await world.results(batch)) == list(range(64))
 
 
@@ -246,7 +241,7 @@ async def test_the_first_decision_after_a_sample_that_shows_waiting_callers_clos
     async with busy(world, control_seconds=0.1) as (running, batch):
         monkeypatch.setattr(control_loop, "decide", watching)
         world.engine.extra_waiting = 1
-        await until(lambda: any(shows for *_, shows in decided))
+        await eventually(lambda: any(shows for *_, shows in decided))
         at = clock.monotonic()
         first = next(entry for entry in decided if entry[3])
         assert first[1:3] == ("closed_sync_waiting", 0)

@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.gpu.world import MODEL, World, until
+from testing.waiting import LIMIT_SECONDS, eventually
+from tests.gpu.world import MODEL, World
 
 PROMPT = "a question about the sea"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": PROMPT}], "service_tier": "flex", "stream": True}
@@ -16,7 +17,7 @@ AGAIN = "The answer started again after its engine was lost; send the call again
 
 async def streamed(client: httpx.AsyncClient, **more: Any) -> list[Any]:
     """The data of the whole stream."""
-    answer = await client.post("/v1/chat/completions", json=CHAT | more, timeout=30)
+    answer = await client.post("/v1/chat/completions", json=CHAT | more, timeout=LIMIT_SECONDS)
     assert answer.status_code == 200, answer.text
     return read(answer)
 
@@ -87,7 +88,9 @@ async def test_an_answer_that_is_begun_again_ends_the_stream_with_an_error_and_i
     assert events[-1]["error"]["message"] == AGAIN
     assert f"echo: {PROMPT}".startswith(text(events[:-1]))
     assert text(events[:-1])
-    again = await client.post("/v1/chat/completions", json=CHAT, headers={"x-stainless-retry-count": "1"}, timeout=30)
+    again = await client.post(
+        "/v1/chat/completions", json=CHAT, headers={"x-stainless-retry-count": "1"}, timeout=LIMIT_SECONDS
+    )
     assert text(read(again)) == f"echo: {PROMPT}"
     assert len(world.engine.bodies) == 2
 
@@ -128,6 +131,6 @@ async def test_a_call_that_somebody_hears_does_not_yield(
     async with world.worker() as running:
         ledger = running.worker._runner.ledger
         call = asyncio.create_task(streamed(client))
-        await until(lambda: len(ledger.calls) == 1)
+        await eventually(lambda: len(ledger.calls) == 1)
         assert ledger.victims(1) == []
         assert text(await call) == f"echo: {PROMPT}"

@@ -12,7 +12,8 @@ from app.headroom.arrivals import ANNOUNCING
 from app.queue import heartbeat, pool_status
 from app.queue import service as queue
 from app.queue.heartbeat import HeartbeatAnswer
-from tests.gpu.world import World, until
+from testing.waiting import eventually
+from tests.gpu.world import World
 from workers.gpu.claim_backoff import FEW_WORKERS
 
 
@@ -54,7 +55,7 @@ async def idle(world: World, asked: Asked) -> None:
     """Wait until the worker waits for work, and knows how many there are."""
     await world.until("exists (select from worker where hungry)")
     known = asked.heartbeats + 1
-    await until(lambda: asked.heartbeats > known)
+    await eventually(lambda: asked.heartbeats > known)
 
 
 async def test_an_idle_worker_of_a_large_fleet_claims_nothing_until_its_heartbeat_says_that_work_waits(
@@ -64,7 +65,7 @@ async def test_an_idle_worker_of_a_large_fleet_claims_nothing_until_its_heartbea
     async with world.worker(heartbeat_seconds=0.1):
         await idle(world, asked)
         claims, until_beats = asked.claims, asked.heartbeats + 5
-        await until(lambda: asked.heartbeats > until_beats)
+        await eventually(lambda: asked.heartbeats > until_beats)
         assert asked.claims == claims
         batch = await world.submit(["hello"])
         await world.finished(batch)
@@ -76,25 +77,23 @@ async def test_an_idle_worker_of_a_large_fleet_that_is_woken_claims_before_its_n
     await crowd(world)
     token = bearer_token(secret_key(world.settings), ANNOUNCING)
     async with world.worker(heartbeat_seconds=3, lease_seconds=60) as running, Announcer(token, rest_seconds=5) as api:
-        await world.until("exists (select from worker where hungry)", seconds=20)
+        await world.until("exists (select from worker where hungry)")
         beats = asked.heartbeats + 1
-        await until(lambda: asked.heartbeats == beats)  # the next one is far away
+        await eventually(lambda: asked.heartbeats == beats)  # the next one is far away
         batch = await world.submit(["hello"])
         [(url,)] = await world.fetch("select arrival_url from engine")
         api.wake(url)
-        await until(lambda: world.engine.count.total() == 1)
+        await eventually(lambda: world.engine.count.total() == 1)
         assert asked.heartbeats == beats
         await world.finished(batch)
         assert not running.task.done()
 
 
 async def test_in_a_small_fleet_work_that_nobody_announces_is_found_at_once(world: World, asked: Asked) -> None:
-    async with world.worker(heartbeat_seconds=5, lease_seconds=60):
-        await until(lambda: asked.claims > 5)
-        beats = asked.heartbeats
+    async with world.worker(heartbeat_seconds=3600, lease_seconds=7200):
+        await eventually(lambda: asked.claims > 5)
         await world.submit(["hello"])
-        await until(lambda: world.engine.count.total() == 1, seconds=3)
-        assert asked.heartbeats <= beats + 1
+        await eventually(lambda: world.engine.count.total() == 1)
 
 
 async def test_a_worker_whose_steward_has_stopped_claims_all_that_waits_and_no_more_at_once_than_it_needs(
@@ -109,12 +108,12 @@ async def test_a_worker_whose_steward_has_stopped_claims_all_that_waits_and_no_m
     async with world.worker(heartbeat_seconds=0.1, batch_max_in_flight=2):
         await idle(world, asked)
         claims, until_beats = asked.claims, asked.heartbeats + 5
-        await until(lambda: asked.heartbeats > until_beats)
+        await eventually(lambda: asked.heartbeats > until_beats)
         assert asked.claims == claims
         batch = await world.submit([f"question {n}." for n in range(16)], chunk=2)
-        await until(lambda: world.engine.running == 2)
+        await eventually(lambda: world.engine.running == 2)
         beats = asked.heartbeats + 2
-        await until(lambda: asked.heartbeats > beats)
+        await eventually(lambda: asked.heartbeats > beats)
         [(leased,)] = await world.fetch("select count(*) from chunk where state = 'leased'")
         assert leased <= 3
         await world.finished(batch)
@@ -125,12 +124,12 @@ async def test_where_work_is_scarce_a_worker_gives_back_what_it_would_not_start_
     world.engine.latency = 0.3
     batch = await world.submit([f"question {n}." for n in range(16)], chunk=16)
     async with world.worker(heartbeat_seconds=0.1, batch_max_in_flight=2):
-        await until(lambda: world.engine.running == 2)
+        await eventually(lambda: world.engine.running == 2)
         async with world.database.durable() as conn:
             await pool_status.write(conn)
             await conn.execute("update pool_status set scarce = true")
         await world.until("exists (select from chunk where n < 16)")
-        await world.finished(batch, seconds=30)
+        await world.finished(batch)
     assert len(await world.results(batch)) == 16
     assert world.engine.count.total() == 16
 
@@ -145,10 +144,10 @@ async def test_a_worker_that_left_scarce_work_to_others_claims_again_once_it_has
 
     monkeypatch.setattr(heartbeat, "send", scarce)
     world.engine.latency = 0.5
-    async with world.worker(heartbeat_seconds=100, lease_seconds=300) as running:
+    async with world.worker(heartbeat_seconds=3600, lease_seconds=7200) as running:
         first = await world.submit(["hello"])
-        await until(lambda: world.engine.running == 1)
+        await eventually(lambda: world.engine.running == 1)
         running.worker._puller.on_heartbeat(HeartbeatAnswer(held=[], scarce=True))
         second = await world.submit(["hello again"])
         await world.finished(first)
-        await world.finished(second, seconds=5)
+        await world.finished(second)

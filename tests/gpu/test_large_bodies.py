@@ -22,6 +22,7 @@ from app.queue.types import Kind
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
+from testing.waiting import eventually, in_time
 from tests.gpu.world import MODEL, World
 from tests.storage.support import s3_settings
 from workers.gpu.tuning import WorkerTuning
@@ -115,13 +116,11 @@ async def test_an_answer_waits_for_the_store_and_is_not_asked_for_again(world: W
     request_id = await submit(world, [300, 1])
     folder = world.settings.data_dir / "objects"
     async with world.worker(headroom="static", batch_max_in_flight=2):
-        while world.engine.count.total() < 2:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: world.engine.count.total() >= 2)
         assert not world.engine.finished
         folder.rename(folder.with_name("away"))
         folder.write_text("in the way")
-        while world.engine.finished.total() < 2:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: world.engine.finished.total() >= 2)
         folder.unlink()
         folder.with_name("away").rename(folder)
         await world.finished(await batch_id(world))
@@ -149,7 +148,7 @@ async def test_a_worker_that_started_before_there_were_bodies_without_their_stor
     async with world.worker(data_dir=tmp_path / "elsewhere", object_kb=0) as running:
         await asyncio.sleep(0.1)
         request_id = await submit(world, [1, 300, 1])
-        async with asyncio.timeout(15):
+        async with in_time():
             with pytest.raises(StoreNotShared):
                 await asyncio.shield(running.task)
         running.task = asyncio.create_task(asyncio.sleep(0))

@@ -1,6 +1,5 @@
 """A worker's metrics page: what is there from the start, and what each number is called."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from app.headroom.gate_rules import Reason
 from app.headroom.gpu import Gpu
 from app.settings import Settings
 from app.usage_counts import UsageCounts
+from testing.waiting import eventually
 from tests.gpu.world import World
 from workers.gpu.metrics import PREFIX, REASONS, HarvestView, Latency, View, exposition
 from workers.gpu.metrics import port as fixed_port
@@ -148,13 +148,7 @@ def test_workers_on_one_host_have_fixed_ports_by_the_number_of_their_engine(name
 async def test_a_worker_answers_at_its_fixed_port(world: World) -> None:
     port = processes.free_port()
     async with world.worker(worker_metrics_port=port, engine_name="mine"), httpx.AsyncClient(trust_env=False) as client:
-        async with asyncio.timeout(10):
-            while True:
-                try:
-                    page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
-                    break
-                except httpx.TransportError:
-                    await asyncio.sleep(0.01)
+        page = (await eventually(lambda: client.get(f"http://127.0.0.1:{port}/metrics"))).text
     assert f'{PREFIX}engine_info{{engine="mine"' in page
 
 

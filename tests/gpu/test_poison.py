@@ -47,7 +47,7 @@ async def test_an_item_that_kills_the_engine_is_given_up_and_its_neighbours_succ
     batch = await world.submit(prompts)
     engine = Mortal(world.settings, ["question 7."])
     async with world.worker(engine, QUICK, lease_seconds=10):
-        await world.finished(batch, seconds=30)
+        await world.finished(batch)
     results = await world.results(batch)
     note(f"one item of 41 kills the engine each time: {engine.lives - 1} deaths, {len(results)} results")
     ok, _, error = results.pop(7)
@@ -63,7 +63,7 @@ async def test_two_killers_side_by_side_end_too(world: World) -> None:
     batch = await world.submit([f"question {n}." for n in range(12)], chunk=6)
     engine = Mortal(world.settings, ["question 2.", "question 3."])
     async with world.worker(engine, QUICK, lease_seconds=10):
-        await world.finished(batch, seconds=30)
+        await world.finished(batch)
     results = await world.results(batch)
     assert [seq for seq in range(12) if not results[seq][0]] == [2, 3]
     assert engine.lives - 1 <= 4

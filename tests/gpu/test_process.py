@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from testing.fakes.engine import FakeEngine
-from tests.gpu.world import World, process, until
+from testing.waiting import LIMIT_SECONDS, eventually
+from tests.gpu.world import World, process
 from tests.timing import note
 
 
@@ -31,13 +32,13 @@ async def test_a_second_signal_hands_back_at_once_what_the_first_lets_end(world:
     world.engine.script({"match": "hangs", "mode": "hang"})
     batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
     async with process(world, DRAIN_SECONDS="600", HEADROOM="static") as child:
-        await until(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
+        await eventually(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
         computing = asyncio.create_task(compute(world.engine))
         child.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.5)
         assert world.engine.aborted == 0  # the first signal waits
         child.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(child.wait(), 30) == 0
+        assert await asyncio.wait_for(child.wait(), LIMIT_SECONDS) == 0
         computing.cancel()
     assert world.engine.aborted == 6
     await handed_back(world, batch, left=6)
@@ -48,13 +49,13 @@ async def test_a_notice_file_hands_all_back_and_the_worker_waits_for_its_end(wor
     world.engine.script({"match": "hangs", "mode": "hang"})
     batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
     async with process(world, DRAIN_SECONDS="600", HEADROOM="static", NOTICE_FILE=str(notice)) as child:
-        await until(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
+        await eventually(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
         notice.write_text("the machine goes in two minutes")
-        await world.until("not exists (select from worker)", seconds=30)
+        await world.until("not exists (select from worker)")
         await handed_back(world, batch, left=6)
         assert child.returncode is None
         child.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(child.wait(), 30) == 0
+        assert await asyncio.wait_for(child.wait(), LIMIT_SECONDS) == 0
 
 
 async def compute(engine: FakeEngine) -> None:
@@ -84,7 +85,7 @@ async def test_after_kill_9_the_next_worker_finishes_the_batch_and_repeats_nothi
         stored = await world.results(batch)
         seen = world.engine.count.copy()
     async with process(world) as child:
-        await world.finished(batch, seconds=20)
+        await world.finished(batch)
         child.send_signal(signal.SIGTERM)
         assert await child.wait() == 0
     results = await world.results(batch)

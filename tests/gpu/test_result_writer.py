@@ -13,6 +13,7 @@ from app.db.pool import Connection, Database
 from app.queue import service as queue
 from app.queue.types import Fence, Lease, Result
 from app.settings import Settings
+from testing.waiting import eventually, in_time
 from tests.queue import support
 from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.result_writer import ResultWriter
@@ -52,15 +53,14 @@ class Bench:
         made.hurry()
         running = asyncio.create_task(made.run())
         try:
-            async with asyncio.timeout(20):
+            async with in_time():
                 yield made
             assert not running.done()
         finally:
             running.cancel()
 
     async def until_empty(self) -> None:
-        while self.chunks:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: not self.chunks)
 
     async def rows(self, sql: str) -> list[tuple[Any, ...]]:
         async with self.database.relaxed() as conn:
@@ -173,6 +173,5 @@ async def test_a_stray_lease_is_ended_and_its_items_go_back_to_the_queue_even_af
     async with bench.storing() as writer:
         for _ in range(failures + 1):
             writer.end(stray)
-            while writer.unfinished:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: not writer.unfinished)
     assert await bench.rows("select lo, hi, state from chunk") == [(0, 1, "delayed")]

@@ -17,7 +17,8 @@ from app.engines.engine_list import EngineListError
 from app.files import shared_storage
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
-from tests.gpu.world import World, process, until
+from testing.waiting import eventually, in_time
+from tests.gpu.world import World, process
 from workers.gpu.ending import Ending
 from workers.gpu.roster import Roster
 from workers.gpu.tuning import WorkerTuning
@@ -59,13 +60,13 @@ class Running:
 
     async def health(self) -> int:
         """The status of its `/health`."""
-        await until(lambda: bool(self.process._server._url))
+        await eventually(lambda: bool(self.process._server._url))
         async with aiohttp.ClientSession() as session, session.get(f"{self.process._server._url}/health") as answer:
             return answer.status
 
     async def stop(self) -> None:
         self.ending.finish()
-        async with asyncio.timeout(20):
+        async with in_time():
             await self.task
 
 
@@ -99,7 +100,7 @@ async def tried(found: Running, times: int) -> None:
     """Wait until so many workers of gpu-0 have been started."""
     for _ in range(times):
         last = found.roster._tried.get("gpu-0")
-        await until(lambda last=last: found.roster._tried.get("gpu-0") != last)
+        await eventually(lambda last=last: found.roster._tried.get("gpu-0") != last)
 
 
 def ready(*names: str) -> str:
@@ -132,7 +133,7 @@ async def test_two_processes_share_a_list_and_no_engine_has_two_workers(
     spec = listed(tmp_path / "e.toml", {f"gpu-{n}": engine.url for n, engine in enumerate(engines)})
     async with running(world, engines=spec, engines_max=2) as one, running(world, engines=spec, engines_max=2) as two:
         await world.until(ready("gpu-0", "gpu-1", "gpu-2"))
-        await until(lambda: not one.names & two.names and len(one.names | two.names) == 3)
+        await eventually(lambda: not one.names & two.names and len(one.names | two.names) == 3)
         assert max(len(one.names), len(two.names)) == 2
         async with running(world, engines=spec) as third:  # nothing is free for it
             await asyncio.sleep(5 * QUICK.list_seconds)
@@ -149,12 +150,10 @@ async def test_a_spare_process_is_healthy_and_gets_the_engine_when_the_one_that_
     async with running(world, engines=spec) as old:
         await world.until(ready("gpu-0"))
         async with running(world, engines=spec) as new:
-            async with asyncio.timeout(5):
-                while await new.health() != 200:
-                    await asyncio.sleep(0.05)
+            await eventually(new.health, until=lambda found: found == 200)
             assert (old.names, new.names) == ({"gpu-0"}, set())
             await old.stop()
-            await until(lambda: new.names == {"gpu-0"})
+            await eventually(lambda: new.names == {"gpu-0"})
 
 
 async def test_an_engine_that_comes_back_under_another_address_gets_the_name_of_the_one_that_is_gone(
@@ -166,17 +165,17 @@ async def test_an_engine_that_comes_back_under_another_address_gets_the_name_of_
         await world.until(ready("vllm-0"))
         world.engine.script({"mode": "hang"})
         batch = await world.submit([f"item {n}" for n in range(8)])
-        await until(lambda: world.engine.running == 8)
+        await eventually(lambda: world.engine.running == 8)
         await world.engine.__aexit__()
         async with FakeEngine(host="127.0.0.9", port=port) as again:
             hosts["vllm.test"] = ["127.0.0.9"]
-            await world.finished(batch, seconds=30)
+            await world.finished(batch)
             assert again.finished.total() == 8
             rows = await world.fetch("select name, url from engine where state = 'ready'")
             assert rows == [(next(iter(found.names)), again.url)]
             assert rows[0][0] in ("vllm-0", "vllm-1")
             assert await world.fetch("select count(*) from chunk where state = 'leased'") == [(0,)]
-            await until(lambda: len(found.names) == 1)
+            await eventually(lambda: len(found.names) == 1)
 
 
 async def test_an_engine_that_the_dns_forgets_for_a_moment_keeps_its_worker(world: World) -> None:
@@ -188,11 +187,11 @@ async def test_an_engine_that_the_dns_forgets_for_a_moment_keeps_its_worker(worl
             before = await world.fetch("select name, url, worker_id from engine order by name")
             for answer in (["127.0.0.1"], []):  # a part of them, and none
                 found.once.append(answer)
-                await until(lambda: not found.once)
+                await eventually(lambda: not found.once)
                 await asyncio.sleep(2 * QUICK.list_seconds)
             assert await world.fetch("select name, url, worker_id from engine order by name") == before
             hosts["vllm.test"] = ["127.0.0.1"]
-            await until(lambda: found.names == {"vllm-0"})
+            await eventually(lambda: found.names == {"vllm-0"})
             await world.until("exists (select from engine where name = 'vllm-1' and reason = 'released')")
 
 
@@ -221,7 +220,7 @@ async def test_an_engine_that_does_not_answer_or_is_refused_keeps_no_other_waiti
     async with running(
         world, engines=listed(tmp_path / "e.toml", urls), engines_max=1, engine_model="smollm2-135m-instruct"
     ):
-        await world.until("exists (select from engine where name = 'good' and state = 'ready')", seconds=20)
+        await world.until("exists (select from engine where name = 'good' and state = 'ready')")
 
 
 async def test_an_engine_that_fails_for_one_cause_is_logged_once_and_again_after_it_worked(
@@ -240,7 +239,7 @@ async def test_an_engine_that_fails_for_one_cause_is_logged_once_and_again_after
             world.engine.serves = None
             await world.until(ready("gpu-0"))
             listed(file, {"other": NOBODY})
-            await until(lambda: "gpu-0" not in found.names)
+            await eventually(lambda: "gpu-0" not in found.names)
             world.engine.serves = ["another"]
             listed(file, urls)
             await tried(found, 2)
@@ -271,7 +270,7 @@ async def test_while_there_is_a_notice_a_process_has_no_worker_and_afterwards_it
     batch = await world.submit([f"item {n}" for n in range(8)])
     spec = listed(tmp_path / "e.toml", {"gpu-0": world.engine.url})
     async with running(world, engines=spec, notice_file=str(notice), drain_seconds=600) as found:
-        await until(lambda: world.engine.running == 8)
+        await eventually(lambda: world.engine.running == 8)
         notice.write_text("")
         await world.until("not exists (select from worker)")
         assert world.engine.aborted == 8
@@ -298,7 +297,7 @@ async def test_after_kill_9_of_a_process_with_several_engines_another_one_loses_
     stored = await world.results(batch)
     seen = sum((engine.count for engine in engines), Counter[str]())
     async with process(world, ENGINE_URL="", ENGINES=spec):
-        await world.finished(batch, seconds=40)
+        await world.finished(batch)
     again = sum((engine.count for engine in engines), Counter[str]())
     assert len(await world.results(batch)) == 600
     assert [seq for seq in stored if again[f"question {seq}."] > seen[f"question {seq}."]] == []
@@ -335,11 +334,11 @@ async def test_a_fast_and_a_slow_engine_share_a_batch_in_proportion_to_their_spe
         # No telemetry decides: an engine that answers at our command has no pace of its own.
         async with running(world, engines=spec, headroom="static", batch_max_in_flight=cap):
             for number in range(1, rounds + 1):
-                await until(lambda: fast.waits == slow.waits == cap)  # however fast it is, it always has work
+                await eventually(lambda: fast.waits == slow.waits == cap)  # however fast it is, it always has work
                 fast.answer(4)
                 slow.answer(1)
-                await until(lambda n=number: (fast.finished.total(), slow.finished.total()) == (4 * n, n))
-            await until(lambda: fast.waits == slow.waits == cap)
+                await eventually(lambda n=number: (fast.finished.total(), slow.finished.total()) == (4 * n, n))
+            await eventually(lambda: fast.waits == slow.waits == cap)
             assert (fast.count.total(), slow.count.total()) == (4 * rounds + cap, rounds + cap)
             fast.answer(120)
             slow.answer(120)

@@ -2,7 +2,8 @@
 
 from structlog.testing import capture_logs
 
-from tests.gpu.world import World, until
+from testing.waiting import eventually
+from tests.gpu.world import World
 
 
 async def test_a_worker_registers_only_with_a_schema_for_its_code_and_goes_on_as_soon_as_it_is(world: World) -> None:
@@ -12,7 +13,7 @@ async def test_a_worker_registers_only_with_a_schema_for_its_code_and_goes_on_as
     )
     with capture_logs() as logs:
         async with world.worker():
-            await until(lambda: any(line["event"] == "worker.waits_for_schema" for line in logs))
+            await eventually(lambda: any(line["event"] == "worker.waits_for_schema" for line in logs))
             assert await world.fetch("select count(*) from worker") == [(0,)]
             await world.fetch("update schema_floor set revision = %s returning 1", floor)
             await world.finished(batch)

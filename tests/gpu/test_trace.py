@@ -1,7 +1,6 @@
 """A batch's trace goes with each of its requests, continuations included."""
 
-import asyncio
-
+from testing.waiting import eventually
 from tests.gpu.world import World
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -14,9 +13,7 @@ async def test_every_call_of_an_engine_for_an_item_names_the_submits_trace(world
         await conn.execute("update batch set traceparent = %s where batch_id = %s", (TRACE, traced))
     async with world.worker() as running:
         calls = running.worker._runner.ledger.calls
-        async with asyncio.timeout(10):
-            while len(calls) < 2 or not all(call.transcript.output_ids for call in calls.values()):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(calls) >= 2 and all(call.transcript.output_ids for call in calls.values()))
         running.worker._puller.yield_requests(2)
         await world.finished(traced)
         await world.finished(plain)

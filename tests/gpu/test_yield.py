@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 
 from app import clock
-from tests.gpu.world import World, until
+from testing.waiting import eventually
+from tests.gpu.world import World
 
 
 async def results(world: World, batch: int) -> list[tuple[int, bool, Any, int, int, int]]:
@@ -26,7 +27,7 @@ async def test_yielded_requests_say_the_same_as_uninterrupted_ones_and_count_the
     async with world.worker() as running:
         worker = running.worker
         ledger = worker._runner.ledger
-        await until(lambda: len(ledger.calls) == 6 and all(c.transcript.output_ids for c in ledger.calls.values()))
+        await eventually(lambda: len(ledger.calls) == 6 and all(c.transcript.output_ids for c in ledger.calls.values()))
         for _ in range(2):
             worker._puller.yield_requests(4)
             await asyncio.sleep(0.1)
@@ -49,7 +50,7 @@ async def test_a_request_yields_three_times_at_most_and_then_runs_to_its_end(wor
         worker = running.worker
         ledger = worker._runner.ledger
         for _ in range(6):
-            await until(
+            await eventually(
                 lambda: any(call.transcript.output_ids for call in ledger.calls.values()) or worker._puller.yields >= 3
             )
             worker._puller.yield_requests(1)
@@ -62,28 +63,23 @@ async def test_a_request_yields_three_times_at_most_and_then_runs_to_its_end(wor
 async def test_a_burst_of_announced_prompts_makes_batch_yield_within_one_tick(world: World) -> None:
     world.engine.token_seconds, world.engine.answer_tokens = 0.2, 20
     batch = await world.submit([f"question {n} with a long answer" for n in range(8)])
-    async with world.worker(control_seconds=60, burst_tokens=1000) as running:
+    async with world.worker(control_seconds=3600, burst_tokens=1000) as running:
         worker = running.worker
         ledger, control = worker._runner.ledger, worker._control
         control.on_arrival()
-        await until(lambda: control.sampler.latest is not None)
-        async with asyncio.timeout(10):
-            while len(ledger.calls) < 8:
-                control.on_arrival()
-                await asyncio.sleep(0.05)
-        await until(lambda: all(call.transcript.output_ids for call in ledger.calls.values()))
+        await eventually(lambda: control.sampler.latest is not None)
+        await eventually(lambda: control.on_arrival() or len(ledger.calls) == 8)
+        await eventually(lambda: all(call.transcript.output_ids for call in ledger.calls.values()))
         world.engine.extra_running = 2
         control.arrivals.arrived("s1", 2000, 64, clock.monotonic())
         control.on_arrival()
-        await until(lambda: worker._puller.yields > 0, seconds=2)
+        await eventually(lambda: worker._puller.yields > 0)
         assert control.decision.reason == "yield_burst"
         world.engine.extra_running = 0
         control.arrivals.finished("s1", 0.0)
         world.engine.token_seconds = 0.0
-        async with asyncio.timeout(20):
-            while not await world.fetch("select 1 from batch where batch_id = %s and finalized_at is not null", batch):
-                control.on_arrival()
-                await asyncio.sleep(0.05)
+        ended = "select 1 from batch where batch_id = %s and finalized_at is not null"
+        await eventually(lambda: control.on_arrival() or world.fetch(ended, batch))
 
 
 async def test_tokens_of_answers_that_a_stop_cuts_off_count_as_wasted_and_a_yield_meanwhile_delays_nothing(
@@ -94,13 +90,12 @@ async def test_tokens_of_answers_that_a_stop_cuts_off_count_as_wasted_and_a_yiel
     async with world.worker(drain_seconds=0.4, lease_seconds=30) as running:
         worker = running.worker
         calls = worker._runner.ledger.calls
-        await until(lambda: len(calls) == 4 and all(len(c.transcript.output_ids) > 4 for c in calls.values()))
+        await eventually(lambda: len(calls) == 4 and all(len(c.transcript.output_ids) > 4 for c in calls.values()))
         stopping = asyncio.create_task(running.stop())
         await asyncio.sleep(0.1)
         worker._puller.yield_requests(2)
-        began = clock.monotonic()
         await stopping
-        assert clock.monotonic() - began < 10
+        assert world.engine.finished.total() == 0
         assert worker._puller.wasted_tokens >= 16
     states = await world.fetch("select state from chunk where batch_id = %s", batch)
     assert {state for (state,) in states} <= {"ready", "delayed"}
@@ -111,7 +106,7 @@ async def test_nobody_is_asked_twice_to_yield(world: World) -> None:
     batch = await world.submit([f"question {n}" for n in range(4)])
     async with world.worker() as running:
         puller, calls = running.worker._puller, running.worker._runner.ledger.calls
-        await until(lambda: len(calls) == 4 and all(call.transcript.output_ids for call in calls.values()))
+        await eventually(lambda: len(calls) == 4 and all(call.transcript.output_ids for call in calls.values()))
         puller.yield_requests(2)
         puller.yield_requests(2)
         assert puller.yields == 2

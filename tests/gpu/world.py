@@ -6,7 +6,7 @@ import os
 import sys
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ from app.queue import chunk_sweeps, copy_format, expiry, ingest, order_deltas, r
 from app.queue.chunking import cut
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually, in_time
 from workers.gpu.attached_engine import AttachedEngine
 from workers.gpu.ending import Ending
 from workers.gpu.tuning import TUNING, WorkerTuning
@@ -66,13 +67,9 @@ class World:
         async with self.database.durable() as conn:
             return await (await conn.execute(sql, parameters)).fetchall()
 
-    async def finished(self, batch_id: int, seconds: float = 60) -> None:
+    async def finished(self, batch_id: int) -> None:
         """Wait until the batch is final."""
-        async with asyncio.timeout(seconds):
-            while not await self.fetch(
-                "select 1 from batch where batch_id = %s and finalized_at is not null", batch_id
-            ):
-                await asyncio.sleep(0.02)
+        await self.until(f"exists (select from batch where batch_id = {batch_id} and finalized_at is not null)")
 
     async def results(self, batch_id: int) -> dict[int, tuple[int, int, Any]]:
         """(ok, attempt, body) by seq; fails on two results of one item."""
@@ -80,11 +77,13 @@ class World:
         assert max(Counter(row[0] for row in found).values(), default=0) <= 1
         return {seq: (ok, attempt, json.loads(bytes(body))) for seq, ok, attempt, body in found}
 
-    async def until(self, condition: str, seconds: float = 10) -> None:
+    async def until(self, condition: str) -> None:
         """Wait until a query returns true."""
-        async with asyncio.timeout(seconds):
-            while not (await self.fetch(f"select {condition}"))[0][0]:
-                await asyncio.sleep(0.02)
+
+        async def holds() -> bool:
+            return bool((await self.fetch(f"select {condition}"))[0][0])
+
+        await eventually(holds, condition)
 
     @asynccontextmanager
     async def worker(
@@ -122,7 +121,7 @@ class Running:
     async def stop(self) -> None:
         """SIGTERM's equivalent."""
         self.ending.finish()
-        async with asyncio.timeout(30):
+        async with in_time():
             await self.task
 
 
@@ -138,12 +137,6 @@ async def tend(database: Database) -> None:
             await chunk_sweeps.sweep(conn)
             await settling.settle(conn)
         await asyncio.sleep(0.05)
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

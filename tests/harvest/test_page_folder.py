@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from testing.waiting import wait_for
 from tests.harvest.commands import COMMANDS
-from tests.system.stack import wait_for
 from workers.engine import page_folder
 from workers.engine.control_page import TOO_OLD, UNKNOWN, Report, Weights
 from workers.engine.page_folder import (
@@ -97,7 +97,7 @@ def test_a_scheduler_in_another_process_is_found_and_found_dead_however_it_ends(
         assert page.report() == Report(steps=8, step_seconds=COMMANDS.itl_budget)
         process.kill()
         process.wait()
-        wait_for(lambda: seen(folder) == (NO_PAGE, []), 10, "found dead")  # its child may not have run yet
+        wait_for(lambda: seen(folder) == (NO_PAGE, []), "found dead")  # its child may not have run yet
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     assert make(3).prior == WEIGHTS

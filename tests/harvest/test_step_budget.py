@@ -14,6 +14,7 @@ from app.headroom.arrivals import SyncLoad
 from app.headroom.controller import SYNC_EXPECTED_SECONDS
 from app.headroom.signals import StepTime
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS
 from tests.harvest.drawn_steps import CAP, model_of, models, syncs
 from tests.headroom.support import DEFAULT, SHIPPED, WIDE, law, look
 from workers.engine.page_folder import VARIABLE, OwnPage
@@ -109,5 +110,7 @@ def test_the_planner_and_the_control_page_import_only_the_standard_library_and_o
         "names = {name.split('.')[0] for name in set(sys.modules) - before};"
         "print(*sorted(names - sys.stdlib_module_names - {'app', 'workers'}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=LIMIT_SECONDS
+    )
     assert done.stdout.split() == []

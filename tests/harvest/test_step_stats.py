@@ -7,6 +7,7 @@ import pytest
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import IterationStats, SchedulerStats
 
+from testing.waiting import LIMIT_SECONDS
 from workers.engine.step_stats_receiver import VARIABLE, StepReceiver, StepStats
 from workers.engine.step_stats_sender import StepLogger
 
@@ -28,7 +29,7 @@ async def test_a_step_arrives_as_vllm_recorded_it(tmp_path: Path, monkeypatch: p
     await receiver.open()
     monkeypatch.setenv(VARIABLE, str(receiver.path))
     StepLogger(None).record(*stats(), engine_idx=2)
-    step = await asyncio.wait_for(seen.get(), 5)
+    step = await asyncio.wait_for(seen.get(), LIMIT_SECONDS)
     assert (step.engine, step.running, step.waiting, step.kv_usage) == (2, 3, 2, 0.5)
     assert (step.prompt_tokens, step.generation_tokens, step.longest_gap) == (0, 12, 0.04)
     receiver.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import vllm_versions
+from testing import vllm_versions
 from workers.engine.vllm_versions import SUPPORTED
 
 

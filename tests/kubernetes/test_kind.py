@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from testing.waiting import LIMIT_SECONDS
 from tests.kubernetes.chart import ROOT, Manifest, example, render
 
 SCRIPT = ROOT / "deploy" / "kind.sh"
@@ -80,7 +81,7 @@ def pods_after(folder: Path, ids: dict[str, str]) -> dict[str, Manifest]:
         stub.write_text(f"#!/bin/sh\n{body}\n")
         stub.chmod(0o755)
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
-    subprocess.run([SCRIPT], check=True, env={**os.environ, "PATH": path}, capture_output=True, timeout=60)
+    subprocess.run([SCRIPT], check=True, env={**os.environ, "PATH": path}, capture_output=True, timeout=LIMIT_SECONDS)
     arguments = asked.read_text().splitlines()
     given = [after.partition("=") for before, after in pairwise(arguments) if before == "--set-string"]
     annotations = {name.removeprefix("podAnnotations."): value for name, _, value in given}

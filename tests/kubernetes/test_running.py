@@ -21,8 +21,9 @@ import pytest
 from app.db import embedded
 from app.environment import foreign_environment
 from app.settings import Settings
+from testing.waiting import wait_for
 from tests.kubernetes.chart import Manifest, Manifests, Node, example, render
-from tests.system.stack import ACCOUNT, MODEL, RUN, wait_for
+from tests.system.stack import ACCOUNT, MODEL, RUN
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes all of 127.0.0.0/8")
 
@@ -204,20 +205,19 @@ def test_every_command_starts_with_its_environment_probes_pass_and_a_batch_runs_
     for name, container in cluster.manifests.containers():
         for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
             if kind in container:
-                wait_for(lambda name=name, kind=kind: cluster.probe(name, kind), what=f"{kind} of {name}")
+                wait_for(lambda name=name, kind=kind: cluster.probe(name, kind), f"{kind} of {name}")
     cluster.run("api/api", "slackwater", "account", "create", ACCOUNT)
     key = cluster.run("api/api", "slackwater", "key", "create", "--account", ACCOUNT).split()[-1]
     headers = {"authorization": f"Bearer {key}"}
     with httpx.Client(base_url=f"http://{address('api')}:8700", headers=headers, timeout=20, trust_env=False) as client:
         wait_for(
-            lambda: ready(client) == {"slackwater-own-0", "found-a", f"{address(FOUND)}-0"},
-            what="all engines are ready",
+            lambda: ready(client) == {"slackwater-own-0", "found-a", f"{address(FOUND)}-0"}, "all engines are ready"
         )
         assert cluster.demand() == 0
         items = [{"prompt": f"item {n}", "external_reference": str(n)} for n in range(ITEMS)]
         submitted = client.post(RUN, params={"queueRequest": "true"}, json={"requests": items})
         assert submitted.status_code == 200, submitted.text
-        result = wait_for(lambda: polled(client, submitted.json()["result"]["request_id"]), what="the batch is done")
+        result = wait_for(lambda: polled(client, submitted.json()["result"]["request_id"]), "the batch is done")
         assert [each["external_reference"] for each in result["responses"]] == [str(n) for n in range(ITEMS)]
         assert all(each["success"] for each in result["responses"])
         said = client.post(RUN, json={"prompt": "now"})

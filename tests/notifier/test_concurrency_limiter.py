@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from testing.waiting import LIMIT_SECONDS
 from workers.notifier import concurrency_limiter
 from workers.notifier.concurrency_limiter import PARKED, ConcurrencyLimiter
 
@@ -32,7 +33,7 @@ async def test_an_attempt_that_waits_long_for_its_receiver_frees_its_place() -> 
     waiting = asyncio.create_task(room.free())
     await asyncio.sleep(0.005)
     assert not waiting.done()
-    assert await asyncio.wait_for(waiting, 1) >= 1
+    assert await asyncio.wait_for(waiting, LIMIT_SECONDS) >= 1
     await asyncio.sleep(0.05)
     assert await room.free() == 2
     for task in tasks:
@@ -45,12 +46,12 @@ async def test_the_number_of_parked_attempts_is_limited() -> None:
     room, tasks = ConcurrencyLimiter(1), []
     for _ in range(PARKED):
         tasks += await hang(room, 1)
-        await asyncio.wait_for(room.free(), 1)
+        await asyncio.wait_for(room.free(), LIMIT_SECONDS)
     last = await hang(room, 1)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(room.free(), 0.1)
     last[0].cancel()
-    assert await asyncio.wait_for(room.free(), 1) == 1
+    assert await asyncio.wait_for(room.free(), LIMIT_SECONDS) == 1
     for task in tasks:
         task.cancel()
     await asyncio.wait([*tasks, *last])

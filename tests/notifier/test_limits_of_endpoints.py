@@ -12,7 +12,8 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tasks.producer import Hints
 from app.webhooks.validation import DeliveryLimits
-from tests.webhooks.support import answer, emit, notifying, receiving, subscribe, wait_for
+from testing.waiting import LIMIT_SECONDS
+from tests.webhooks.support import answer, emit, notifying, receiving, subscribe, wait_for_value
 
 MOST = 3
 
@@ -39,7 +40,7 @@ def test_an_endpoint_that_one_notifier_keeps_busy_gets_nothing_from_another(sett
         with lock:
             in_flight += 1
             peak = max(peak, in_flight)
-        going_on.wait(60)
+        going_on.wait(LIMIT_SECONDS)
         with lock:
             in_flight -= 1
         answer(handler, 200)
@@ -52,9 +53,9 @@ def test_an_endpoint_that_one_notifier_keeps_busy_gets_nothing_from_another(sett
             with psycopg.connect(settings.database_url, autocommit=True) as conn:
                 conn.execute("update endpoint set hinted_at = now()")
             asyncio.run(_hint(settings, endpoint_id))
-            wait_for(settings.database_url, "select hinted_at is null from endpoint", True)  # it has looked
+            wait_for_value(settings.database_url, "select hinted_at is null from endpoint", True)  # it has looked
             assert len(receiver.requests) == MOST
             busy.process.send_signal(signal.SIGCONT)
             going_on.set()
-            wait_for(settings.database_url, "select count(*) from delivery where state = 'delivered'", 12)
+            wait_for_value(settings.database_url, "select count(*) from delivery where state = 'delivered'", 12)
     assert (len(receiver.requests), peak) == (12, MOST)

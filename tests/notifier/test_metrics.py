@@ -7,14 +7,14 @@ import psycopg
 
 from app import processes
 from app.settings import Settings
-from tests.system.stack import wait_for as wait
-from tests.webhooks.support import notifying, receiving, statuses, subscribe_and_emit, wait_for
+from testing.waiting import wait_for
+from tests.webhooks.support import notifying, receiving, statuses, subscribe_and_emit, wait_for_value
 
 
 def eventually(text: str, port: int) -> str:
     """Wait until the page contains this text. Returns the page."""
     return str(
-        wait(lambda: text in (page := httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text) and page)
+        wait_for(lambda: text in (page := httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text) and page)
     )
 
 
@@ -23,7 +23,7 @@ def test_attempts_are_counted_by_their_outcome(settings: Settings) -> None:
     with receiving(statuses(500, 204)) as receiver:
         asyncio.run(subscribe_and_emit(settings, receiver.url))
         with notifying(settings, notifier_metrics_port=port):
-            wait_for(settings.database_url, "select state = 'pending' and attempts = 1 from delivery", True)
+            wait_for_value(settings.database_url, "select state = 'pending' and attempts = 1 from delivery", True)
             page = eventually('slackwater_notifier_attempts_total{outcome="retry"} 1.0', port)
     assert "slackwater_notifier_attempt_seconds_count 1.0" in page
     assert "slackwater_notifier_in_flight 0.0" in page
@@ -39,7 +39,7 @@ def test_the_delay_is_from_when_a_delivery_was_due_and_a_failing_receiver_does_n
         with psycopg.connect(settings.database_url, autocommit=True) as conn:
             conn.execute("update delivery set next_attempt_at = now() - interval '100 s'")
         with notifying(settings, notifier_metrics_port=port):
-            wait_for(settings.database_url, "select state = 'pending' and attempts = 1 from delivery", True)
+            wait_for_value(settings.database_url, "select state = 'pending' and attempts = 1 from delivery", True)
             eventually('slackwater_notifier_delay_seconds_bucket{le="60.0"} 0.0', port)
             page = eventually("slackwater_notifier_delay_seconds_count 1.0", port)
             assert 'slackwater_notifier_delay_seconds_bucket{le="120.0"} 1.0' in page

@@ -15,6 +15,7 @@ from app.settings import Settings
 from app.tasks import names
 from app.tasks.producer import Hints
 from app.webhooks import due_sweep
+from testing.waiting import wait_for
 from tests.webhooks.support import (
     Script,
     answer,
@@ -24,7 +25,7 @@ from tests.webhooks.support import (
     statuses,
     subscribe,
     subscribe_and_emit,
-    wait_for,
+    wait_for_value,
 )
 from workers.notifier import app
 
@@ -58,7 +59,7 @@ def test_an_event_reaches_its_receiver_signed_within_half_a_second_and_sigterm_s
         assert body["type"] == "cf.workersAi.model.batch.succeeded"
         assert body["payload"]["requestId"] == request_id
         assert request.headers["content-type"] == "application/json"
-        wait_for(settings.database_url, STATE, "delivered")
+        wait_for_value(settings.database_url, STATE, "delivered")
         print(f"subscribe + commit to receipt: {(request.at - start) * 1000:.0f} ms")
         assert notifier.stop() == 0
         assert len(receiver.requests) == 1
@@ -79,16 +80,21 @@ def test_a_lost_message_is_repaired_by_the_sweep(settings: Settings) -> None:
         execute(settings, f"select pgmq.purge_queue('{names.WEBHOOKS}')")
         with notifying(settings, webhook_rehint_seconds=1.0):
             receiver.wait(1)
-            wait_for(settings.database_url, STATE, "delivered")
+            wait_for_value(settings.database_url, STATE, "delivered")
         assert len(receiver.requests) == 1
 
 
 def test_broken_broker_tables_lose_no_delivery(settings: Settings) -> None:
     with receiving() as receiver, notifying(settings, webhook_rehint_seconds=1.0):
         execute(settings, f"select pgmq.drop_queue('{names.WEBHOOKS}')")
+        wait_for_value(
+            settings.database_url,
+            f"select queue_name from pgmq.meta where queue_name = '{names.WEBHOOKS}'",
+            names.WEBHOOKS,
+        )
         asyncio.run(subscribe_and_emit(settings, receiver.url))
-        receiver.wait(1, 20)
-        wait_for(settings.database_url, STATE, "delivered")
+        receiver.wait(1)
+        wait_for_value(settings.database_url, STATE, "delivered")
 
 
 FULL_DISK = f"""
@@ -110,7 +116,7 @@ def test_more_failed_acknowledgements_than_places_stop_no_delivery(settings: Set
         execute(settings, FULL_DISK)
         asyncio.run(emit_to_many(receiver.url))
         receiver.wait(count)
-        wait_for(settings.database_url, "select count(*) from delivery where state = 'delivered'", count)
+        wait_for_value(settings.database_url, "select count(*) from delivery where state = 'delivered'", count)
         assert "Couldn't ack" in notifier.log.read_text(), "no acknowledgement failed"
 
 
@@ -128,7 +134,7 @@ def test_a_message_that_comes_twice_is_delivered_once(settings: Settings) -> Non
             await hints.close()
 
         asyncio.run(again())
-        wait_for(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS}", 0)
+        wait_for_value(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS}", 0)
         time.sleep(0.2)
         assert len(receiver.requests) == 1
 
@@ -137,11 +143,11 @@ def test_a_failed_attempt_is_repeated_with_the_same_id_and_a_410_disables(settin
     with receiving(statuses(500, 200, 410)) as receiver, notifying(settings):
         _, secret = asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1)
-        wait_for(settings.database_url, "select count(*) from attempt", 1)
+        wait_for_value(settings.database_url, "select count(*) from attempt", 1)
         assert len(receiver.requests) == 1, "the second attempt waits for its time"
         execute(settings, "update delivery set next_attempt_at = now()")
         first, second = receiver.wait(2)
-        wait_for(settings.database_url, STATE, "delivered")
+        wait_for_value(settings.database_url, STATE, "delivered")
         assert first.webhook_id == second.webhook_id
         assert first.body == second.body
         assert second.verified(secret)
@@ -151,8 +157,8 @@ def test_a_failed_attempt_is_repeated_with_the_same_id_and_a_410_disables(settin
             settings,
             "insert into delivery (event_id, endpoint_id, batch_id) select event_id, endpoint_id, batch_id from event, endpoint",
         )
-        wait_for(settings.database_url, STATE, "dead")
-        wait_for(settings.database_url, "select state from endpoint", "disabled")
+        wait_for_value(settings.database_url, STATE, "dead")
+        wait_for_value(settings.database_url, "select state from endpoint", "disabled")
 
 
 def test_a_notifier_killed_during_a_delivery_loses_nothing(settings: Settings) -> None:
@@ -162,13 +168,13 @@ def test_a_notifier_killed_during_a_delivery_loses_nothing(settings: Settings) -
             receiver.wait(1)
             notifier.process.send_signal(signal.SIGKILL)
             notifier.process.wait()
-        wait_for(settings.database_url, STATE, "sending")
+        wait_for_value(settings.database_url, STATE, "sending")
         with notifying(settings, webhook_timeout_seconds=1.5):
             first, second = receiver.wait(2)
-            wait_for(settings.database_url, STATE, "delivered")
+            wait_for_value(settings.database_url, STATE, "delivered")
         assert first.webhook_id == second.webhook_id
         assert second.verified(secret)
-        wait_for(settings.database_url, "select attempts from delivery", 2)
+        wait_for_value(settings.database_url, "select attempts from delivery", 2)
 
 
 def test_sigterm_lets_a_running_delivery_finish(settings: Settings) -> None:
@@ -176,9 +182,9 @@ def test_sigterm_lets_a_running_delivery_finish(settings: Settings) -> None:
         asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1)
         assert notifier.stop() == 0
-        wait_for(settings.database_url, STATE, "delivered", 1)
+        wait_for_value(settings.database_url, STATE, "delivered")
         assert len(receiver.requests) == 1
-        wait_for(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS}", 0, 1)
+        wait_for_value(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS}", 0)
 
 
 def test_two_notifiers_that_start_on_an_empty_broker_deliver_each_event_once(settings: Settings) -> None:
@@ -193,19 +199,20 @@ def test_two_notifiers_that_start_on_an_empty_broker_deliver_each_event_once(set
         with ExitStack() as both, ThreadPoolExecutor(2) as starters:
             list(starters.map(lambda _: both.enter_context(notifying(settings)), range(2)))
             receiver.wait(60)
-            wait_for(settings.database_url, "select count(*) from delivery where state = 'delivered'", 60)
+            wait_for_value(settings.database_url, "select count(*) from delivery where state = 'delivered'", 60)
         assert len({request.webhook_id for request in receiver.requests}) == len(receiver.requests) == 60
 
 
 RUN_WITH_SHORT_VISIBILITY = """
-import time
+import os, time
 from app import settings, telemetry
 from app.tasks import broker
 from workers.notifier import app, async_bridge
-broker.VISIBILITY_SECONDS = 2
+broker.VISIBILITY_SECONDS = 4
 deliver = async_bridge.AsyncBridge.deliver
 def slow(*arguments):
-    time.sleep(7)
+    while not os.path.exists(settings.load().data_dir / "go on"):
+        time.sleep(0.01)
     deliver(*arguments)
 async_bridge.AsyncBridge.deliver = slow
 telemetry.configure(settings.load(), "notifier")
@@ -217,8 +224,13 @@ def test_the_message_of_a_running_task_stays_invisible_beyond_its_timeout(settin
     command = [sys.executable, "-c", RUN_WITH_SHORT_VISIBILITY]
     with receiving() as receiver, notifying(settings, command=command):
         asyncio.run(subscribe_and_emit(settings, receiver.url))
-        wait_for(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS} where read_ct = 1", 1)
-        time.sleep(4.5)
-        wait_for(settings.database_url, f"select array_agg(read_ct) from pgmq.q_{names.WEBHOOKS}", [1], 0.4)
-        wait_for(settings.database_url, STATE, "delivered")
+        wait_for_value(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS} where read_ct = 1", 1)
+        with psycopg.connect(settings.database_url, autocommit=True) as conn:
+            row = conn.execute(f"select vt from pgmq.q_{names.WEBHOOKS}".encode()).fetchone()
+            over = "select now() > %s"
+            wait_for(lambda: conn.execute(over, row).fetchone() == (True,), "the end of its first timeout")
+            rows = conn.execute(f"select read_ct, vt > now() from pgmq.q_{names.WEBHOOKS}".encode()).fetchall()
+            assert rows == [(1, True)]
+        (settings.data_dir / "go on").touch()
+        wait_for_value(settings.database_url, STATE, "delivered")
         assert len(receiver.requests) == 1

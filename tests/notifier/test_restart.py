@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from app.db import embedded
 from app.settings import Settings
-from tests.webhooks.support import answer, notifying, receiving, subscribe_and_emit, wait_for
+from tests.webhooks.support import answer, notifying, receiving, subscribe_and_emit, wait_for_value
 
 
 @pytest.fixture
@@ -24,14 +24,14 @@ def test_an_immediate_stop_of_postgres_is_survived(own_server: Settings) -> None
     with receiving() as receiver, notifying(own_server) as notifier:
         asyncio.run(subscribe_and_emit(own_server, receiver.url, 1))
         receiver.wait(1)
-        wait_for(own_server.database_url, delivered, 1)
+        wait_for_value(own_server.database_url, delivered, 1)
         embedded.stop(own_server, "immediate")
         embedded.start(own_server)
         asyncio.run(
             subscribe_and_emit(own_server, receiver.url, 2)
         )  # one event for the first endpoint and for a second one
-        receiver.wait(3, 30)
-        wait_for(own_server.database_url, delivered, 3)
+        receiver.wait(3)
+        wait_for_value(own_server.database_url, delivered, 3)
         assert notifier.process.poll() is None
         assert notifier.stop() == 0
 
@@ -47,6 +47,6 @@ def test_an_outcome_is_recorded_when_the_database_restarts_during_the_post(own_s
         embedded.stop(own_server, "immediate")
         time.sleep(2.5)  # the receiver responds while the database is down
         embedded.start(own_server)
-        wait_for(own_server.database_url, "select state from delivery", "delivered")
-        wait_for(own_server.database_url, "select attempts from delivery", 1)
+        wait_for_value(own_server.database_url, "select state from delivery", "delivered")
+        wait_for_value(own_server.database_url, "select attempts from delivery", 1)
         assert len(receiver.requests) == 1

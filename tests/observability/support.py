@@ -16,7 +16,8 @@ import httpx
 import yaml
 
 from app import processes
-from tests.system.stack import MODEL, Stack, running, wait_for
+from testing.waiting import wait_for
+from tests.system.stack import MODEL, Stack, running
 from tests.webhooks.support import receiving
 
 ROOT = Path(__file__).parents[2]
@@ -59,15 +60,11 @@ def installed() -> Iterator[Installed]:
     with running(**ports) as stack, receiving() as receiver:
         stack.subscribe(receiver.url)
         request_id = stack.submit([{"prompt": f"item {n}"} for n in range(5)])
-        wait_for(lambda: stack.poll(request_id), what="the batch is done")
+        wait_for(lambda: stack.poll(request_id), "the batch is done")
         chat = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "stream": True}
         assert stack.client.post("/v1/chat/completions", json=chat).status_code == 200
-        wait_for(
-            lambda: "delay_seconds_count 0.0" not in _page(ports["notifier_metrics_port"]), what="a webhook is sent"
-        )
-        wait_for(
-            lambda: "slackwater_open_batches 0.0" in stack.client.get("/metrics").text, what="the API has read again"
-        )
+        wait_for(lambda: "delay_seconds_count 0.0" not in _page(ports["notifier_metrics_port"]), "a webhook is sent")
+        wait_for(lambda: "slackwater_open_batches 0.0" in stack.client.get("/metrics").text, "the API has read again")
         pages = {part: _page(ports[setting]) for part, setting in PORTS.items()}
         yield Installed(stack, {"api": stack.client.get("/metrics").text, **pages})
 

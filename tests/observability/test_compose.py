@@ -13,6 +13,7 @@ import yaml
 
 from app.access import origin
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS
 from tests.observability.support import DEPLOY, ROOT, dashboards
 
 PROFILE = "observability"
@@ -93,7 +94,13 @@ def test_docker_accepts_the_file_with_and_without_the_profile() -> None:
     def compose(*words: str) -> subprocess.CompletedProcess[str]:
         given = {**os.environ, "SLACKWATER_PASSWORD": "p", "SLACKWATER_SECRET_KEY": "s"}
         return subprocess.run(
-            ["docker", "compose", *words], cwd=ROOT, env=given, check=False, capture_output=True, text=True, timeout=60
+            ["docker", "compose", *words],
+            cwd=ROOT,
+            env=given,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
         )
 
     if not shutil.which("docker") or compose("version").returncode:

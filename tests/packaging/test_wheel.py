@@ -13,8 +13,8 @@ import pytest
 
 from app import processes
 from testing import clusters
+from testing.waiting import wait_for
 from tests.packaging.environments import ROOT, Environment
-from tests.system.stack import wait_for
 
 DATA = (".toml", ".mako", ".sql", ".jsonl", ".html", ".css", ".js", ".svg", ".lock", ".htmx")
 
@@ -36,7 +36,7 @@ def engine() -> Iterator[str]:
     command = [sys.executable, "-m", "testing.fakes.engine", "--port", str(port)]
     with subprocess.Popen(command, cwd=ROOT) as process:
         url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: urllib.request.urlopen(f"{url}/health").status == 200, what="the fake engine")
+        wait_for(lambda: urllib.request.urlopen(f"{url}/health").status == 200, "the fake engine")
         yield url
         process.kill()
 

@@ -1,6 +1,5 @@
 """Claims about what `slackwater doctor` says about a pooler, the settings of the server, its connections and its standbys."""
 
-import time
 from collections.abc import Iterator
 
 import psycopg
@@ -12,6 +11,7 @@ from app.cli.doctor.check import CheckStatus
 from app.settings import Settings
 from testing import clusters
 from testing.pgbouncer import pooling
+from testing.waiting import wait_for
 from tests.failover.servers import Server
 
 
@@ -20,8 +20,8 @@ def set_synchronous(server: Server, names: str, state: str) -> None:
     with psycopg.connect(server.url, autocommit=True) as conn:
         conn.execute(f"alter system set synchronous_standby_names = '{names}'".encode())
         conn.execute("select pg_reload_conf()")
-        while conn.execute("select state, sync_state from pg_stat_replication").fetchall() != [("streaming", state)]:
-            time.sleep(0.05)
+        asked = "select state, sync_state from pg_stat_replication"
+        wait_for(lambda: conn.execute(asked).fetchall(), until=lambda found: found == [("streaming", state)])
 
 
 @pytest.fixture(scope="module")

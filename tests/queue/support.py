@@ -13,6 +13,7 @@ from app.queue.chunking import cut
 from app.queue.heartbeat import Heartbeat
 from app.queue.types import HeldLease, Item, Lease, Result
 from app.states import EngineIntake
+from testing.waiting import eventually
 
 CACHES = """
 select s.ready, (s.inflight_tokens - coalesce(sum(d.est_tokens), 0))::int8
@@ -173,11 +174,14 @@ async def caches(conn: Connection) -> list[tuple[int, int]]:
 
 
 async def until_waiting(database: Database, waiters: int = 1) -> None:
-    """Wait until so many statements of this database wait for a lock. Fails after ten seconds."""
+    """Wait until so many statements of this database wait for a lock."""
     sql = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-    async with database.relaxed() as conn, asyncio.timeout(10):
-        while (await (await conn.execute(sql)).fetchone() or (0,))[0] < waiters:
-            await asyncio.sleep(0.01)
+    async with database.relaxed() as conn:
+
+        async def waiting() -> bool:
+            return (await (await conn.execute(sql)).fetchone() or (0,))[0] >= waiters
+
+        await eventually(waiting, f"{waiters} statements that wait for a lock")
 
 
 async def until_waiting_or(database: Database, task: asyncio.Task[Any]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from testing.waiting import in_time
 from workers.steward import beside
 
 
@@ -24,8 +25,7 @@ async def test_work_beside_the_rounds_that_fails_begins_again_and_ends_with_the_
         finally:
             ended.set()
 
-    async with beside.beside(work):
-        async with asyncio.timeout(10):
-            await again.wait()
-    async with asyncio.timeout(10):
+    async with beside.beside(work), in_time():
+        await again.wait()
+    async with in_time():
         await ended.wait()

@@ -12,6 +12,7 @@ from app.db.pool import Connection, Database
 from app.queue import service, settling, worker_sql
 from app.queue.types import Lease, Result
 from app.settings import Settings
+from testing.waiting import eventually
 from tests import timing
 from tests.db import commits
 from tests.queue import support
@@ -193,9 +194,7 @@ async def test_storing_a_chunk_waits_for_the_disk_once_per_flush(load: Load, set
         storer = ResultWriter(settings, database, chunks)
         task = asyncio.create_task(storer.run())
         storer.hurry()
-        async with asyncio.timeout(30):
-            while chunks:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: not chunks)
         task.cancel()
         assert database.asked["durable"] <= 10
         assert database.asked["durable"] + database.asked["relaxed"] <= 20

@@ -1,6 +1,5 @@
 """Statements on one batch name the tables of its day: what they lock and plan does not grow with the days that are kept."""
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from app.errors import NotFound
 from app.queue import partitions, reads, removal, service, worker_sql
 from app.queue.removal import EndedBatch
 from app.queue.types import Lease
+from testing.waiting import in_time
 from tests import timing
 from tests.queue import support
 from tests.queue.past import Past
@@ -64,7 +64,7 @@ async def test_deleting_the_items_of_a_batch_waits_for_no_other_day_and_not_for_
     batch = EndedBatch(lease.batch_id, 8)
     async with database.transaction() as conn:
         await conn.execute(f"lock table {other} in access exclusive mode".encode())
-        async with asyncio.timeout(10):
+        async with in_time():
             await removal.remove_items(database, batch)
     async with database.durable() as conn:
         left = await conn.execute("select (select count(*) from item_payload), (select count(*) from item_result)")

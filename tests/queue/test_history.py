@@ -1,6 +1,5 @@
 """Claims about the history of batches: what they waited for, of what their items failed, and when each item ran."""
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from app.queue import batch_state, chunk_sweeps, failures, ingest, phases, reapi
 from app.queue.types import Item, Lease, Result
 from app.sealing.keyring import Keyring
 from app.settings import Settings
+from testing.waiting import eventually, in_time
 from tests.queue import support
 from workers.steward.rounds import Rounds
 
@@ -175,9 +175,8 @@ async def test_the_steward_notes_its_lead_and_phases_and_keeps_the_history_withi
         await changes.record(conn, ChangeKind.PART_STARTED, "old", {})
         await conn.execute("update change set at = now() - interval '40 days' where subject = 'old'")
         await rounds.run()
-        async with rounds.watching(), asyncio.timeout(5):
-            while not await codes(conn, batch):
-                await asyncio.sleep(0.01)
+        async with rounds.watching(), in_time():
+            await eventually(lambda: codes(conn, batch))
         assert await codes(conn, batch) == [("no_engine", False)]
         assert [each.kind for each in await changes.page(conn, limit=10)] == ["steward.leads"]
 

@@ -8,9 +8,8 @@ import pytest
 from app.db.pool import Connection, Database
 from app.queue import batch_state, chunk_sweeps, copy_format, ingest, order_drift, reaping
 from app.queue.chunking import cut
+from testing.waiting import in_time
 from tests.queue import support
-
-SECONDS = 10
 
 
 async def submit_mixed(conn: Connection, tenant: int, pools: Sequence[int]) -> ingest.NewBatch:
@@ -39,7 +38,7 @@ async def never_in_a_circle(
 ) -> None:
     """Another transaction locks the first pool's row, then the last one's. `verb` must wait for the first one first."""
     lock = "select from sched where pool_id = %s for update"
-    async with asyncio.timeout(SECONDS):
+    async with in_time():
         async with database.transaction() as other:
             await other.execute(lock, [pools[0]])
             running = asyncio.create_task(_in(database, verb))

@@ -13,6 +13,7 @@ from app.queue import partitions, reaping
 from app.queue.lost_workers import SPARED_SECONDS, Heartbeat, WorkerWatch, lost_alone
 from app.queue.poison import ChunkVerdict, verdict
 from app.settings import Settings
+from testing.waiting import eventually
 from tests.queue import support
 from workers.steward import __main__ as steward
 from workers.steward.rounds import Rounds
@@ -106,9 +107,7 @@ async def test_the_leading_steward_looks_at_the_database_while_a_round_takes_lon
     stopping = asyncio.Event()
 
     async def long_step(_: Rounds) -> None:
-        async with asyncio.timeout(30):
-            while len(looks) < 3:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(looks) >= 3)
         stopping.set()
 
     monkeypatch.setattr(Rounds, "_correct_held_deliveries", long_step)
@@ -167,10 +166,7 @@ async def test_four_outages_of_the_database_charge_no_chunk_and_bury_no_item(own
         await asyncio.to_thread(embedded.stop, own_server, "immediate")
         await asyncio.to_thread(embedded.start, own_server)
         async with Database(url, size=2) as database:
-            async with asyncio.timeout(20):
-                while await _states(database) != ["ready"]:
-                    await round_of(database, watch)
-                    await asyncio.sleep(0.05)
+            await _until_reaped(database, watch)
             assert await attempts(database) == [0]
 
 
@@ -206,10 +202,12 @@ async def test_an_item_that_kills_the_only_worker_is_given_up_though_the_databas
 
 
 async def _until_reaped(database: Database, watch: WorkerWatch) -> None:
-    async with asyncio.timeout(20):
-        while await _states(database) != ["ready"]:
-            await round_of(database, watch)
-            await asyncio.sleep(0.05)
+    async def states() -> list[str]:
+        found = await _states(database)
+        await round_of(database, watch)
+        return found
+
+    await eventually(states, until=lambda found: found == ["ready"])
 
 
 async def _states(database: Database) -> list[str]:

@@ -16,10 +16,14 @@ from app.clock import now
 from app.db.pool import Database
 from app.queue import partitions, retention
 from app.settings import Settings
+from testing.waiting import eventually
 from tests.queue.past import KEEP, Past, deliver
 from workers.steward.rounds import Rounds
 
 BACKENDS = "from pg_stat_activity where application_name = 'slackwater retention' and datname = current_database()"
+
+
+WAITERS = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
 class Died(BaseException):
@@ -28,9 +32,7 @@ class Died(BaseException):
 
 async def server_has_noticed(past: Past) -> None:
     """Wait until the server has ended the closed connection, and with it the lock that excludes a second run."""
-    async with asyncio.timeout(10):
-        while await past.one(f"select exists (select {BACKENDS})"):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: past.one(f"select not exists (select {BACKENDS})"))
 
 
 async def test_a_run_that_dies_between_any_two_steps_is_finished_by_the_next(
@@ -81,9 +83,7 @@ asyncio.run(retention.run({past.database.url!r}, {KEEP}, {store}))"""
     async with past.database.durable() as reader, reader.transaction():
         await reader.execute("select count(*) from item_payload")  # a detach waits for such readers
         run = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
-        async with asyncio.timeout(10):
-            while not await past.one(pending):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: past.one(pending))
         os.kill(run.pid, signal.SIGKILL)
         await run.wait()
         await past.conn.execute(f"select pg_terminate_backend(pid) {BACKENDS}")
@@ -103,10 +103,12 @@ async def test_a_long_reader_delays_a_day_and_nothing_is_blocked(past: Past, mon
     async with past.database.durable() as reader, reader.transaction():
         await reader.execute("select count(*) from item_payload")
         run = asyncio.create_task(past.retire())
-        while not run.done():
-            async with asyncio.timeout(1.5):  # submits and reads continue
-                await past.batch(now().date(), items=1)
-            await asyncio.sleep(0.02)
+        async with past.database.relaxed() as conn:
+            while not run.done():  # submits and reads continue: nobody but the run itself waits for a lock
+                submit = asyncio.create_task(past.batch(now().date(), items=1))
+                while not submit.done():
+                    assert (await (await conn.execute(WAITERS)).fetchone() or ())[0] <= 1
+                await submit
         assert run.result().dropped == {}
         assert run.result().busy == day
     assert set((await past.retire()).dropped) == {day, other}
@@ -132,9 +134,7 @@ async def test_the_steward_drops_old_days(past: Past, settings: Settings) -> Non
     await deliver(past)
     rounds = Rounds(past.database, NoHints(), settings)
     await rounds.run()
-    async with asyncio.timeout(5):
-        while await past.tables(day):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: past.tables(day), until=lambda left: not left)
 
 
 class NoHints:

@@ -232,7 +232,7 @@ async def test_without_the_provider_ingest_answers_503_and_stores_nothing_and_wo
                 assert "cannot be decrypted" in json.dumps(why)
                 assert not world.engine.count
                 vault.away = False
-                await world.until("count(*) = 1 from batch where finalized_at is not null", 20)
+                await world.until("count(*) = 1 from batch where finalized_at is not null")
             assert PLANTED in json.dumps(await answered(client, request_id))
 
 

@@ -207,7 +207,7 @@ async def test_what_was_planted_is_nowhere_and_restored_exactly_for_a_permitted_
             native, of_file = await say_everything(client, reader)
             await say_what_is_refused(client)
             await break_down(client, monkeypatch)
-            await world.until("count(*) = 4 from batch where finalized_at is not null", 20)
+            await world.until("count(*) = 4 from batch where finalized_at is not null")
             worker_metrics = running.process.page().decode()
         await deliver(world, settings)
         sent = [f"{each.headers} {each.body.decode()}" for each in receiver.requests]

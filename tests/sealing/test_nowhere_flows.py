@@ -16,6 +16,7 @@ from app.db.pool import Database
 from app.events import KINDS
 from app.settings import Settings
 from app.webhooks.egress import Egress
+from testing.waiting import eventually
 from tests.api.support import MODEL
 from tests.api.test_conversations import items, new, say
 from tests.api.test_redaction import Apply, apply, reader
@@ -88,17 +89,15 @@ def flow() -> dict[str, Any]:
 
 
 async def waiting(client: httpx.AsyncClient, pipeline: str) -> dict[str, Any]:
-    async with asyncio.timeout(20):
-        while not (found := (await client.get(f"/v1/pipelines/{pipeline}/waiting")).json()["data"]):
-            await asyncio.sleep(0.05)
-    return dict(found[0])
+    path = f"/v1/pipelines/{pipeline}/waiting"
+    return dict(
+        (await eventually(lambda: client.get(path), until=lambda answer: answer.json()["data"])).json()["data"][0]
+    )
 
 
 async def results(client: httpx.AsyncClient, pipeline: str, stage: str) -> dict[str, Any]:
-    async with asyncio.timeout(20):
-        while not (found := (await client.get(f"/v1/pipelines/{pipeline}/results?stage={stage}")).text.splitlines()):
-            await asyncio.sleep(0.05)
-    [line] = found
+    path = f"/v1/pipelines/{pipeline}/results?stage={stage}"
+    [line] = (await eventually(lambda: client.get(path), until=lambda answer: answer.text)).text.splitlines()
     return dict(orjson.loads(line))
 
 
@@ -139,7 +138,7 @@ async def test_what_flows_through_conversations_pipelines_and_programs_outside_i
             assert (await client.post(path, json={"answer": {"said": SAID}})).status_code == 200
             last = await results(reader, made["id"], "after")
             chosen = await results(reader, made["id"], "chosen")
-            await world.until("count(*) = 0 from turn where state in ('queued', 'running')", 20)
+            await world.until("count(*) = 0 from turn where state in ('queued', 'running')")
             metrics = (await client.get("/metrics")).text
         async with Egress.of(settings) as egress:
             sender = Sender(world.database, egress, secret_key(settings), settings)

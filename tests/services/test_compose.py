@@ -24,8 +24,9 @@ from openai import OpenAI
 from app.environment import foreign_environment
 from app.processes import free_port
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.clients.batches import created, ended, line, lines_of, uploaded
-from tests.system.stack import ACCOUNT, Stack, wait_for
+from tests.system.stack import ACCOUNT, Stack
 from tests.webhooks.support import receiving
 
 pytestmark = pytest.mark.slow
@@ -122,7 +123,7 @@ class Compose:
     def run(self, name: str, *command: str) -> str:
         """The output of `docker compose exec NAME COMMAND`."""
         output = subprocess.check_output(
-            command, env=self.environment(name), stderr=subprocess.STDOUT, text=True, timeout=30
+            command, env=self.environment(name), stderr=subprocess.STDOUT, text=True, timeout=LIMIT_SECONDS
         )
         return output.strip()
 
@@ -131,7 +132,7 @@ class Compose:
         kind, *command = self.services[name]["healthcheck"]["test"]
         assert kind == "CMD"
         here = [part.replace(":8700", f":{self.places.port}") for part in command]
-        return subprocess.call(here, env=self.environment(name), stderr=subprocess.DEVNULL, timeout=30) == 0
+        return subprocess.call(here, env=self.environment(name), stderr=subprocess.DEVNULL, timeout=LIMIT_SECONDS) == 0
 
     def stop(self) -> dict[str, int]:
         """Send SIGTERM to every running service. Returns their exit codes within the grace period of the file."""
@@ -173,10 +174,10 @@ def composed(places: Places) -> Iterator[Compose]:
     """The migrated database and every long-running service, started."""
     compose = Compose(places)
     try:
-        assert compose.start("migrate").wait(30) == 0
+        assert compose.start("migrate").wait(LIMIT_SECONDS) == 0
         for name in LONG_RUNNING:
             compose.start(name)
-        wait_for(lambda: compose.healthy("api"), what="the api's health check passes")
+        wait_for(lambda: compose.healthy("api"), "the api's health check passes")
         yield compose
     finally:
         compose.close()
@@ -229,14 +230,14 @@ def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbi
     with receiving() as receiver:
         secret = stack.subscribe(receiver.url)
         request_id = stack.submit([{"prompt": f"item {n}", "external_reference": str(n)} for n in range(ITEMS)])
-        result = wait_for(lambda: stack.poll(request_id), what="the batch is done")
+        result = wait_for(lambda: stack.poll(request_id), "the batch is done")
 
         def kinds() -> set[str]:
             events = [request.verified(secret) for request in list(receiver.requests)]
             return {event["type"] for event in events if event["payload"].get("requestId") == request_id}
 
         expected = {"cf.workersAi.model.batch.queued", "cf.workersAi.model.batch.succeeded"}
-        wait_for(lambda: kinds() == expected, what="both webhooks have arrived")
+        wait_for(lambda: kinds() == expected, "both webhooks have arrived")
         codes = compose.stop()
     assert [response["external_reference"] for response in result["responses"]] == [str(n) for n in range(ITEMS)]
     assert all(response["success"] for response in result["responses"])
@@ -260,11 +261,11 @@ def test_a_file_and_large_items_are_the_same_for_every_service_though_each_has_a
     with psycopg.connect(empty_postgres_url, autocommit=True) as conn:
         conn.execute("update file set expires_at = now()")
         compose.restart("steward")  # it looks for what has expired when it starts
-        wait_for(lambda: not conn.execute("select 1 from file").fetchone(), what="the file has gone")
+        wait_for(lambda: not conn.execute("select 1 from file").fetchone(), "the file has gone")
     assert list((tmp_path / "objects" / "file").glob("*/*")) == []
     alone = compose.environment("steward") | {"SLACKWATER_STORAGE_URL": (tmp_path / "alone").as_uri()}
     refused = subprocess.run(
-        ["slackwater", "steward"], env=alone, check=False, capture_output=True, text=True, timeout=60
+        ["slackwater", "steward"], env=alone, check=False, capture_output=True, text=True, timeout=LIMIT_SECONDS
     )
     assert refused.returncode == 1
     assert "is not the one that the other parts use" in refused.stderr

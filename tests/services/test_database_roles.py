@@ -35,6 +35,7 @@ from app.settings import Settings
 from app.storage.store import Store
 from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.operations import NOTHING, every_operation, filled
 from tests.webhooks.support import receiving
 from workers.steward.metrics import Metrics
@@ -262,21 +263,17 @@ async def installation(url: str, folder: Path, engine: FakeEngine) -> AsyncItera
         for process in started:
             if process.returncode is None:
                 process.terminate()
-        await asyncio.wait_for(asyncio.gather(*(process.wait() for process in started)), 30)
+        await asyncio.wait_for(asyncio.gather(*(process.wait() for process in started)), LIMIT_SECONDS)
 
 
 async def until(client: httpx.AsyncClient, path: str, **wanted: Any) -> dict[str, Any]:
     """The answer of this path, once it has these values."""
-    async with asyncio.timeout(90):
-        while True:
-            try:
-                answer = await client.get(path)
-                found = answer.json().get("result") or answer.json()
-                if answer.status_code == 200 and wanted.items() <= found.items():
-                    return dict(found)
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.2)
+
+    async def told() -> dict[str, Any]:
+        answer = await client.get(path)
+        return dict(answer.json().get("result") or answer.json()) if answer.status_code == 200 else {}
+
+    return await eventually(told, f"{wanted} at {path}", until=lambda found: wanted.items() <= found.items())
 
 
 async def unreadable_pages(settings: Settings) -> list[tuple[str, int]]:
@@ -284,7 +281,7 @@ async def unreadable_pages(settings: Settings) -> list[tuple[str, int]]:
     async with Database(settings.database_url, size=1) as database, database.transaction() as conn:
         token = await sessions.invite(conn, Grant("ada", Role.OPERATOR))
     place, own = f"http://127.0.0.1:{settings.console_port}", {"sec-fetch-site": "same-origin"}
-    async with httpx.AsyncClient(base_url=place, headers=own, timeout=20, trust_env=False) as browser:
+    async with httpx.AsyncClient(base_url=place, headers=own, timeout=LIMIT_SECONDS, trust_env=False) as browser:
         assert (await browser.post("/console/login", data={"token": token})).status_code == 303
         found = [(page.path, (await browser.get(page.path)).status_code) for page in PAGES if "{" not in page.path]
     assert len(found) > 8
@@ -311,7 +308,9 @@ async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: P
         headers = {"authorization": f"Bearer {key}"}
         base = f"http://127.0.0.1:{settings.port}"
         with receiving() as receiver:
-            async with httpx.AsyncClient(base_url=base, headers=headers, timeout=20, trust_env=False) as client:
+            async with httpx.AsyncClient(
+                base_url=base, headers=headers, timeout=LIMIT_SECONDS, trust_env=False
+            ) as client:
                 await until(client, "/ready", status="ready")
                 subscription = {
                     "name": "all",
@@ -326,7 +325,7 @@ async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: P
                 assert sent.status_code == 200, sent.text
                 request_id = sent.json()["result"]["request_id"]
                 await until(client, f"{account}/ai/batches/{request_id}", status="completed")
-                await asyncio.to_thread(receiver.wait, 41, 60)
+                await asyncio.to_thread(receiver.wait, 41)
                 results = await client.get(f"{account}/ai/batches/{request_id}/results")
                 assert len(results.text.splitlines()) == 40
                 direct = await client.post(

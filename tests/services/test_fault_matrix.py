@@ -19,6 +19,7 @@ import pytest
 from app.db.pool import Database
 from app.settings import Settings
 from app.tasks import names
+from testing.waiting import wait_for
 from tests.timing import note
 from tests.webhooks.support import Script, answer, emit, notifying, receiving, statuses, subscribe
 
@@ -167,17 +168,16 @@ async def _write(settings: Settings, urls: dict[str, str]) -> None:
             await emit(conn, batch_id)
 
 
-def _until_final(settings: Settings, seconds: float = 90) -> list[tuple[str, str, int]]:
+def _until_final(settings: Settings) -> list[tuple[str, str, int]]:
     """(endpoint, state, attempts with a 2xx) of each delivery, once all are final."""
-    deadline = time.monotonic() + seconds
+    asked = (
+        "select e.name, d.state, count(a.*) filter (where a.error_class is null and a.attempt_id is not null)::int"
+        " from delivery d join endpoint e using (endpoint_id) left join attempt a using (delivery_id)"
+        " group by d.delivery_id, e.name, d.state"
+    )
     with psycopg.connect(settings.database_url, autocommit=True) as conn:
-        while True:
-            rows = conn.execute(
-                "select e.name, d.state, count(a.*) filter (where a.error_class is null and a.attempt_id is not null)::int"
-                " from delivery d join endpoint e using (endpoint_id) left join attempt a using (delivery_id)"
-                " group by d.delivery_id, e.name, d.state"
-            ).fetchall()
-            if all(state in ("delivered", "dead", "held") for _, state, _ in rows):
-                return [(str(name), str(state), int(accepted)) for name, state, accepted in rows]
-            assert time.monotonic() < deadline, Counter((name, state) for name, state, _ in rows)
-            time.sleep(0.2)
+        return wait_for(
+            lambda: conn.execute(asked).fetchall(),
+            "every delivery final",
+            until=lambda rows: all(state in ("delivered", "dead", "held") for _, state, _ in rows),
+        )

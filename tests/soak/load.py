@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from testing.waiting import LIMIT_SECONDS
 from tests.system.stack import ACCOUNT, MODEL, RUN
 
 ITEMS = 50  # of a batch
@@ -22,7 +23,7 @@ class Load:
         self._client = httpx.AsyncClient(
             base_url=url,
             headers={"authorization": f"Bearer {key}"},
-            timeout=60,
+            timeout=LIMIT_SECONDS,
             limits=httpx.Limits(max_connections=50),
         )
         self._rate = items_per_second

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from testing.waiting import LIMIT_SECONDS
 from tests.soak.readings import PARTS
 
 pytestmark = pytest.mark.slow
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_minute_of_load_has_every_reading_and_no_request_fails() -> None:
     command = [sys.executable, "-m", "tests.soak", "--minutes", "1", "--most", "1000000", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
     series = found["growth_percent_an_hour"]

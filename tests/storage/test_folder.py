@@ -14,6 +14,7 @@ from app.settings import Settings
 from app.storage import folder as folders
 from app.storage.folder import Folder
 from app.storage.store import Store
+from testing.waiting import LIMIT_SECONDS
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ async def test_a_put_is_visible_only_when_it_is_complete(root: Path, monkeypatch
     def slow(file: Path, body: bytes) -> None:
         write(file, body)
         loop.call_soon_threadsafe(written.set)
-        assert go_on.wait(10)
+        assert go_on.wait(LIMIT_SECONDS)
 
     await folder.put("a/old", b"old")
     monkeypatch.setattr(folders, "_write", slow)

@@ -9,11 +9,10 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import psycopg
@@ -25,12 +24,11 @@ from app.db import embedded
 from app.environment import child_environment
 from app.settings import Settings
 from testing import clusters
+from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
 
-T = TypeVar("T")
 ACCOUNT = "acme"
 MODEL = "smollm2-135m-instruct"
 USUAL_UMASK = 0o022
-START_SECONDS = 600.0  # a real engine needs half a minute on idle cores, and ten times that among other tests
 RUN = f"/client/v4/accounts/{ACCOUNT}/ai/run/{MODEL}"
 
 
@@ -38,19 +36,6 @@ def open_to_others(folder: Path) -> list[str]:
     """What group or others may do anything with, of the folder and all that is in it; links have no modes of their own."""
     found = [each for each in (folder, *folder.rglob("*")) if not each.is_symlink()]
     return [f"{each} {stat.filemode(mode)}" for each in found if (mode := each.lstat().st_mode) & 0o077]
-
-
-def wait_for(get: Callable[[], T], seconds: float = 180, what: str = "") -> T:
-    """The first truthy value of `get`; connection errors are ignored until then."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if value := get():
-                return value
-        except (psycopg.OperationalError, httpx.TransportError, OSError) as error:
-            what = f"{what} ({error})" if len(what) < 200 else what
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what or get}"
-        time.sleep(0.05)
 
 
 class Stack:
@@ -78,7 +63,9 @@ class Stack:
         self.engine_port = processes.free_port()
         self.engine: subprocess.Popen[bytes] | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.settings.port}", timeout=20, trust_env=False)
+        self.client = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.settings.port}", timeout=LIMIT_SECONDS, trust_env=False
+        )
 
     def start_engine(self, latency: float = 0.05) -> None:
         """A fake engine in a process of its own."""
@@ -103,7 +90,9 @@ class Stack:
             self.process = subprocess.Popen(
                 command, env=child_environment(self.settings, {}), stdout=log, stderr=log, umask=USUAL_UMASK
             )
-        wait_for(lambda: self.client.get("/ready").status_code == 200, START_SECONDS, f"API up; see {self.log}")
+        wait_for(
+            lambda: self.client.get("/ready").status_code == 200, f"API up; see {self.log}", seconds=LOADING_SECONDS
+        )
         key = create_key(self.settings, ACCOUNT, "test", 1)
         self.client.headers["authorization"] = f"Bearer {key}"
 
@@ -111,7 +100,7 @@ class Stack:
         """Send SIGTERM to `slackwater up`. Returns its exit code."""
         assert self.process
         self.process.terminate()
-        return self.process.wait(60)
+        return self.process.wait(LIMIT_SECONDS)
 
     def close(self) -> None:
         """End every process, in whatever state it is."""
@@ -138,7 +127,7 @@ class Stack:
         assert old, f"{part} is not running"
         for pid in old:
             os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: set(self.pids(part)) - set(old), what=f"{part} restarted")
+        wait_for(lambda: set(self.pids(part)) - set(old), f"{part} restarted")
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Rows of one query on the installation's database."""

@@ -18,7 +18,8 @@ import pytest
 
 from app.cli.log_lines import parse
 from app.environment import child_environment
-from tests.system.stack import USUAL_UMASK, Stack, wait_for
+from testing.waiting import wait_for
+from tests.system.stack import USUAL_UMASK, Stack
 
 COLUMNS = 80
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -58,7 +59,7 @@ class Start:
             self.second()
         process.send_signal(signal.SIGINT)
         os.set_blocking(ours, False)
-        wait_for(lambda: self._drained(ours, process), 30)
+        wait_for(lambda: self._drained(ours, process))
         assert process.returncode == 0
         return text, answer
 

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.system.stack import MODEL, Stack, running, wait_for
+from testing.waiting import LIMIT_SECONDS, wait_for
+from tests.system.stack import MODEL, Stack, running
 
 WORDS = "one two three four five six seven eight nine ten"
 PAUSE = 0.3  # of the engine between two events
@@ -25,7 +26,7 @@ def stack() -> Iterator[Stack]:
 def begun(stack: Stack) -> str:
     """The id of a response of which some words are said."""
     body = {"model": MODEL, "input": WORDS, "background": True, "stream": True}
-    with stack.client.stream("POST", "/v1/responses", json=body, timeout=60) as answer:
+    with stack.client.stream("POST", "/v1/responses", json=body, timeout=LIMIT_SECONDS) as answer:
         response_id = ""
         for event in _events(answer):
             if event["type"] == "response.created":
@@ -42,7 +43,7 @@ def followed(stack: Stack, response_id: str, after: int = -1) -> list[dict[str, 
     def follow() -> bool:
         at = found[-1]["sequence_number"] if found else after
         query = {"stream": "true", "starting_after": at}
-        with stack.client.stream("GET", f"/v1/responses/{response_id}", params=query, timeout=60) as answer:
+        with stack.client.stream("GET", f"/v1/responses/{response_id}", params=query, timeout=LIMIT_SECONDS) as answer:
             answer.raise_for_status()
             for event in _events(answer):
                 found.append(event)

@@ -13,7 +13,8 @@ from standardwebhooks import Webhook
 
 from app.cli.supervisor import PARTS
 from app.db import cluster
-from tests.system.stack import Stack, open_to_others, running, wait_for
+from testing.waiting import wait_for
+from tests.system.stack import Stack, open_to_others, running
 
 ITEMS = 500
 AT = 100  # results flushed when the blow falls
@@ -89,11 +90,11 @@ def test_a_blow_in_mid_batch_loses_nothing_and_repeats_nothing_flushed(
     [(batch_id,)] = stack.query("select batch_id from batch where request_id = %s", request_id)
     flushed_sql = "select seq from item_result where batch_id = %s"
     wait_for(lambda: len(stack.query(flushed_sql, batch_id)) >= AT)
-    before = stack.seen()
     flushed = [prompts[seq] for (seq,) in stack.query(flushed_sql, batch_id)]
+    before = stack.seen()  # after them: what is flushed was seen
     assert len(flushed) < ITEMS
     BLOWS[victim](stack)
-    result = wait_for(lambda: stack.poll(request_id), what=f"{victim}: batch finished")
+    result = wait_for(lambda: stack.poll(request_id), f"{victim}: batch finished")
 
     references = Counter(response["external_reference"] for response in result["responses"])
     after = stack.seen()
@@ -113,7 +114,7 @@ def test_a_blow_in_mid_batch_loses_nothing_and_repeats_nothing_flushed(
     )
 
     final = "cf.workersAi.model.batch.succeeded"
-    wait_for(lambda: final in inbox.of(request_id), what=f"{victim}: webhook")
+    wait_for(lambda: final in inbox.of(request_id), f"{victim}: webhook")
     ids = {
         webhook_id
         for webhook_id, body in inbox.bodies
@@ -149,7 +150,7 @@ def test_nobody_else_on_the_machine_can_read_anything_of_an_installation_that_al
     stack: Stack,
 ) -> None:
     data = stack.settings.data_dir
-    wait_for((data / "credentials.json").exists, what="the greeting")
+    wait_for((data / "credentials.json").exists, "the greeting")
     assert {"logs", "spool", "up.lock"} <= {each.name for each in data.iterdir()}
     for folder in {data, cluster.place(stack.settings).cluster}:
         assert open_to_others(folder) == []

@@ -11,7 +11,8 @@ import pytest
 
 from app.tracing import names
 from testing.fakes.otlp_receiver import Receiver, Seen, receiver
-from tests.system.stack import Stack, running, wait_for
+from testing.waiting import wait_for
+from tests.system.stack import Stack, running
 from tests.system.test_kill import Inbox
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -46,11 +47,11 @@ def traced() -> Iterator[Traced]:
         httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=[refusal], trust_env=False)
         stack.client.headers["traceparent"] = TRACE
         request_id = stack.submit(items)
-        wait_for(lambda: stack.poll(request_id), 120, "the batch")
-        wait_for(lambda: len(inbox.of(request_id)) >= 2, 60, "the webhooks")
+        wait_for(lambda: stack.poll(request_id), "the batch")
+        wait_for(lambda: len(inbox.of(request_id)) >= 2, "the webhooks")
         found = Traced(stack, collector, request_id)
-        wait_for(lambda: len(found.spans(names.WEBHOOK)) >= 2 and found.spans(names.END), 30, "the last spans")
-        wait_for(lambda: sum(_done(span) for span in found.spans(names.CHUNK)) == ITEMS, 30, "the chunks' spans")
+        wait_for(lambda: len(found.spans(names.WEBHOOK)) >= 2 and found.spans(names.END), "the last spans")
+        wait_for(lambda: sum(_done(span) for span in found.spans(names.CHUNK)) == ITEMS, "the chunks' spans")
         yield found
 
 
@@ -96,7 +97,7 @@ def test_a_kill_of_the_collector_harms_neither_batches_nor_callers(traced: Trace
     stack = traced.stack
     traced.collector.status = 503
     request_id = stack.submit([{"prompt": f"later {seq}", "max_tokens": 4} for seq in range(50)])
-    result = wait_for(lambda: stack.poll(request_id), 60, "the batch without a collector")
+    result = wait_for(lambda: stack.poll(request_id), "the batch without a collector")
     assert result["usage"]["total_tokens"] > 0
     answer = stack.client.post(
         "/v1/chat/completions", json={"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hi"}]}

@@ -29,10 +29,11 @@ from app.db import embedded
 from app.db.pool import Database
 from app.environment import child_environment
 from app.settings import Settings
+from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.api.belongings import fingerprint
 from tests.system import two_accounts
 from tests.system.fuzzing import quietly
-from tests.system.stack import MODEL, Stack, running, wait_for
+from tests.system.stack import MODEL, Stack, running
 from tests.system.two_accounts import OWNER, STRANGER, WORDS, Belongings
 from tests.system.unsayable import is_known
 from tests.timing import note
@@ -60,7 +61,7 @@ class World(NamedTuple):
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
     with running() as stack:
-        wait_for(lambda: stack.query("select from engine where state = 'ready'"), what="the engine ready")
+        wait_for(lambda: stack.query("select from engine where state = 'ready'"), "the engine ready")
         for account in (SPARE, DOOMED):
             create_key(stack.settings, account, "test", 1)
         belongings, stranger = two_accounts.fill(stack), two_accounts.key_of(stack, STRANGER)
@@ -163,7 +164,7 @@ def fuzz(document: Any, examples: int, look: Callable[[Any], None], wanted: Call
 def send(world: World, case: Any, token: str) -> Any:
     """The answer to a case with this credential."""
     headers = {"Authorization": f"Bearer {token}"}
-    return case.call(base_url=str(world.stack.client.base_url).rstrip("/"), headers=headers, timeout=60)
+    return case.call(base_url=str(world.stack.client.base_url).rstrip("/"), headers=headers, timeout=LIMIT_SECONDS)
 
 
 def owned(world: World) -> dict[str, str]:

@@ -11,7 +11,8 @@ import httpx
 from app.api.app import create_app
 from app.cli.key import create_key
 from app.settings import Settings
-from tests.system.stack import MODEL, Stack, wait_for
+from testing.waiting import LIMIT_SECONDS, wait_for
+from tests.system.stack import MODEL, Stack
 
 OWNER, STRANGER = "owner", "stranger"
 WORDS = "the-owners-own-words"  # in every prompt of the owner
@@ -35,7 +36,7 @@ class Belongings:
 def client_of(stack: Stack, key: str) -> httpx.Client:
     """A client of the installation with this credential."""
     headers = {"authorization": f"Bearer {key}"}
-    return httpx.Client(base_url=stack.client.base_url, headers=headers, timeout=20, trust_env=False)
+    return httpx.Client(base_url=stack.client.base_url, headers=headers, timeout=LIMIT_SECONDS, trust_env=False)
 
 
 def key_of(stack: Stack, account: str) -> str:
@@ -70,7 +71,7 @@ def fill(stack: Stack) -> Belongings:
     made("/v1/responses", {"model": MODEL, "input": WORDS, "conversation": talk})
     item_id = client.get(f"/v1/conversations/{talk}/items").json()["data"][0]["id"]
     pipeline = made("/v1/pipelines", _flow())["id"]
-    wait_for(lambda: client.get(f"/v1/pipelines/{pipeline}/waiting").json()["data"], what="an item that waits outside")
+    wait_for(lambda: client.get(f"/v1/pipelines/{pipeline}/waiting").json()["data"], "an item that waits outside")
     request = {"custom_id": NAMES, "method": "POST", "url": "/v1/chat/completions"}
     line = json.dumps(request | {"body": {"model": MODEL, "messages": item["messages"]}}).encode() + b"\n"
     file = client.post("/v1/files", data={"purpose": "batch"}, files={"file": (f"{NAMES}.jsonl", line)}).json()["id"]
@@ -82,9 +83,9 @@ def fill(stack: Stack) -> Belongings:
     endpoint = {"name": NAMES, "url": f"http://127.0.0.1:9/{NAMES}", "event_types": ["batch.completed"]}
     endpoint_id = made("/v1/webhook_endpoints", endpoint)["id"]
     made(f"{own}/ai/budgets/{BUDGET}", {"max_cost": "5 USD"}, "PUT")
-    ended = wait_for(lambda: _ended(client, created, f"{own}/ai/batches/{batch}"), what="the owner's batches")
+    ended = wait_for(lambda: _ended(client, created, f"{own}/ai/batches/{batch}"), "the owner's batches")
     deliveries = f"{own}/event_subscriptions/subscriptions/{subscription}/deliveries"
-    delivery = wait_for(lambda: client.get(deliveries).json()["result"], what="a delivery")[0]["id"]
+    delivery = wait_for(lambda: client.get(deliveries).json()["result"], "a delivery")[0]["id"]
     ids = {"request_id": batch, "response_id": response, "file_id": file, "batch_id": created, "upload_id": upload}
     ids |= {"conversation_id": talk, "item_id": item_id, "pipeline_id": pipeline, "custom_id": NAMES}
     ids |= {"stage": "first", "item": "0"}

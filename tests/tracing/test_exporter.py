@@ -14,8 +14,9 @@ from app.tracing import names, otlp, recorder
 from app.tracing.otlp import Exporter
 from app.tracing.span import Kind, Span
 from testing.fakes.otlp_receiver import receiver
+from testing.waiting import eventually
 from tests.gpu.conftest import world as _world
-from tests.gpu.world import World, until
+from tests.gpu.world import World
 
 world = _world
 
@@ -68,16 +69,16 @@ async def test_the_death_of_the_collector_harms_no_batch_and_it_gets_spans_again
         recorder.use(Exporter(first.url, "gpu/engine-0"))
         async with world.worker(trace_item_share=1.0):
             await world.finished(await world.submit(["a", "b"]))
-            await until(lambda: bool(first.spans))
+            await eventually(lambda: bool(first.spans))
     with structlog.testing.capture_logs() as logs:
         async with world.worker(trace_item_share=1.0):
             batch_id = await world.submit(["c", "d"])
             await world.finished(batch_id)
             assert all(ok for ok, _, _ in (await world.results(batch_id)).values())
-            await until(lambda: metric()["failed"] > 0)
+            await eventually(lambda: metric()["failed"] > 0)
             with receiver(first.port) as second:
                 await world.finished(await world.submit(["e", "f"]))
-                await until(lambda: bool(second.named("chat")))
+                await eventually(lambda: bool(second.named("chat")))
     assert [line["event"] for line in logs if line["event"].startswith("traces.")] == [
         "traces.not_taken",
         "traces.taken_again",

@@ -25,6 +25,7 @@ from app.states import EndpointState
 from app.webhooks import emitter, registration, url_check
 from app.webhooks.egress import Egress
 from app.webhooks.endpoints import Endpoint, EventFilter
+from testing.waiting import LIMIT_SECONDS, wait_for
 from workers.notifier.delivery import Sender
 
 ACCOUNT = "f9f79265f388666de8122cfb508d7776"
@@ -63,12 +64,9 @@ class Receiver:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/hook"
 
-    def wait(self, count: int, seconds: float = 15) -> list[Received]:
+    def wait(self, count: int) -> list[Received]:
         """Wait until `count` requests have arrived."""
-        end = time.monotonic() + seconds
-        while len(self.requests) < count:
-            assert time.monotonic() < end, f"{len(self.requests)} of {count} requests arrived within {seconds} s"
-            time.sleep(0.01)
+        wait_for(lambda: len(self.requests) >= count, f"{count} requests")
         return list(self.requests)
 
 
@@ -165,16 +163,14 @@ async def subscribe_and_emit(settings: Settings, url: str, batch_id: int = 1) ->
         return await emit(conn, batch_id), secret
 
 
-def wait_for(database_url: str, query: str, expected: Any, seconds: float = 15) -> None:
+def wait_for_value(database_url: str, query: str, expected: Any) -> None:
     """Wait until the first column of the first row is `expected`."""
-    end = time.monotonic() + seconds
     with psycopg.connect(database_url, autocommit=True) as conn:
-        while True:
-            row = conn.execute(query.encode()).fetchone()
-            if row is not None and row[0] == expected:
-                return
-            assert time.monotonic() < end, f"{query} is {row} and not {expected!r} after {seconds} s"
-            time.sleep(0.05)
+        wait_for(
+            lambda: conn.execute(query.encode()).fetchone(),
+            f"{query} is {expected!r}",
+            until=lambda row: row == (expected,),
+        )
 
 
 @dataclass
@@ -184,18 +180,19 @@ class Notifier:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait_ready(self, seconds: float = 20) -> None:
+    def wait_ready(self) -> None:
         """Wait until it consumes."""
-        end = time.monotonic() + seconds
-        while "notifier.consuming" not in self.log.read_text():
+
+        def consumes() -> bool:
             assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < end, self.log.read_text()
-            time.sleep(0.05)
+            return "notifier.consuming" in self.log.read_text()
+
+        wait_for(consumes, f"the notifier consumes; see {self.log}")
 
     def stop(self) -> int:
         """Send SIGTERM. Returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(LIMIT_SECONDS)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from app.tenants.service import Tenant
 from app.webhooks import name_resolution, url_check
 from app.webhooks.egress import Egress, TargetRefused
 from app.webhooks.validation import DeliveryLimits
+from testing.waiting import LIMIT_SECONDS, eventually
 from tests.webhooks.support import ACCOUNT, answer, emit, guarded, make_tenant, receiving, send_due, statuses, subscribe
 from workers.notifier.delivery import Sender
 
@@ -251,7 +252,7 @@ async def test_a_redirect_is_a_failure_and_is_not_followed() -> None:
 
 def drip(handler: BaseHTTPRequestHandler, _: int) -> None:
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
-    for _ in range(40):
+    while True:
         handler.wfile.write(b"a")
         handler.wfile.flush()
         time.sleep(0.1)
@@ -259,21 +260,20 @@ def drip(handler: BaseHTTPRequestHandler, _: int) -> None:
 
 def drip_body(handler: BaseHTTPRequestHandler, _: int) -> None:
     handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
-    for _ in range(40):
+    while True:
         handler.wfile.write(b"a")
         handler.wfile.flush()
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("script", [drip, drip_body, lambda h, n: time.sleep(4)])
+@pytest.mark.parametrize("script", [drip, drip_body, lambda h, n: time.sleep(3600)])
 async def test_the_total_deadline_ends_an_attempt_at_a_slow_or_silent_receiver(script: Any) -> None:
     with receiving(script) as receiver:
         start = time.monotonic()
         async with guarded(allow_private="loopback", timeout_seconds=0.5) as egress:
             outcome = await egress.post(receiver.url, {}, b"{}")
         assert outcome.error == "timeout"
-        assert 0.4 < time.monotonic() - start < 3
-        assert outcome.duration_ms < 3000
+        assert time.monotonic() - start > 0.4
 
 
 async def test_a_large_response_is_read_only_up_to_the_limit() -> None:
@@ -330,11 +330,11 @@ class SilentDns:
 async def test_a_name_whose_dns_lookup_hangs_delays_only_its_own_endpoints(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(name_resolution, "SECONDS", 60)
+    monkeypatch.setattr(name_resolution, "SECONDS", 3600)
     dns = SilentDns()
     with receiving() as receiver:
         silent, well = f"http://silent.example:{receiver.port}/hook", f"http://well.example:{receiver.port}/hook"
-        async with guarded(allow_private="loopback", resolver=dns, timeout_seconds=60) as egress:
+        async with guarded(allow_private="loopback", resolver=dns, timeout_seconds=3600) as egress:
             async with database.transaction() as conn:
                 held, _ = await subscribe(conn, settings, receiver.url, limits=DeliveryLimits(max_in_flight=64))
                 other, _ = await subscribe(conn, settings, receiver.url, limits=DeliveryLimits(max_in_flight=64))
@@ -354,7 +354,7 @@ async def test_a_name_whose_dns_lookup_hangs_delays_only_its_own_endpoints(
                 await emit(conn, 200)
             sender.kick(third.endpoint_id)
             try:
-                await asyncio.to_thread(receiver.wait, 1, 15)
+                await asyncio.to_thread(receiver.wait, 1)
                 assert dns.hanging == ["silent.example"]
             finally:
                 dns.speak.set()
@@ -363,10 +363,13 @@ async def test_a_name_whose_dns_lookup_hangs_delays_only_its_own_endpoints(
 
 async def in_flight(database: Database, count: int) -> None:
     """Wait until so many deliveries are in flight."""
-    async with asyncio.timeout(20), database.durable() as conn:
-        sql = "select count(*) from delivery where state = 'sending'"
-        while (await (await conn.execute(sql)).fetchone()) != (count,):
-            await asyncio.sleep(0.01)
+    async with database.durable() as conn:
+
+        async def sending() -> int:
+            sql = "select count(*) from delivery where state = 'sending'"
+            return int((await (await conn.execute(sql)).fetchone() or (0,))[0])
+
+        await eventually(sending, until=lambda found: found == count)
 
 
 async def test_a_lookup_that_hangs_fails_its_attempt_as_dns_and_is_not_repeated_while_it_hangs(
@@ -383,14 +386,13 @@ async def test_a_lookup_that_hangs_fails_its_attempt_as_dns_and_is_not_repeated_
 
 
 async def test_hundreds_of_silent_names_of_one_account_delay_no_other_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_resolution, "SECONDS", 60)
+    monkeypatch.setattr(name_resolution, "SECONDS", 3600)
     dns = SilentDns()
-    async with guarded(resolver=dns, timeout_seconds=60) as egress:
+    async with guarded(resolver=dns, timeout_seconds=3600) as egress:
         urls = [f"https://silent{number}.example/hook" for number in range(600)]
         held = [asyncio.create_task(egress.post(url, {}, b"{}", owner=1)) for url in urls]
         try:
-            while len(dns.hanging) < name_resolution.MOST_OF_ONE:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: len(dns.hanging) >= name_resolution.MOST_OF_ONE)
             other = await egress.post("https://well.example/hook", {}, b"{}", owner=2)
             assert other.error == "ssrf_blocked"  # the name was looked up: it is this machine's
             assert len(dns.hanging) == name_resolution.MOST_OF_ONE
@@ -416,7 +418,9 @@ async def main():
     names.close()
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True
+    )
     assert done.stdout == "no answer\n"
 
 

@@ -17,13 +17,13 @@ from app.settings import Settings
 from app.tenants.service import Tenant
 from app.webhooks import endpoint_removal, endpoints
 from app.webhooks.endpoints import Endpoint
+from testing.waiting import in_time
 from tests.queue import support
 from tests.webhooks.support import ACCOUNT, emit, subscribe
 from workers.gpu.open_chunk import OpenChunk
 from workers.gpu.result_writer import ResultWriter
 
 URL = "http://127.0.0.1:9/hook"
-SECONDS = 5  # a limit that only a blocked transaction exceeds
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ async def test_a_submit_beside_the_removal_of_an_endpoint_neither_waits_nor_fail
     async def blocks() -> AsyncIterator[bytes]:
         yield orjson.dumps({"prompt": "x", "max_tokens": 10}) + b"\n"
 
-    async with deleting(database, endpoint), asyncio.timeout(SECONDS):
+    async with deleting(database, endpoint), in_time():
         await intake.submit_lines(database, settings, intake.Order(Tenant(tenant, ACCOUNT), model), blocks())
     async with database.relaxed() as conn:
         assert (await count(conn, "event"), await count(conn, "delivery")) == (1, 0)
@@ -69,7 +69,7 @@ async def test_a_settle_beside_the_removal_of_an_endpoint_neither_waits_nor_fail
     endpoint, tenant, pool = await hearing(database, settings)
     await support.submit(database, tenant, pool, 2)
     await support.drain(database, pool, await support.make_worker(database, pool))
-    async with deleting(database, endpoint), asyncio.timeout(SECONDS), database.transaction() as conn:
+    async with deleting(database, endpoint), in_time(), database.transaction() as conn:
         settled = await batches.settle(conn)
     assert [batch.ok for batch in settled] == [2]
 
@@ -88,7 +88,7 @@ async def test_a_flush_beside_the_removal_of_an_endpoint_neither_waits_nor_fails
     chunks = {lease.chunk_id: OpenChunk.of(lease, [], settings.item_attempts)}
     chunk = chunks[lease.chunk_id]
     chunk.has_events, chunk.results = True, support.answers(items)
-    async with deleting(database, endpoint), asyncio.timeout(SECONDS):
+    async with deleting(database, endpoint), in_time():
         storer = ResultWriter(settings, database, chunks)
         storer.hurry()
         running = asyncio.create_task(storer.run())
@@ -116,7 +116,7 @@ async def test_an_endpoint_with_50000_deliveries_is_deleted_in_bounded_steps_and
         )
     await support.submit(database, tenant, pool, 2)
     await support.drain(database, pool, await support.make_worker(database, pool))
-    async with database.durable() as conn, asyncio.timeout(SECONDS):
+    async with database.durable() as conn, in_time():
         await endpoints.delete(conn, tenant, endpoint.endpoint_id)
         assert await count(conn, "delivery") == 50_000  # the call itself removes no deliveries
         async with database.transaction() as removing:

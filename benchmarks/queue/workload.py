@@ -78,5 +78,5 @@ async def pool_at(url: str) -> int:
 
 def worker_processes(url: str, pool_id: int, rows: int, keys: str = "") -> WorkerProcesses:
     """The worker processes on one pool, `rows` results per flush. `keys`: URL of the key provider."""
-    command = [sys.executable, "-m", "benchmarks.queue_drain_worker", url, str(pool_id), str(rows), keys]
+    command = [sys.executable, "-m", "benchmarks.queue.drain_worker", url, str(pool_id), str(rows), keys]
     return WorkerProcesses([command] * WORKERS)

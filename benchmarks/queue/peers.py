@@ -60,7 +60,7 @@ def _one(
 
     def command(act: str) -> list[str]:
         size = f"PEER_RESULT_BYTES={result_bytes}"
-        return ["/usr/bin/env", size, python, "-m", "benchmarks.queue_peers_worker", peer, act, url, str(jobs)]
+        return ["/usr/bin/env", size, python, "-m", "benchmarks.queue.peers_worker", peer, act, url, str(jobs)]
 
     subprocess.run(command("setup"), check=True, cwd=ROOT, stdout=sys.stderr)
     with WorkerProcesses([command("enqueue")]) as producer:

@@ -1,6 +1,6 @@
 """A process of another queue in the peers arm. It runs in a virtual environment without Slackwater.
 
-    python -m benchmarks.queue_peers_worker PEER (setup | enqueue | work) URL JOBS
+    python -m benchmarks.queue.peers_worker PEER (setup | enqueue | work) URL JOBS
 
 `setup` installs the peer's schema. `enqueue` adds JOBS jobs. `work` runs empty jobs until none is left. The last two print
 `ready`, wait for `go`, and report the number of jobs and the time of the last one. With PEER_RESULT_BYTES (pgqueuer only),

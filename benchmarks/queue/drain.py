@@ -3,13 +3,14 @@
 import asyncio
 from collections import Counter
 from statistics import median
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import psycopg
 
 from benchmarks.harness import Testbed, part, say
-from benchmarks.queue_workload import WORKERS, fill, worker_processes
+from benchmarks.queue.workload import WORKERS, fill, worker_processes
+from testing.waiting import wait_for
 
 
 def drain(testbed: Testbed, items: int, repeats: int) -> dict[str, Any]:
@@ -42,14 +43,11 @@ def race(url: str, pool_id: int, rows: int) -> tuple[float, list[dict[str, Any]]
         return workers.race()
 
 
-def settled(url: str, seconds: float = 30) -> None:
+def settled(url: str) -> None:
     """Wait until every batch is final. Then check that no item was lost or counted twice."""
-    deadline = monotonic() + seconds
     with psycopg.connect(url, autocommit=True) as conn:
-        while conn.execute("select 1 from batch where finalized_at is null limit 1").fetchone():
-            if monotonic() > deadline:
-                raise SystemExit("a drained batch did not become final")
-            sleep(0.02)
+        left = "select 1 from batch where finalized_at is null limit 1"
+        wait_for(lambda: conn.execute(left).fetchone() is None, "every drained batch final")
         wrong = conn.execute(
             """select b.batch_id, b.state, b.total, b.ok, b.failed, r.n from batch b
                cross join lateral (select count(*) as n from item_result r where r.batch_id = b.batch_id) r

@@ -151,9 +151,10 @@ def fairness(testbed: Testbed, chunks: int) -> dict[str, Any]:
 async def _use(database: Database, chunks: int) -> dict[str, int]:
     """Tokens used by each tenant after `chunks` chunks, of which four are leased at a time."""
     rng, used = random.Random(7), dict.fromkeys(WEIGHTS, 0)
+    async with database.durable() as conn:
+        pool_id = await ensure_pool(conn, "fair")
+    worker_id = await register(database, pool_id)
     async with database.relaxed() as relaxed, database.durable() as durable:
-        pool_id = await ensure_pool(relaxed, "fair")
-        worker_id = await register(database, pool_id)
         rows_ = await (await relaxed.execute("select tenant_id, account_id from tenant")).fetchall()
         accounts, held = dict(rows_), []
         for number in range(chunks):

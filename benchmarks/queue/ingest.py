@@ -10,7 +10,7 @@ from typing import Any
 
 from app.db.pool import Database
 from benchmarks.harness import Api, Testbed, api, part, say
-from benchmarks.queue_workload import ITEM_BYTES, Submitter, body, line, pool_at, worker_processes
+from benchmarks.queue.workload import ITEM_BYTES, Submitter, body, line, pool_at, worker_processes
 from benchmarks.statistics import percentiles
 
 # ---------------------------------------------------------------- over HTTP

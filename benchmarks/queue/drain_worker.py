@@ -1,4 +1,4 @@
-"""One worker process of the drain arms: `python -m benchmarks.queue_drain_worker URL POOL_ID ROWS_PER_FLUSH [KEY_PROVIDER]`.
+"""One worker process of the drain arms: `python -m benchmarks.queue.drain_worker URL POOL_ID ROWS_PER_FLUSH [KEY_PROVIDER]`.
 
 It calls the queue as workers/gpu does, but without an engine: it generates the results itself. Like the GPU worker, whose
 claim and flush loops run at the same time, it holds two chunks at a time. It exits when the queue is empty.

@@ -1,7 +1,7 @@
 """What L2 relies on, checked in every supported version of vLLM; the table of versions in docs/attach.md is made from it.
 
     make engines                                      build the environments that are missing, and check them all
-    python -m benchmarks.vllm_versions [VERSION …]    check those again; the others keep their results
+    python -m testing.vllm_versions [VERSION …]    check those again; the others keep their results
 
 facts        what the scheduler relies on, and how it works: tests/harvest/test_canaries.py, test_scheduler.py
 features     LoRA, structured output, images and others: test_features.py, test_transfers.py
@@ -117,7 +117,7 @@ def table(results: dict[str, dict[str, str]]) -> str:
 
 def main() -> int:
     """Check, write the report and the table, and print the report. Exit code 1 if a version failed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.vllm_versions")
+    parser = argparse.ArgumentParser(prog="python -m testing.vllm_versions")
     parser.add_argument("versions", nargs="*", metavar="VERSION", help="default: all")
     chosen = parser.parse_args().versions or list(SUPPORTED)
     known = json.loads(REPORT.read_text())["results"] if REPORT.exists() else {}

@@ -16,6 +16,7 @@ from app.environment import child_environment
 from app.settings import Settings
 from benchmarks.harness import ACCOUNT, ROOT, Api, Testbed, end, say, until_ready
 from benchmarks.statistics import percentiles
+from testing.waiting import LIMIT_SECONDS, wait_for
 
 ENGINE_SECONDS = 0.05
 PAUSE_SECONDS = (0.02, 0.5)  # random, so that submits fall on all phases of the worker's polling
@@ -30,7 +31,8 @@ def single(testbed: Testbed, samples: int) -> dict[str, Any]:
         until_ready(settings)
         client = Api(settings, create_key(settings, ACCOUNT, "benchmark", 1))
         with psycopg.connect(settings.database_url, autocommit=True) as conn:
-            _until_engine_ready(conn)
+            ready = "select 1 from engine where state = 'ready' and allowance > 0"
+            wait_for(lambda: conn.execute(ready).fetchone(), "a ready engine")
             rng = random.Random(7)
             for _ in range(5):
                 _one(client, conn)
@@ -55,18 +57,10 @@ def _one(client: Api, conn: psycopg.Connection) -> float:
     while not conn.execute(
         "select 1 from item_result r join batch b using (batch_id) where b.request_id = %s", (request_id,)
     ).fetchone():
-        if monotonic() - began > 30:
+        if monotonic() - began > LIMIT_SECONDS:
             raise SystemExit("a single item got no result")
         sleep(0.003)
     return monotonic() - began
-
-
-def _until_engine_ready(conn: psycopg.Connection) -> None:
-    deadline = monotonic() + 60
-    while not conn.execute("select 1 from engine where state = 'ready' and allowance > 0").fetchone():
-        if monotonic() > deadline:
-            raise SystemExit("the worker did not report the engine as ready within 60 s")
-        sleep(0.1)
 
 
 @contextmanager

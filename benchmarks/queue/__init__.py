@@ -1,0 +1,1 @@
+"""Throughput and latency of the durable queue, compared with two other queues."""
