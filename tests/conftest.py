@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.timing",
     "tests.ran_on",
     "tests.other_postgres",
+    "tests.installation",
     "tests.sets",
     "tests.servers",
     "tests.api.fixtures",
