@@ -1,8 +1,8 @@
 """One installation for each test process, on a database of the process's ring; a test asks for a fresh account of it.
 
-API, console, steward, notifier, two workers and two fake engines, one of them for embeddings; every part serves its metrics. It is
-started for the first test that uses it, and ended after the last one. Tests leave nothing behind that others meet: they script the
-engine only with rules for prompts of their own, and end what they hold up.
+API, console, steward, notifier, two workers and two fake engines, one of them for embeddings; every part serves its metrics. It
+is started for the first test that uses it, and ended after the last one. Who scripts the engine replaces the rules of the tests
+before, and must end what these keep waiting.
 """
 
 import contextlib

@@ -9,22 +9,16 @@ from pathlib import Path
 import pytest
 
 from app import settings as configuration
+from tests import needs
 from tests.cli.support import Run, command_line
-from tests.system.stack import MODEL, Stack, running
+from tests.system.stack import MODEL, Account, Stack
 
 OPENAI = {"method": "POST", "url": "/v1/chat/completions"}
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with running() as stack:
-        yield stack
-
-
 @pytest.fixture
-def run(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    key = stack.client.headers["authorization"].removeprefix("Bearer ")
-    yield command_line(stack.settings, key, monkeypatch)
+def run(installation: Stack, account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    yield command_line(installation.settings, account.key, monkeypatch)
     configuration.load.cache_clear()
 
 
@@ -107,7 +101,7 @@ def test_a_taken_column_and_an_unknown_ending_are_refused(run: Run, tmp_path: Pa
 
 
 def test_parquet_goes_in_and_out(run: Run, tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow, parquet = needs.module("pyarrow", "parquet"), needs.module("pyarrow.parquet", "parquet")
     file, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     parquet.write_table(pyarrow.table({"n": [1, 2], "text": ["a", "b"]}), file)
     request_id = submitted(run, str(file), "--prompt", "Repeat: {text}", "-m", MODEL)
@@ -146,8 +140,8 @@ def test_metadata_may_be_in_any_script_and_a_byte_order_mark_is_no_request(run: 
     assert json.loads(run("batch", "show", request_id, "--json").output)["metadata"] == {"team": "\u65e5\u672c"}
 
 
-def test_a_key_with_a_stray_end_works_and_no_message_shows_a_key(run: Run, stack: Stack) -> None:
-    key = stack.client.headers["authorization"].removeprefix("Bearer ")
+def test_a_key_with_a_stray_end_works_and_no_message_shows_a_key(run: Run, account: Account) -> None:
+    key = account.key
     assert run("batch", "list", env={"SLACKWATER_API_KEY": f"{key} \n"}).exit_code == 0
     for bad in (f"{key} x", f"{key}\u00e9"):
         refused = run("batch", "list", env={"SLACKWATER_API_KEY": bad})

@@ -10,6 +10,8 @@ from tests.clients.batches import ENDLESS, REFUSED, SECONDS, created, ended, lin
 from tests.system.stack import wait_for
 from tests.webhooks.support import receiving
 
+pytestmark = pytest.mark.slow
+
 NOT_RUN = {
     "batch_expired": "This request could not be executed before the completion window expired.",
     "batch_cancelled": None,

@@ -11,6 +11,8 @@ from openai.types import Batch
 from tests.clients.batches import ENDLESS, SECONDS, created, ended, line, lines_of, shown, uploaded, watched
 from tests.system.stack import MODEL
 
+pytestmark = pytest.mark.slow
+
 OTHER = "@cf/moonshotai/kimi-k2.5"
 BAD = [
     ("nonsense", "invalid_json_line", "This line is not parseable as valid JSON.", None),

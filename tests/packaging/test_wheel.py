@@ -16,6 +16,8 @@ from testing import clusters
 from tests.packaging.environments import ROOT, Environment
 from tests.system.stack import wait_for
 
+pytestmark = pytest.mark.slow
+
 DATA = (".toml", ".mako", ".sql", ".jsonl", ".html", ".css", ".js", ".svg", ".lock", ".htmx")
 
 

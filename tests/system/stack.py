@@ -1,7 +1,7 @@
 """A whole installation as a user runs it: a real `slackwater up --attach` on a fake engine, used from outside.
 
-Most tests use the one of their process (tests/installation.py). What needs its own settings or kills something starts its own with
-`running`, and is counted (tests/sets.py).
+Most tests use the one of their process (tests/installation.py). What needs its own settings or kills something starts its own
+with `running`, and is counted (tests/sets.py).
 """
 
 import contextlib

@@ -20,6 +20,8 @@ from app.cli.log_lines import parse
 from app.environment import child_environment
 from tests.system.stack import USUAL_UMASK, Stack, wait_for
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = 80
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

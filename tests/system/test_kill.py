@@ -15,6 +15,8 @@ from app.cli.supervisor import PARTS
 from app.db import cluster
 from tests.system.stack import Stack, open_to_others, running, wait_for
 
+pytestmark = pytest.mark.slow
+
 ITEMS = 500
 AT = 100  # results flushed when the blow falls
 

@@ -14,6 +14,8 @@ from testing.fakes.otlp_receiver import Receiver, Seen, receiver
 from tests.system.stack import Stack, running, wait_for
 from tests.system.test_kill import Inbox
 
+pytestmark = pytest.mark.slow
+
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TRACE_ID, CALLER = TRACE[3:35], TRACE[36:52]
 ITEMS, BAD = 400, {7, 111, 250}
