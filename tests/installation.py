@@ -20,6 +20,7 @@ import pytest
 from app import processes
 from app.environment import child_environment
 from app.settings import PACKAGE
+from tests import sets
 from tests.databases import Ring
 from tests.system.stack import Account, Stack, running, wait_for
 
@@ -59,11 +60,18 @@ _ENDS = pytest.StashKey[Callable[[], None]]()
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Called by pytest after each test. Parts that wait cost too: they end before the next test that does not use them."""
+    """Called by pytest after each test. Parts that wait cost too: they end with the group of tests that uses them."""
     end = item.session.stash.get(_ENDS, None)
-    if end and (nextitem is None or "installation" not in getattr(nextitem, "fixturenames", ())):
+    if end and not _more(item, nextitem):
         del item.session.stash[_ENDS]
         end()
+
+
+def _more(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    if nextitem is None:
+        return False
+    same = sets.group(item.nodeid) == sets.group(nextitem.nodeid)
+    return same or "installation" in getattr(nextitem, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

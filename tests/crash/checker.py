@@ -25,14 +25,20 @@ REST_SECONDS = 45.0
 
 
 async def check(
-    seed: int, seconds: float, *, lease: float = LEASE_SECONDS, only: Sequence[str] = (), keep_logs: bool = False
+    seed: int,
+    seconds: float,
+    *,
+    kind: type[System] = System,
+    lease: float = LEASE_SECONDS,
+    only: Sequence[str] = (),
+    keep_logs: bool = False,
 ) -> History:
-    """The judged history of a run that is under attack for so many seconds, `only` by the faults that are named.
+    """The judged history of a run of this kind, under attack for so many seconds, `only` by the faults that are named.
 
     Logs of a bad run are always kept.
     """
     history = History()
-    async with _system(history, seed, lease, keep_logs) as system:
+    async with _system(kind(history, seed, lease), keep_logs) as system:
         began = time.monotonic()
         client = Client(system, history)
         load = Load(client, history, seed)
@@ -83,8 +89,8 @@ async def while_loaded(
 
 
 @asynccontextmanager
-async def _system(history: History, seed: int, lease: float, keep_logs: bool) -> AsyncIterator[System]:
-    system = System(history, seed, lease)
+async def _system(system: System, keep_logs: bool) -> AsyncIterator[System]:
+    history = system.history
     finished = False
     try:
         await system.start()

@@ -21,6 +21,7 @@ from app.db.pool import Database
 from app.environment import child_environment
 from app.queue import partitions
 from app.settings import Settings
+from tests import sets
 from tests.crash import money
 from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
@@ -177,6 +178,7 @@ class System:
 
     async def start(self) -> None:
         """Start every part and wait until the API is ready."""
+        sets.count_start()
         await self.postgres.start()
         for knob in ("max_wal_size = '64MB'", "min_wal_size = '32MB'", "log_min_messages = 'fatal'"):
             await self.postgres.rows(f"alter system set {knob}")
@@ -258,3 +260,12 @@ class System:
                 await engine.__aexit__()
         await self.receiver.close()
         return await asyncio.to_thread(self.ground.close, keep_logs)
+
+
+class Small(System):
+    """One part of each kind, and two workers at one engine."""
+
+    modules: Mapping[str, str] = {
+        name: MODULES[name] for name in ("api", "steward-0", "notifier", "worker-0", "standby")
+    }
+    workers: Mapping[str, int] = {name: WORKERS[name] for name in ("worker-0", "standby")}
