@@ -18,9 +18,20 @@ from xdist.scheduler import LoadScopeScheduling
 SLOW = "pytestmark = pytest.mark.slow"  # a file with this line is not even imported by `make test`
 USUAL_SECONDS = 0.3  # of one test
 # Seconds of the groups that take longest, with what they set up, in the order in which they start.
-SECONDS: dict[str, float] = {}
-# Folders whose tests use one installation of their own: one process runs them in order.
-TOGETHER = ("tests/clients", "tests/observability", "tests/services", "tests/packaging")
+SECONDS: dict[str, float] = {
+    "tests/installation.py": 60,
+    "tests/engine/test_smoke.py": 60,
+    "tests/crash/test_crash.py": 30,
+}
+# What uses the shared installation: in `make test` one process runs all of it, so that one is started.
+ON_INSTALLATION = (
+    "tests/clients/",
+    "tests/observability/",
+    "tests/cli/test_submit.py",
+    "tests/console/test_every_page.py",
+    "tests/examples/test_code_runner.py",
+    "tests/system/test_readme_walk.py",
+)
 SPREAD = ("tests/harvest/test_versions.py", "tests/clients/test_openai_versions.py")  # by test, not by file
 ALL = "TESTS_ALL"  # set for the processes that this one starts
 STARTS = "TESTS_STARTS"  # so is the file in which each writes the tests that started an installation of their own
@@ -131,11 +142,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def group(nodeid: str) -> str:
-    """What one process runs in order, in one shard: a file, a folder with an installation of its own, or one test."""
+    """What one process runs in order, in one shard: a file, or one test; of `make test`, all on the shared installation."""
     file = nodeid.partition("::")[0]
     if file in SPREAD:
         return nodeid
-    return next((folder for folder in TOGETHER if file.startswith(folder + "/")), file)
+    return "tests/installation.py" if file.startswith(ON_INSTALLATION) and not _all else file
 
 
 def shards(weights: dict[str, float], count: int) -> list[set[str]]:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.needs import missing
+from tests.needs import installing, missing
 
 FOLDER = Path(__file__).parent
 LOCK = FOLDER / "package-lock.json"
@@ -32,13 +32,14 @@ def require() -> None:
 def install() -> None:
     """`npm ci`, unless exactly this lock is installed. Raises AssertionError with npm's own words."""
     require()
-    wanted = hashlib.sha256(LOCK.read_bytes()).hexdigest()
-    if _STAMP.exists() and _STAMP.read_text() == wanted:
-        return
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"npm ci in {FOLDER} failed; is a package registry reachable?\n{done.stderr}"
-    _STAMP.write_text(wanted)
+    with installing("node"):
+        wanted = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+        if _STAMP.exists() and _STAMP.read_text() == wanted:
+            return
+        command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"npm ci in {FOLDER} failed; is a package registry reachable?\n{done.stderr}"
+        _STAMP.write_text(wanted)
 
 
 def run(file: str, variables: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.needs import missing
+from tests.needs import installing, missing
 from tests.observability.support import Installed, installed
 from tests.system.stack import Account, Stack
 
@@ -18,12 +18,13 @@ ROOT = Path(__file__).parents[2]
 def promtool() -> str:
     """The program."""
     own = ROOT / ".tools" / "bin" / "promtool"
-    if not own.exists() and not shutil.which("promtool"):
-        tried = subprocess.run(
-            [ROOT / "deploy" / "install-tools.sh", "promtool"], check=False, capture_output=True, text=True
-        )
-        if tried.returncode:
-            missing(f"{tried.stderr.strip() or 'no promtool'}: deploy/install-tools.sh promtool")
+    with installing("promtool"):
+        if not own.exists() and not shutil.which("promtool"):
+            tried = subprocess.run(
+                [ROOT / "deploy" / "install-tools.sh", "promtool"], check=False, capture_output=True, text=True
+            )
+            if tried.returncode:
+                missing(f"{tried.stderr.strip() or 'no promtool'}: deploy/install-tools.sh promtool")
     return str(own) if own.exists() else str(shutil.which("promtool"))
 
 
