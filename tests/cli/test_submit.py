@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from app import settings as configuration
+from app.cli import submit
+from app.cli.client import Client
 from tests import needs
-from tests.cli.support import Run, command_line
+from tests.cli.support import Run, command_line, serving
+from tests.installation import EMBEDDER
 from tests.system.stack import MODEL, Account, Stack
 
 OPENAI = {"method": "POST", "url": "/v1/chat/completions"}
@@ -55,10 +58,19 @@ def test_results_are_ndjson_when_printed(run: Run, table: Path) -> None:
     assert all(line["success"] for line in lines)
 
 
-def test_prompts_on_standard_input_need_no_model_where_one_is_served(run: Run) -> None:
-    shown = run("submit", "-", "--format", "prompts", "--watch", text="one\ntwo\n")
+def test_prompts_come_on_standard_input(run: Run) -> None:
+    shown = run("submit", "-", "--format", "prompts", "-m", MODEL, "--watch", text="one\ntwo\n")
     assert shown.exit_code == 0, shown.output
     assert "2 of 2 succeeded" in shown.output
+
+
+def test_a_model_is_named_where_engines_serve_several(run: Run) -> None:
+    refused = run("submit", "-", "--format", "prompts", text="one\n")
+    assert refused.exit_code == 1
+    assert f"Engines serve {EMBEDDER}, {MODEL}." in refused.output
+    engines = {"engines": [{"model": MODEL}, {"model": None}, {"model": MODEL}]}
+    with serving({"/status": json.dumps(engines)}) as url, Client(url, "none") as client:
+        assert submit.default_model(client) == MODEL
 
 
 def test_openai_requests_are_submitted_as_a_file(run: Run, tmp_path: Path) -> None:
