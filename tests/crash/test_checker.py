@@ -195,6 +195,7 @@ def test_without_a_seed_there_are_as_many_runs_as_asked_for(
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["seeds"] == 3
 
 
+@pytest.mark.slow
 async def test_a_run_that_raises_is_a_violation_and_does_not_stop_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.crash import checker
 
@@ -202,6 +203,6 @@ async def test_a_run_that_raises_is_a_violation_and_does_not_stop_the_checker(mo
         raise RuntimeError("no answer")
 
     monkeypatch.setattr(checker, "_attack", broken)
-    history = await checker.check(1, 1)
+    history = await checker.check(1, 1, kind=Small)
     assert history.counts["broken_runs"] == 1
     assert any("no answer" in detail for detail in history.details)
