@@ -1,7 +1,7 @@
 """The pages that screenshots and the accessibility check walk, on an installation with work in every state."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,11 +180,18 @@ PAGES: tuple[Look, ...] = (
 
 
 def opened(
-    browser: Any, stack: Stack, ids: Addresses, account: str = ACCOUNT, *, script: Path | None = None, **look: Any
+    browser: Any,
+    stack: Stack,
+    ids: Addresses,
+    account: str = ACCOUNT,
+    *,
+    pages: Sequence[Look] = PAGES,
+    script: Path | None = None,
+    **look: Any,
 ) -> Iterator[tuple[Look, Reader]]:
     """Each page, open before who may see it, in a browser that looks so. `script`: is added to every page."""
     readers: dict[Role | None, Reader] = {}
-    for page in PAGES:
+    for page in pages:
         if (role := page.role) not in readers:
             readers[role] = Reader(browser, stack, account, **look)
             if script:
@@ -211,7 +218,7 @@ def work(stack: Stack, account: Account, many: int = 12_000) -> Addresses:
     first = "select min(delivery_id) from delivery join endpoint using (endpoint_id) where endpoint_id = %s::uuid"
     ids["delivery"] = str(wait_for(lambda: stack.query(first, ids["hook"])[0][0], what="a delivery"))
     ids["claims-extract"] = submit(account, "claims-extract", [f"claim {n} slowly" for n in range(many)])
-    ids["contracts-ner"] = submit(account, "contracts-ner", [f"contract {n}" for n in range(400)])
+    ids["contracts-ner"] = submit(account, "contracts-ner", [f"contract {n} slowly" for n in range(400)])
     account.client.post(f"/v1/batches/batch_{ids['contracts-ner'].replace('-', '')}/pause").raise_for_status()
     ids |= {"tickets": _pipeline(account, many), "talk": _talk(account)}
     for n in range(20):
