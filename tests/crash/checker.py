@@ -19,7 +19,6 @@ from tests.crash.pipelines import Pipelines
 from tests.crash.system import LEASE_SECONDS, System
 from tests.crash.verdict import judge
 
-CLIENTS = 6
 HANDS = 2
 REST_SECONDS = 45.0
 
@@ -48,7 +47,7 @@ async def check(
         try:
             await client.start()
             history.log_line("load begins")
-            await _attack(load, Nemesis(system, history, client, seed, only), seconds)
+            await _attack(load, Nemesis(system, history, client, seed, only), seconds, system.clients)
             history.log_line("healed")
             history.notes["seconds under attack"] = round(time.monotonic() - began)
             await pipelines.rest()
@@ -103,11 +102,11 @@ async def _system(system: System, keep_logs: bool) -> AsyncIterator[System]:
             print(f"logs of all parts: {kept}", file=sys.stderr, flush=True)
 
 
-async def _attack(load: Load, nemesis: Nemesis, seconds: float) -> None:
+async def _attack(load: Load, nemesis: Nemesis, seconds: float, count: int) -> None:
     """Apply load and faults for a while. Then stop the faults and wait until every client has its last response."""
     enough = asyncio.Event()
     async with asyncio.TaskGroup() as clients:
-        for number in range(CLIENTS):
+        for number in range(count):
             clients.create_task(load.run(number, enough))
         async with asyncio.TaskGroup() as hands:
             for number in range(HANDS):

@@ -140,6 +140,7 @@ class System:
 
     modules: Mapping[str, str] = MODULES
     workers: Mapping[str, int] = WORKERS
+    clients = 6  # of the load
 
     def __init__(self, history: History, seed: int, lease: float = LEASE_SECONDS) -> None:
         self.history = history
@@ -263,9 +264,8 @@ class System:
 
 
 class Small(System):
-    """One part of each kind, and two workers at one engine."""
+    """One part of each kind, and a few clients."""
 
-    modules: Mapping[str, str] = {
-        name: MODULES[name] for name in ("api", "steward-0", "notifier", "worker-0", "standby")
-    }
-    workers: Mapping[str, int] = {name: WORKERS[name] for name in ("worker-0", "standby")}
+    modules: Mapping[str, str] = {name: MODULES[name] for name in ("api", "steward-0", "notifier", "worker-0")}
+    workers: Mapping[str, int] = {"worker-0": WORKERS["worker-0"]}
+    clients = 2

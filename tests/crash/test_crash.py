@@ -8,7 +8,7 @@ from tests.sets import examples
 from tests.timing import note
 
 SEED = 20261121
-SECONDS = examples(5, 20)
+SECONDS = examples(4, 20)
 KIND = System if SECONDS >= 20 else Small
 
 
