@@ -12,12 +12,13 @@ from app.settings import Settings
 from testing import clusters
 
 pytest_plugins = [
+    "tests.sets",
     "tests.databases",
     "tests.clock",
     "tests.timing",
     "tests.ran_on",
     "tests.other_postgres",
-    "tests.sets",
+    "tests.installation",
     "tests.servers",
     "tests.api.fixtures",
     "tests.queue.plans",

@@ -1,7 +1,12 @@
 """What tests need beside Python. Where it is missing they are skipped, with one line that says how to get it; CI fails."""
 
+import fcntl
 import importlib
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -23,3 +28,11 @@ def module(name: str, extra: str = "cpu") -> Any:
         if os.environ.get("CI") == "true":
             raise ImportError(message) from error
         pytest.skip(message, allow_module_level=True)
+
+
+@contextmanager
+def installing(what: str) -> Iterator[None]:
+    """Of all test processes of the machine, one at a time runs the block."""
+    with (Path(tempfile.gettempdir()) / f"slackwater-installing-{what}-{os.getuid()}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

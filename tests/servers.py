@@ -21,7 +21,7 @@ import pytest
 from app.db import cluster
 from app.processes import dies_with_parent, free_port, python_module
 from testing.waiting import wait_for
-from tests import other_postgres
+from tests import needs, other_postgres
 
 HOW = {
     "POSTGRES": "`docker run --detach --publish 127.0.0.1:5432:5432 --env POSTGRES_HOST_AUTH_METHOD=trust postgres:18`",
@@ -55,10 +55,8 @@ def server(name: str, usual: str, installed: bool, own: Own) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="slackwater-tests-") as folder, own(Path(folder)) as url:
             yield url
     else:
-        message = f"no {name.lower()} answers at {usual or 'any place'}, and none is installed: {HOW[name]}, or set {variable}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
+        where = usual or "any place"
+        needs.missing(f"no {name.lower()} answers at {where}, and none is installed: {HOW[name]}, or set {variable}")
 
 
 @contextmanager

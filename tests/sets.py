@@ -6,6 +6,7 @@ examples of each property. `--shard 3/12` runs the third of twelve parts of that
 
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,24 @@ from xdist.scheduler import LoadScopeScheduling
 SLOW = "pytestmark = pytest.mark.slow"  # a file with this line is not even imported by `make test`
 USUAL_SECONDS = 0.3  # of one test
 # Seconds of the groups that take longest, with what they set up, in the order in which they start.
-SECONDS: dict[str, float] = {}
-# Folders whose tests use one installation of their own: one process runs them in order.
-TOGETHER = ("tests/clients", "tests/observability", "tests/services", "tests/packaging")
+SECONDS: dict[str, float] = {
+    "tests/installation.py": 60,
+    "tests/engine/test_smoke.py": 60,
+    "tests/crash/test_crash.py": 30,
+}
+# What uses the shared installation: in `make test` one process runs all of it, so that one is started.
+ON_INSTALLATION = (
+    "tests/clients/",
+    "tests/observability/",
+    "tests/cli/test_submit.py",
+    "tests/console/test_every_page.py",
+    "tests/examples/test_code_runner.py",
+    "tests/system/test_readme_walk.py",
+)
 SPREAD = ("tests/harvest/test_versions.py", "tests/clients/test_openai_versions.py")  # by test, not by file
 ALL = "TESTS_ALL"  # set for the processes that this one starts
+STARTS = "TESTS_STARTS"  # so is the file in which each writes the tests that started an installation of their own
+MOST_STARTS = 12  # in `make test`
 
 DRAWN = int(os.environ.get("SLACKWATER_EXAMPLES", "0"))
 _all = os.environ.get(ALL) == "true"
@@ -66,6 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
     _all = config.getoption("all") or _all
     if _all:
         os.environ[ALL] = "true"
+    if not hasattr(config, "workerinput"):
+        os.environ[STARTS] = str(Path(tempfile.mkdtemp(prefix="slackwater-")) / "starts")
     hypothesis_settings.register_profile("here", drawn(20, 100))
     hypothesis_settings.load_profile("here")
     shard(config)
@@ -77,6 +93,41 @@ def shard(config: pytest.Config) -> tuple[int, int]:
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise pytest.UsageError(f"--shard {config.getoption('shard')}: it is K/N with K from 1 to N, for example 3/12")
     return int(found[1]), int(found[2])
+
+
+def count_start() -> None:
+    """A test starts an installation of its own."""
+    if STARTS in os.environ:
+        with Path(os.environ[STARTS]).open("a") as file:
+            file.write(os.environ.get("PYTEST_CURRENT_TEST", "?").partition(" ")[0] + "\n")
+
+
+def starts() -> list[str]:
+    """The tests that started one, in all processes of this run."""
+    file = Path(os.environ[STARTS])
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Called by pytest at the end, in each process."""
+    if not hasattr(session.config, "workerinput") and _counts(session.config) and len(starts()) > MOST_STARTS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Called by pytest at the end."""
+    if not (found := starts()):
+        return
+    terminalreporter.write_line(f"{len(found)} installations were started beside the shared ones")
+    if _counts(config) and len(found) > MOST_STARTS:
+        said = "; use the fixture `account`, or mark tests `slow`:"
+        terminalreporter.write_line(f"FAILED: `make test` may start {MOST_STARTS}{said}", red=True)
+        for test in found:
+            terminalreporter.write_line(f"  {test}")
+
+
+def _counts(config: pytest.Config) -> bool:
+    return not _all and not _named(config)
 
 
 def _named(config: pytest.Config) -> bool:
@@ -91,11 +142,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def group(nodeid: str) -> str:
-    """What one process runs in order, in one shard: a file, a folder with an installation of its own, or one test."""
+    """What one process runs in order, in one shard: a file, or one test; of `make test`, all on the shared installation."""
     file = nodeid.partition("::")[0]
     if file in SPREAD:
         return nodeid
-    return next((folder for folder in TOGETHER if file.startswith(folder + "/")), file)
+    return "tests/installation.py" if file.startswith(ON_INSTALLATION) and not _all else file
 
 
 def shards(weights: dict[str, float], count: int) -> list[set[str]]:

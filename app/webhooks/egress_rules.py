@@ -1,6 +1,7 @@
 """Which addresses webhooks may go to, by SLACKWATER_WEBHOOK_ALLOW_PRIVATE. Pure."""
 
 from dataclasses import replace
+from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from ssrfguard import DEFAULT_DENIED, AddressTable, Block, Policy, Reach
@@ -28,6 +29,7 @@ _MORE: dict[PrivateTargets, str] = {
 }
 
 
+@cache
 def policies(allows: PrivateTargets) -> tuple[Policy, Policy]:
     """The policy for HTTPS on port 443, and the policy for http or another port."""
     extra = tuple(Block(network, name, "operator", Reach.DENIED) for network, name in _EXTRA_DENIED)

@@ -7,6 +7,7 @@ import pytest
 from app.cli import input_files
 from app.cli.submit import Prompts
 from app.user_errors import Failure
+from tests import needs
 
 
 def written(folder: Path, name: str, text: str) -> Path:
@@ -71,8 +72,8 @@ def test_text_in_another_encoding_is_refused_with_its_place(tmp_path: Path) -> N
 
 
 def test_parquet_rows_keep_their_columns(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = needs.module("pyarrow", "parquet")
+    parquet = needs.module("pyarrow.parquet", "parquet")
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"n": [1, 2], "text": ["a", None]}), file)
     assert list(input_files.rows(file, "parquet")) == [{"n": 1, "text": "a"}, {"n": 2, "text": None}]

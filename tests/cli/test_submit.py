@@ -9,22 +9,19 @@ from pathlib import Path
 import pytest
 
 from app import settings as configuration
-from tests.cli.support import Run, command_line
-from tests.system.stack import MODEL, Stack, running
+from app.cli import submit
+from app.cli.client import Client
+from tests import needs
+from tests.cli.support import Run, command_line, serving
+from tests.installation import EMBEDDER
+from tests.system.stack import MODEL, Account, Stack
 
 OPENAI = {"method": "POST", "url": "/v1/chat/completions"}
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with running() as stack:
-        yield stack
-
-
 @pytest.fixture
-def run(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    key = stack.client.headers["authorization"].removeprefix("Bearer ")
-    yield command_line(stack.settings, key, monkeypatch)
+def run(installation: Stack, account: Account, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    yield command_line(installation.settings, account.key, monkeypatch)
     configuration.load.cache_clear()
 
 
@@ -61,10 +58,19 @@ def test_results_are_ndjson_when_printed(run: Run, table: Path) -> None:
     assert all(line["success"] for line in lines)
 
 
-def test_prompts_on_standard_input_need_no_model_where_one_is_served(run: Run) -> None:
-    shown = run("submit", "-", "--format", "prompts", "--watch", text="one\ntwo\n")
+def test_prompts_come_on_standard_input(run: Run) -> None:
+    shown = run("submit", "-", "--format", "prompts", "-m", MODEL, "--watch", text="one\ntwo\n")
     assert shown.exit_code == 0, shown.output
     assert "2 of 2 succeeded" in shown.output
+
+
+def test_a_model_is_named_where_engines_serve_several(run: Run) -> None:
+    refused = run("submit", "-", "--format", "prompts", text="one\n")
+    assert refused.exit_code == 1
+    assert f"Engines serve {EMBEDDER}, {MODEL}." in refused.output
+    engines = {"engines": [{"model": MODEL}, {"model": None}, {"model": MODEL}]}
+    with serving({"/status": json.dumps(engines)}) as url, Client(url, "none") as client:
+        assert submit.default_model(client) == MODEL
 
 
 def test_openai_requests_are_submitted_as_a_file(run: Run, tmp_path: Path) -> None:
@@ -107,7 +113,7 @@ def test_a_taken_column_and_an_unknown_ending_are_refused(run: Run, tmp_path: Pa
 
 
 def test_parquet_goes_in_and_out(run: Run, tmp_path: Path) -> None:
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pyarrow, parquet = needs.module("pyarrow", "parquet"), needs.module("pyarrow.parquet", "parquet")
     file, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     parquet.write_table(pyarrow.table({"n": [1, 2], "text": ["a", "b"]}), file)
     request_id = submitted(run, str(file), "--prompt", "Repeat: {text}", "-m", MODEL)
@@ -146,8 +152,8 @@ def test_metadata_may_be_in_any_script_and_a_byte_order_mark_is_no_request(run: 
     assert json.loads(run("batch", "show", request_id, "--json").output)["metadata"] == {"team": "\u65e5\u672c"}
 
 
-def test_a_key_with_a_stray_end_works_and_no_message_shows_a_key(run: Run, stack: Stack) -> None:
-    key = stack.client.headers["authorization"].removeprefix("Bearer ")
+def test_a_key_with_a_stray_end_works_and_no_message_shows_a_key(run: Run, account: Account) -> None:
+    key = account.key
     assert run("batch", "list", env={"SLACKWATER_API_KEY": f"{key} \n"}).exit_code == 0
     for bad in (f"{key} x", f"{key}\u00e9"):
         refused = run("batch", "list", env={"SLACKWATER_API_KEY": bad})

@@ -1,6 +1,7 @@
 """Batches, prompts and waits that the tests of clients share."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -9,14 +10,13 @@ from openai import OpenAI
 from openai.types import Batch
 
 from testing.waiting import LIMIT_SECONDS, wait_for
-from tests.system.stack import ACCOUNT, MODEL
+from tests.system.stack import MODEL
 
-EMBEDDER = "bge-test"
 # Prompts that the engine of text never answers, refuses, and answers slowly in a stream.
 ENDLESS, REFUSED, SLOW = "never answer this", "refuse this", "take your time"
 REFUSAL = "max_tokens is too large: 1000000."
 NATIVE = "client/v4"
-BASES = ("/v1", f"/{NATIVE}/accounts/{ACCOUNT}/ai/v1")
+BASES = ("/v1", f"/{NATIVE}/accounts/{{}}/ai/v1")  # of an account
 
 
 def line(n: int, text: str | None = None, **changes: Any) -> dict[str, Any]:
@@ -57,6 +57,11 @@ def shown(client: OpenAI, path: str) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
+
+
+def resumed(client: OpenAI, response_id: str, after: int) -> Iterator[Any]:
+    """The events of a response behind this number."""
+    yield from client.responses.retrieve(response_id, stream=True, starting_after=after)
 
 
 def watched(client: OpenAI, requests: list[Any], **changes: Any) -> OpenAI:

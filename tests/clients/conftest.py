@@ -1,41 +1,18 @@
-"""A running installation with two engines, one of them for embeddings, and a worker beside each; and how batches are made.
+"""An account of the installation (tests/installation.py) for each file, and a client on each base URL."""
 
-Where `CLIENTS_BASE_URL` is set, the installation of another test run is used (`handed_on`) instead of one of our own.
-"""
-
-import contextlib
-import json
 import os
-import subprocess
-import sys
-import tempfile
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 from openai import OpenAI
 
-from app import processes
-from app.environment import child_environment
-from app.settings import PACKAGE
-from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.clients import node
-from tests.clients.batches import BASES, EMBEDDER, ENDLESS, REFUSAL, REFUSED, SLOW
-from tests.clients.handed_on import key_of
-from tests.system.stack import Stack, running
+from tests.clients.batches import BASES, ENDLESS, REFUSAL, REFUSED, SLOW
+from tests.system.stack import Account, Stack
 
-ENTRY = f"""
-[models."{EMBEDDER}"]
-task = "text-embeddings"
-context_window = 512
-shape = "native"
-capabilities = ["async_queue"]
-price = {{ input = 0.01, cached_input = 0.01, output = 0 }}
-"""
 RULES = [
     {"match": ENDLESS, "mode": "hang"},
     {"match": REFUSED, "mode": "status", "status": 400, "message": REFUSAL},
@@ -43,72 +20,18 @@ RULES = [
 ]
 
 
-@pytest.fixture(scope="package")
-def stack() -> Iterator[Stack]:
-    """One installation for all clients."""
-    if "CLIENTS_BASE_URL" in os.environ:
-        yield _received()
-        return
-    with tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
-        models = Path(folder) / "models.toml"
-        models.write_text((PACKAGE / "models.toml").read_text() + ENTRY)
-        with running(models_file=models) as stack, _embedder(stack):
-            yield stack
-
-
-@pytest.fixture(scope="module", autouse=True)
-def rules(stack: Stack) -> None:
-    """The rules of the text engine, without those of earlier tests."""
-    if "CLIENTS_BASE_URL" not in os.environ:
-        told = urllib.request.Request(f"http://127.0.0.1:{stack.engine_port}/_script", json.dumps(RULES).encode())
-        urllib.request.urlopen(told, timeout=LIMIT_SECONDS).close()
-
-
-def _received() -> Stack:
-    told = {name: os.environ[f"CLIENTS_{name}"] for name in ("BASE_URL", "API_KEY", "DATA_DIR")}
-    stack = Stack(Path(told["DATA_DIR"]).parent)
-    stack.client.base_url = httpx.URL(told["BASE_URL"])
-    stack.client.headers["authorization"] = f"Bearer {told['API_KEY']}"
-    return stack
-
-
-@contextlib.contextmanager
-def _embedder(stack: Stack) -> Iterator[None]:
-    """Run a second engine and its worker while the block runs."""
-    port = processes.free_port()
-    own = {"engine_name": "embedder", "engine_model": EMBEDDER, "engine_url": f"http://127.0.0.1:{port}"}
-    environment = child_environment(stack.settings.model_copy(update=own), {})
-    engine = [sys.executable, "-m", "testing.fakes.engine", "--model", EMBEDDER, "--port", str(port)]
-    worker = [sys.executable, "-m", "workers.gpu"]
-    with stack.log.open("ab") as log:
-        parts = [subprocess.Popen(command, env=environment, stdout=log, stderr=log) for command in (engine, worker)]
-    try:
-        # The workers announce their engines once they are believed; only then do synchronous calls find them.
-        ready = "select count(*) from engine where state = 'ready'"
-        wait_for(lambda: stack.query(ready)[0][0] == 2, f"both engines ready; see {stack.log}")
-        yield
-    finally:
-        for part in parts:
-            part.kill()
-            part.wait()
-
-
-@pytest.fixture(scope="package")
-def base_url(stack: Stack) -> str:
-    """Where the API listens, without a path."""
-    return str(stack.client.base_url).rstrip("/")
-
-
-@pytest.fixture(scope="package")
-def api_key(stack: Stack) -> str:
-    """A key of the account."""
-    return key_of(stack)
+@pytest.fixture(scope="module")
+def account(new_account: Callable[[], Account], installation: Stack) -> Account:
+    """An account of this file's tests, and the engine's rules for their prompts."""
+    installation.script(*RULES)
+    return new_account()
 
 
 @pytest.fixture(scope="module", params=[BASES[0], *(pytest.param(base, marks=pytest.mark.slow) for base in BASES[1:])])
-def client(request: pytest.FixtureRequest, base_url: str, api_key: str) -> Iterator[OpenAI]:
-    """OpenAI's client on each base URL, without retries. `test_python_openai` tries both each time."""
-    with OpenAI(api_key=api_key, base_url=f"{base_url}{request.param}", max_retries=0) as client:
+def client(request: pytest.FixtureRequest, account: Account) -> Iterator[OpenAI]:
+    """OpenAI's client on each base URL, without retries."""
+    base_url = account.url + request.param.format(account.name)
+    with OpenAI(api_key=account.key, base_url=base_url, max_retries=0) as client:
         yield client
 
 
@@ -121,8 +44,6 @@ def chat_model() -> str:
 @pytest.fixture(scope="package")
 def node_packages() -> None:
     """The JavaScript clients are installed. Skips where there is no Node."""
-    if reason := node.missing():
-        pytest.skip(reason)
     node.install()
 
 

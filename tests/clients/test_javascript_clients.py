@@ -1,26 +1,21 @@
-"""The JavaScript clients, unmodified: each test of the `.mjs` files runs as one test here."""
+"""The JavaScript clients, unmodified: the tests are in the `.mjs` files."""
 
 import pytest
 
 from tests.clients import node
-from tests.clients.batches import EMBEDDER
-from tests.system.stack import ACCOUNT, MODEL, Stack
-
-FILES = ["cloudflare.mjs", "ai-sdk.mjs"]
-TESTS = [pytest.param(file, test, id=f"{file}: {test}") for file in FILES for test in node.tests_of(file)]
+from tests.installation import EMBEDDER
+from tests.system.stack import MODEL, Account, Stack
 
 
-@pytest.mark.parametrize(("file", "test"), TESTS)
-def test_in_javascript(
-    stack: Stack, base_url: str, api_key: str, chat_model: str, node_packages: None, file: str, test: str
-) -> None:
+@pytest.mark.parametrize("file", ["cloudflare.mjs", "ai-sdk.mjs"])
+def test_in_javascript(installation: Stack, account: Account, chat_model: str, node_packages: None, file: str) -> None:
     variables = {
-        "BASE_URL": base_url,
-        "API_KEY": api_key,
-        "ACCOUNT": ACCOUNT,
+        "BASE_URL": account.url,
+        "API_KEY": account.key,
+        "ACCOUNT": account.name,
         "MODEL": MODEL,
         "CHAT_MODEL": chat_model,
         "EMBEDDER": EMBEDDER,
-        "ENGINE_URL": f"http://127.0.0.1:{stack.engine_port}",
+        "ENGINE_URL": f"http://127.0.0.1:{installation.engine_port}",
     }
-    node.run(file, test, variables)
+    node.run(file, variables)

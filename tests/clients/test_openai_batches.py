@@ -13,9 +13,7 @@ from openai import OpenAI
 
 from testing.waiting import wait_for
 from tests.clients.batches import (
-    EMBEDDER,
     ENDLESS,
-    NATIVE,
     REFUSAL,
     REFUSED,
     created,
@@ -25,7 +23,10 @@ from tests.clients.batches import (
     shown,
     uploaded,
 )
-from tests.system.stack import ACCOUNT, MODEL, Stack
+from tests.installation import EMBEDDER
+from tests.system.stack import MODEL, Account
+
+pytestmark = pytest.mark.slow
 
 FILE_ID = re.compile(r"file-[0-9A-Za-z]{22}")
 LINE_ID = re.compile(r"batch_req_[0-9a-f]{32}")
@@ -34,28 +35,6 @@ LINE_ID = re.compile(r"batch_req_[0-9a-f]{32}")
 def parts(given: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     """Those fields that `like` has; a KeyError if one is missing. We may tell more than OpenAI."""
     return {key: parts(given[key], value) if isinstance(value, dict) else given[key] for key, value in like.items()}
-
-
-def test_a_file_becomes_a_batch_and_the_batch_a_file(client: OpenAI) -> None:
-    file_id = uploaded(client, *(line(n) for n in range(20)))
-    made = created(client, file_id, metadata={"team": "search"})
-    assert (made.object, made.input_file_id, made.metadata) == ("batch", file_id, {"team": "search"})
-    assert made.expires_at == made.created_at + 86_400
-    batch = ended(client, made)
-    assert (batch.status, batch.error_file_id, batch.errors) == ("completed", None, None)
-    assert batch.request_counts
-    assert (batch.request_counts.total, batch.request_counts.completed, batch.request_counts.failed) == (20, 20, 0)
-    usage = batch.to_dict()["usage"]  # no field of 1.x
-    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"] > 0  # type: ignore[index]
-    assert batch.output_file_id
-    found = lines_of(client, batch.output_file_id)
-    assert {each["custom_id"]: each["response"]["body"]["choices"][0]["message"]["content"] for each in found} == {
-        f"request-{n}": f"echo: line {n}" for n in range(20)
-    }
-    assert len({each["id"] for each in found}) == len({each["response"]["request_id"] for each in found}) == 20
-    file = client.files.retrieve(batch.output_file_id)
-    assert (file.purpose, file.status) == ("batch_output", "processed")
-    assert file.bytes == len(client.files.content(batch.output_file_id).content)
 
 
 def test_a_batch_object_has_every_field_and_what_does_not_apply_is_null(client: OpenAI) -> None:  # §5
@@ -149,18 +128,15 @@ def test_the_largest_metadata_come_back_as_they_were(client: OpenAI) -> None:  #
     assert batch.metadata == client.batches.retrieve(batch.id).metadata == metadata
 
 
-def test_every_batch_is_met_once_however_small_the_pages(client: OpenAI, stack: Stack) -> None:  # §13
+def test_every_batch_is_met_once_however_small_the_pages(client: OpenAI) -> None:  # §13
     file_id = uploaded(client, line(0))
     made = [created(client, file_id).id for _ in range(5)]
-    expected = stack.query(
-        "select (select count(*) from batch where kind = 'batch') + (select count(*) from file_batch where batch_id is null)"
-    )[0][0]
-    pages = client.batches.list(limit=min(100, max(2, expected // 4))).iter_pages()
+    pages = client.batches.list(limit=2).iter_pages()
     ids = [[each.id for each in page.data] for page in pages]
     assert all(ids)  # the last page said that it was
     assert len(ids) > 1
     found = [each for page in ids for each in page]
-    assert len(found) == len(set(found)) == expected
+    assert len(found) == len(set(found)) >= 5
     assert found[:5] == made[::-1]
     assert [page.data for page in client.batches.list(after=found[-1]).iter_pages()] == [[]]
 
@@ -186,10 +162,10 @@ def test_the_same_key_is_the_same_batch(client: OpenAI) -> None:
     assert created(client, file_id).id != created(client, file_id).id  # the client sends no key of its own
 
 
-def test_workers_ai_polls_it_by_either_id(client: OpenAI, stack: Stack) -> None:
+def test_workers_ai_polls_it_by_either_id(client: OpenAI, account: Account) -> None:
     batch = ended(client, created(client, uploaded(client, line(0))))
     for request_id in (batch.id, str(UUID(batch.id.removeprefix("batch_")))):
-        answer = stack.client.post(f"/{NATIVE}/accounts/{ACCOUNT}/ai/run/{MODEL}", json={"request_id": request_id})
+        answer = account.client.post(account.run(), json={"request_id": request_id})
         assert answer.json()["result"]["responses"][0]["external_reference"] == "request-0"
 
 

@@ -10,6 +10,8 @@ from testing.waiting import wait_for
 from tests.clients.batches import ENDLESS, REFUSED, created, ended, line, lines_of, shown, uploaded, watched
 from tests.webhooks.support import receiving
 
+pytestmark = pytest.mark.slow
+
 NOT_RUN = {
     "batch_expired": "This request could not be executed before the completion window expired.",
     "batch_cancelled": None,

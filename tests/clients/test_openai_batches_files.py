@@ -12,6 +12,8 @@ from openai import OpenAI
 
 from tests.clients.batches import REFUSED, created, ended, line, shown, uploaded, watched
 
+pytestmark = pytest.mark.slow
+
 DAY = 86_400
 HOUR = {"anchor": "created_at", "seconds": 3600}
 

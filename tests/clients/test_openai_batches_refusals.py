@@ -12,6 +12,8 @@ from testing.waiting import LIMIT_SECONDS
 from tests.clients.batches import ENDLESS, created, ended, line, lines_of, shown, uploaded, watched
 from tests.system.stack import MODEL
 
+pytestmark = pytest.mark.slow
+
 OTHER = "@cf/moonshotai/kimi-k2.5"
 BAD = [
     ("nonsense", "invalid_json_line", "This line is not parseable as valid JSON.", None),

@@ -10,8 +10,11 @@ from openai import OpenAI
 from openai.types import Batch
 
 from testing.waiting import wait_for
-from tests.clients.batches import EMBEDDER, ENDLESS, REFUSED, created, ended, line, lines_of, shown, uploaded
-from tests.system.stack import MODEL
+from tests.clients.batches import ENDLESS, REFUSED, created, ended, line, lines_of, shown, uploaded
+from tests.installation import EMBEDDER
+from tests.system.stack import MODEL, Stack
+
+pytestmark = pytest.mark.slow
 
 COMPLETE = "x-slackwater-complete"
 
@@ -192,13 +195,13 @@ def test_a_file_tells_what_a_batch_of_it_would_take(client: OpenAI) -> None:
         client.get(f"/files/{batch.output_file_id}/estimate", cast_to=httpx.Response)
 
 
-def test_sizes_of_output_files_are_counted_once(client: OpenAI, stack: Any) -> None:
+def test_sizes_of_output_files_are_counted_once(client: OpenAI, installation: Stack) -> None:
     batch = ended(client, created(client, uploaded(client, *(line(n) for n in range(4)))))
     assert batch.output_file_id
     size = client.files.retrieve(batch.output_file_id).bytes
     assert size == len(client.files.content(batch.output_file_id).content)
     kept = "select output_bytes from file_batch order by created_at desc limit 1"
-    assert stack.query(kept) == [(size,)]
+    assert installation.query(kept) == [(size,)]
     assert client.files.retrieve(batch.output_file_id).bytes == size
 
 
@@ -229,11 +232,11 @@ def test_inline_requests_under_a_known_key_leave_no_file(client: OpenAI) -> None
     assert {each.id for each in client.files.list(purpose="batch")} == before
 
 
-def test_a_batch_that_is_refused_for_its_file_is_an_event(client: OpenAI, stack: Any) -> None:
+def test_a_batch_that_is_refused_for_its_file_is_an_event(client: OpenAI, installation: Stack) -> None:
     batch = created(client, uploaded(client, line(0), "not json"))
     assert batch.status == "failed"
     told = "select convert_from(data, 'UTF8') from event where kind = 'batch.failed' and batch_id is null order by event_id desc"
-    data = json.loads(stack.query(told)[0][0])
+    data = json.loads(installation.query(told)[0][0])
     assert data["request_id"].replace("-", "") == batch.id.removeprefix("batch_")
     assert data["message"] == "This line is not parseable as valid JSON."
 

@@ -1,7 +1,6 @@
 """Background responses with OpenAI's client: created, followed and resumed, cancelled, deleted; and their webhooks."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -10,8 +9,10 @@ from openai import OpenAI
 from openai.types.responses import Response
 
 from testing.waiting import wait_for
-from tests.clients.batches import ENDLESS, REFUSED, SLOW
+from tests.clients.batches import ENDLESS, REFUSED, resumed
 from tests.system.stack import MODEL, Stack
+
+pytestmark = pytest.mark.slow
 
 
 def ended(client: OpenAI, response: Response) -> Response:
@@ -160,43 +161,13 @@ def test_cancelling_twice_is_cancelling_once_and_what_is_done_is_done(client: Op
     assert client.responses.cancel(done.id).status == "completed"
 
 
-def test_a_stream_is_followed_from_the_start_and_resumed_anywhere(client: OpenAI) -> None:
-    stream = client.responses.create(model=MODEL, input=f"{SLOW} one two three", background=True, stream=True)
-    events, response_id = [], ""
-    for event in stream:
-        events.append(event)
-        if event.type == "response.created":
-            response_id = event.response.id
-            assert event.response.status == "queued"
-        if event.type == "response.output_text.delta":
-            break  # the connection is lost
-    stream.close()
-    assert response_id.startswith("resp_")
-    last = events[-1].sequence_number
-    assert [event.sequence_number for event in events] == list(range(last + 1))
-    rest = list(_resumed(client, response_id, last))
-    assert [event.sequence_number for event in rest] == list(range(last + 1, last + 1 + len(rest)))
-    assert rest[-1].type == "response.completed"
-    assert rest[-1].response.id == response_id
-    whole = list(_resumed(client, response_id, -1))
-    assert [event.type for event in whole] == [event.type for event in [*events, *rest]]
-    said = "".join(event.delta for event in whole if event.type == "response.output_text.delta")
-    assert said == rest[-1].response.output_text.replace(" ", "")
-    assert client.responses.retrieve(response_id).output_text == rest[-1].response.output_text
-    assert list(_resumed(client, response_id, whole[-1].sequence_number))[-1].type == "response.completed"
-
-
-def _resumed(client: OpenAI, response_id: str, after: int) -> Iterator[Any]:
-    yield from client.responses.retrieve(response_id, stream=True, starting_after=after)
-
-
 def test_a_response_that_does_not_stream_tells_its_end_to_who_follows(client: OpenAI) -> None:
     done = ended(client, created(client, "hello"))
-    [event] = _resumed(client, done.id, -1)
+    [event] = resumed(client, done.id, -1)
     assert (event.type, event.response.id) == ("response.completed", done.id)
     stopped = created(client, ENDLESS, stream=False)
     client.responses.cancel(stopped.id)
-    assert len(list(_resumed(client, stopped.id, -1))) == 1
+    assert len(list(resumed(client, stopped.id, -1))) == 1
 
 
 def test_a_request_that_is_sent_again_is_not_queued_again(client: OpenAI) -> None:
@@ -209,7 +180,7 @@ def test_a_request_that_is_sent_again_is_not_queued_again(client: OpenAI) -> Non
     assert created(client, text, extra_headers=keys).id == created(client, text, extra_headers=keys).id
 
 
-def test_ends_of_responses_are_told_by_webhook(client: OpenAI, stack: Stack) -> None:
+def test_ends_of_responses_are_told_by_webhook(client: OpenAI, installation: Stack) -> None:
     if not hasattr(client.webhooks, "create"):
         pytest.skip("this client cannot make webhook endpoints")
     types = ["response.completed", "response.failed", "response.cancelled", "response.incomplete"]
@@ -223,7 +194,7 @@ def test_ends_of_responses_are_told_by_webhook(client: OpenAI, stack: Stack) -> 
                 client.responses.cancel(response.id)
             name = response.id.removeprefix("resp_")
             query = told % f"'{name[:8]}-{name[8:12]}-{name[12:16]}-{name[16:20]}-{name[20:]}'"
-            assert wait_for(lambda query=query: stack.query(query)) == [(kind,)]  # type: ignore[misc]
+            assert wait_for(lambda query=query: installation.query(query)) == [(kind,)]  # type: ignore[misc]
         cut = created(client, "hello", max_output_tokens=1)
         assert ended(client, cut).status == "incomplete"
     finally:

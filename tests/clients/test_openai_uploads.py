@@ -10,6 +10,8 @@ from openai import OpenAI
 
 from tests.clients.batches import created, ended, line
 
+pytestmark = pytest.mark.slow
+
 
 def content(count: int = 6) -> bytes:
     return b"".join(json.dumps(line(n)).encode() + b"\n" for n in range(count))

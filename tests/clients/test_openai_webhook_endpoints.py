@@ -7,19 +7,19 @@ import pytest
 from openai import OpenAI
 from standardwebhooks import Webhook
 
-from tests.clients.batches import BASES
-from tests.system.stack import ACCOUNT, Stack
+from tests.system.stack import Account
 from tests.webhooks.support import receiving, statuses
+
+pytestmark = pytest.mark.slow
 
 TYPES = ["batch.completed", "batch.failed"]
 
 
-@pytest.fixture(params=BASES)
-def client(request: pytest.FixtureRequest, base_url: str, api_key: str) -> Iterator[OpenAI]:
-    with OpenAI(api_key=api_key, base_url=f"{base_url}{request.param}", max_retries=0) as client:
-        yield client
-        for endpoint in client.webhooks.list():
-            client.webhooks.delete(endpoint.id)
+@pytest.fixture(autouse=True)
+def _clean(client: OpenAI) -> Iterator[None]:
+    yield
+    for endpoint in client.webhooks.list():
+        client.webhooks.delete(endpoint.id)
 
 
 def test_an_endpoint_is_made_shown_changed_and_removed(client: OpenAI) -> None:
@@ -90,9 +90,9 @@ def test_what_happens_here_is_listed_and_what_does_not_is_refused_by_field(clien
         client.webhooks.delete("we_nonsense")
 
 
-def test_subscriptions_made_otherwise_are_shown(client: OpenAI, stack: Stack) -> None:
-    path = f"/client/v4/accounts/{ACCOUNT}/event_subscriptions/subscriptions"
+def test_subscriptions_made_otherwise_are_shown(client: OpenAI, account: Account) -> None:
+    path = f"{account.path}/event_subscriptions/subscriptions"
     body = {"name": "theirs", "source": {}, "destination": {"type": "webhook", "url": "http://127.0.0.1:9/"}}
-    made = stack.client.post(path, json=body | {"events": ["batch.started", "batch.succeeded"]}).json()["result"]
+    made = account.client.post(path, json=body | {"events": ["batch.started", "batch.succeeded"]}).json()["result"]
     shown = client.webhooks.retrieve(f"we_{made['id']}")
     assert (shown.name, shown.event_types) == ("theirs", ["batch.started", "batch.completed"])

@@ -13,10 +13,9 @@ from app import processes
 from app.db.pool import Database
 from app.settings import Settings
 from testing.waiting import wait_for
-from tests.api.support import SUBMIT
 from tests.clients import node
 from tests.clients.support import forged_body, signed_webhook
-from tests.system.stack import ACCOUNT
+from tests.system.stack import Account
 from tests.webhooks.support import Received
 
 ROOT = Path(__file__).parents[2]
@@ -118,15 +117,19 @@ def _wait_for(port: int) -> None:
     wait_for(lambda: socket.create_connection(("127.0.0.1", port)).close() is None, f"port {port}")
 
 
-def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fetching(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
     code = sample(PAGE, "python", "process_events")
-    for placeholder, value in (("http://127.0.0.1:8700", base_url), ("sk_sw_…", api_key), ("local", ACCOUNT)):
+    for placeholder, value in (
+        ("http://127.0.0.1:8700", account.url),
+        ("sk_sw_…", account.key),
+        ("local", account.name),
+    ):
         code = code.replace(placeholder, value)
     names = loaded(code)
     api = names["api"]
     made = api.post(SUBSCRIPTIONS, json=QUEUE_SUBSCRIPTION).raise_for_status().json()["result"]
     try:
-        api.post(SUBMIT.partition("/accounts/acme")[2], json={"requests": [{"prompt": "hi"}]}).raise_for_status()
+        account.submit([{"prompt": "hi"}])
         names["process_events"]()
         assert "cf.workersAi.model.batch.queued" in capsys.readouterr().out
     finally:
@@ -134,18 +137,18 @@ def test_fetching(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str
 
 
 def test_a_batch_of_openai(
-    base_url: str, api_key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    account: Account, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", base_url + "/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", api_key)
+    monkeypatch.setenv("OPENAI_BASE_URL", account.url + "/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", account.key)
     loaded(sample("README.md", "python", "client.batches.create"))
     assert '"content":"echo: Hello"' in capsys.readouterr().out
 
 
-def test_the_snippets_of_conversations(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_snippets_of_conversations(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
     """One after the other, as a reader would paste them."""
     page = (ROOT / "docs/conversations.md").read_text()
-    page = page.replace("sk_sw_…", api_key).replace("http://127.0.0.1:8700", base_url)
+    page = page.replace("sk_sw_…", account.key).replace("http://127.0.0.1:8700", account.url)
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(compile(block, "docs/conversations.md", "exec"), names)
@@ -158,9 +161,14 @@ def test_the_snippets_of_conversations(base_url: str, api_key: str, capsys: pyte
     ]
 
 
-def test_the_snippets_of_openais_surface(base_url: str, api_key: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_snippets_of_openais_surface(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
     """One after the other, as a reader would paste them."""
-    page = (ROOT / "docs/openai.md").read_text().replace("sk_sw_…", api_key).replace("http://127.0.0.1:8700", base_url)
+    page = (
+        (ROOT / "docs/openai.md")
+        .read_text()
+        .replace("sk_sw_…", account.key)
+        .replace("http://127.0.0.1:8700", account.url)
+    )
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(compile(block, "docs/openai.md", "exec"), names)

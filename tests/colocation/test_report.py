@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-np = pytest.importorskip("numpy")
+from tests import needs
+
+np = needs.module("numpy", "dev")
 
 from benchmarks.colocation.report import markdown, plot  # noqa: E402
 from benchmarks.colocation.result_table import LATENCIES, table_with_ratios, tabulate  # noqa: E402
@@ -69,6 +71,6 @@ def test_the_table_shows_every_arm_and_the_verdict(table):
 
 
 def test_the_plot_is_a_picture(table, tmp_path):
-    pytest.importorskip("matplotlib")
+    needs.module("matplotlib", "dev")
     plot(table, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

@@ -8,11 +8,9 @@ from typing import Any
 import httpx
 
 from app import processes
-from app.access.roles import Role
-from testing.waiting import wait_for
 from tests.console import browser
 from tests.console.browser import Reader
-from tests.console.walk import PAGES, work
+from tests.console.walk import opened, work
 from tests.system import stack as installations
 from tests.system.stack import Stack
 
@@ -29,8 +27,8 @@ def world() -> Iterator[World]:
     """A browser, and an installation with work in every state."""
     with installations.running(console_port=processes.free_port()) as stack:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, "console up")
-        ids = work(stack)
+        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        ids = work(stack, stack)
         with browser.launched() as chromium:
             yield chromium, stack, ids
 
@@ -48,23 +46,11 @@ def violations(reader: Reader) -> list[str]:
 def walked(world: World, theme: str, width: int) -> list[str]:
     """What is found on all pages in this theme and at this width; also a page that is wider than the screen."""
     chromium, stack, ids = world
-    readers: dict[Role | None, Reader] = {}
+    look = {"viewport": {"width": width, "height": 900}, "color_scheme": theme, "bypass_csp": True}
     found = []
-    for page in PAGES:
-        if (role := page.role) not in readers:
-            look = {"viewport": {"width": width, "height": 900}, "color_scheme": theme, "bypass_csp": True}
-            readers[role] = Reader(chromium, stack, **look)
-            readers[role].context.add_init_script(path=AXE)
-            if role:
-                readers[role].sign_in(role)
-        page.open(readers[role], ids)
-        readers[role].page.wait_for_timeout(_SETTLE_MS)
-        found += [f"{page.name}: {each}" for each in violations(readers[role])]
-        wide = readers[role].page.evaluate(
-            "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-        )
-        if wide:
+    for page, reader in opened(chromium, stack, ids, script=AXE, **look):
+        reader.page.wait_for_timeout(_SETTLE_MS)
+        found += [f"{page.name}: {each}" for each in violations(reader)]
+        if reader.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
             found.append(f"{page.name}: is wider than the screen")
-    for reader in readers.values():
-        reader.context.close()
     return found

@@ -1,6 +1,6 @@
 """A browser for the console: Debian's Chromium, driven by Playwright. Nothing is downloaded.
 
-Without one the tests are skipped, with the reason that says how to get one; with CI=true they fail.
+Without one the tests are skipped (tests/needs.py).
 """
 
 import json
@@ -12,15 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-import pytest
-
 from app.access import sessions
 from app.access.roles import Grant, Role
 from app.cli.database import on_database
 from app.db.pool import Connection
 from app.tenants import service as tenants
-from tests.system.stack import MODEL, Stack
+from tests import needs
+from tests.system.stack import ACCOUNT, MODEL, Stack
 
 HOW = "`deploy/install-tools.sh`, or name one with SLACKWATER_TEST_BROWSER"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -41,11 +39,9 @@ def path() -> str | None:
 
 
 def require() -> None:
-    """Skip the test, or fail it with CI=true, where there is no browser."""
+    """Skip the test where there is no browser."""
     if reason := missing():
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        needs.missing(reason)
 
 
 @contextmanager
@@ -65,7 +61,7 @@ def launched() -> Iterator[Any]:
 class Reader:
     """A page in the browser of somebody who has signed in, and what it has complained about."""
 
-    def __init__(self, browser: Any, stack: Stack, **context: Any) -> None:
+    def __init__(self, browser: Any, stack: Stack, account: str = ACCOUNT, **context: Any) -> None:
         usual = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", "timezone_id": "UTC"}
         self.context = browser.new_context(**usual | context)
         self.base = f"http://127.0.0.1:{stack.settings.console_port}"
@@ -74,28 +70,29 @@ class Reader:
         self.complaints: list[str] = []
         self.page.on("console", lambda message: self._hear(message.type, message.text))
         self.page.on("pageerror", lambda error: self._hear("error", str(error)))
-        self._stack = stack
+        self._settings, self._account = stack.settings, account
 
     def _hear(self, kind: str, text: str) -> None:
         expected = "Failed to load resource" in text  # a refused page, which a test asked for
         if kind in ("error", "warning") and not expected:
             self.complaints.append(text)
 
-    def sign_in(self, role: Role = Role.ADMIN, account: str | None = "acme", name: str = "ada") -> None:
+    def sign_in(self, role: Role = Role.ADMIN, account: str = "", name: str = "ada") -> None:
         """Open a one-time link and press its button."""
         self.open(self.invite(role, account, name))
         self.page.get_by_role("button", name="Sign in").click()
         self.page.wait_for_url("**/console/now")
 
-    def invite(self, role: Role = Role.ADMIN, account: str | None = "acme", name: str = "ada") -> str:
+    def invite(self, role: Role = Role.ADMIN, account: str = "", name: str = "ada") -> str:
         """The address of a new one-time link."""
+        account = account or self._account
 
         async def made(conn: Connection) -> str:
-            tenant_id = await tenants.ensure_tenant(conn, account) if account and role.of_account else None
+            tenant_id = await tenants.ensure_tenant(conn, account) if role.of_account else None
             return await sessions.invite(conn, Grant(name, role, tenant_id))
 
         with ThreadPoolExecutor(1) as apart:  # Playwright keeps an event loop in this thread
-            token = apart.submit(on_database, self._stack.settings, made).result()
+            token = apart.submit(on_database, self._settings, made).result()
         return f"/console/login?token={token}"
 
     def open(self, address: str) -> int:
@@ -111,11 +108,6 @@ class Reader:
         said = str(dialog.inner_text())
         dialog.get_by_role("button", name=again or name, exact=True).click()
         return said
-
-
-def script(stack: Stack, *rules: dict[str, Any]) -> None:
-    """What the fake engine does with which prompts."""
-    httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=rules, trust_env=False).raise_for_status()
 
 
 def file_of(folder: Path, prompts: list[str], name: str = "prompts.jsonl") -> Path:

@@ -22,8 +22,7 @@ from testing import operations_data
 from testing.waiting import wait_for
 from tests.console import browser
 from tests.console.browser import Reader
-from tests.system import stack as installations
-from tests.system.stack import Stack
+from tests.system.stack import Account, Stack
 
 ORIGIN = "http://127.0.0.1:8701"
 SAME = {"sec-fetch-site": "same-origin"}
@@ -72,25 +71,17 @@ def _client(site: Starlette) -> httpx.AsyncClient:
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    browser.require()
-    with installations.running(console_port=processes.free_port()) as stack:
-        address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, "console up")
-        yield stack
-
-
-@pytest.fixture(scope="module")
-def chromium(stack: Stack) -> Iterator[Any]:
+def chromium(installation: Stack) -> Iterator[Any]:
     """A browser, launched after the installation, as it keeps an event loop in this thread."""
+    browser.require()
     with browser.launched() as found:
         yield found
 
 
 @pytest.fixture
-def reader(chromium: Any, stack: Stack) -> Iterator[Reader]:
-    """An admin of the account `acme`. Nothing may complain: no error of a script, no report of the policy."""
-    reader = Reader(chromium, stack)
+def reader(chromium: Any, installation: Stack, account: Account) -> Iterator[Reader]:
+    """An admin of the account. Nothing may complain: no error of a script, no report of the policy."""
+    reader = Reader(chromium, installation, account.name)
     reader.sign_in()
     yield reader
     assert reader.complaints == []

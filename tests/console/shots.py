@@ -14,12 +14,10 @@ from typing import Any
 import httpx
 
 from app import processes
-from app.access.roles import Role
 from app.console.views import time_range
-from testing.waiting import wait_for
 from tests.console import browser
 from tests.console.browser import Reader
-from tests.console.walk import PAGES, call, submit, work
+from tests.console.walk import PAGES, call, opened, submit, work
 from tests.system import stack as installations
 from tests.system.stack import Stack
 
@@ -50,8 +48,8 @@ def main() -> None:
         raise SystemExit(reason)
     with installations.running(console_port=processes.free_port()) as stack:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, "console up")
-        ids = work(stack)
+        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        ids = work(stack, stack)
         with browser.launched() as chromium:
             if given.readme:
                 _of_readme(chromium, stack, ids, folder)
@@ -90,15 +88,9 @@ def _of_readme(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path) -
 
 
 def _take(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path, name: str, look: dict[str, Any]) -> None:
-    readers: dict[Role | None, Reader] = {}
-    for page in PAGES:
-        if (role := page.role) not in readers:
-            readers[role] = Reader(chromium, stack, **look)
-            if role:
-                readers[role].sign_in(role, "acme", "m.ruiz")
-        page.open(readers[role], ids)
-        readers[role].page.wait_for_timeout(_SETTLE_MS)
-        readers[role].page.screenshot(path=folder / f"{page.name}-{name}.png", full_page=True)
+    for page, reader in opened(chromium, stack, ids, **look):
+        reader.page.wait_for_timeout(_SETTLE_MS)
+        reader.page.screenshot(path=folder / f"{page.name}-{name}.png", full_page=True)
         print(folder / f"{page.name}-{name}.png")
 
 

@@ -7,8 +7,10 @@ from uuid import uuid4
 import pytest
 
 from app.access.roles import Role
-from tests.console.browser import Reader, drop, file_of, script
-from tests.system.stack import MODEL, Stack
+from tests.console.browser import Reader, drop, file_of
+from tests.system.stack import MODEL, Account, Stack
+
+pytestmark = pytest.mark.slow
 
 EVIL = (
     '<script>window.hacked = 1</script><img src="/x" onerror="window.hacked = 2">'
@@ -17,10 +19,11 @@ EVIL = (
 )
 
 
-def test_a_file_is_dropped_watched_to_its_end_read_and_retried(reader: Reader, stack: Stack, tmp_path: Path) -> None:
+def test_a_file_is_dropped_watched_to_its_end_read_and_retried(
+    reader: Reader, installation: Stack, tmp_path: Path
+) -> None:
     page = reader.page
-    script(
-        stack,
+    installation.script(
         {"match": "wrong", "mode": "status", "status": 400, "message": "too long"},
         {"match": "q", "mode": "slow", "seconds": 2},
     )
@@ -43,7 +46,7 @@ def test_a_file_is_dropped_watched_to_its_end_read_and_retried(reader: Reader, s
     page.get_by_role("group", name="Prompt").wait_for()
     assert "wrong" in page.get_by_role("group", name="Prompt").inner_text()
 
-    script(stack)
+    installation.script()
     page.get_by_role("link", name="first try").click()
     said = reader.confirm("Retry 1 unanswered", "Retry")
     assert "Run 2 begins with 1 item without an answer" in said
@@ -52,10 +55,10 @@ def test_a_file_is_dropped_watched_to_its_end_read_and_retried(reader: Reader, s
 
 
 def test_a_batch_is_paused_resumed_and_cancelled_where_one_sees_it(
-    reader: Reader, stack: Stack, tmp_path: Path
+    reader: Reader, installation: Stack, tmp_path: Path
 ) -> None:
     page = reader.page
-    script(stack, {"match": "long", "mode": "slow", "seconds": 3})
+    installation.script({"match": "long", "mode": "slow", "seconds": 3})
     drop(reader, file_of(tmp_path, [f"long {n}" for n in range(2000)]), "long one")
     assert "No further item" in reader.confirm("Pause")
     page.locator("#batch-top", has_text="Paused").wait_for()
@@ -69,9 +72,9 @@ def test_a_batch_is_paused_resumed_and_cancelled_where_one_sees_it(
     page.locator("#batch-top", has_text="Cancelled after").wait_for()
 
 
-def test_what_prompts_answers_and_names_contain_stays_text(reader: Reader, stack: Stack, tmp_path: Path) -> None:
+def test_what_prompts_answers_and_names_contain_stays_text(reader: Reader, installation: Stack, tmp_path: Path) -> None:
     page = reader.page
-    script(stack, {"match": "odd", "mode": "status", "status": 400, "message": EVIL})
+    installation.script({"match": "odd", "mode": "status", "status": 400, "message": EVIL})
     request_id = drop(
         reader, file_of(tmp_path, [f"odd {EVIL}", EVIL], f"{EVIL[:40]}.jsonl".replace("/", "")), EVIL[:80]
     )
@@ -98,7 +101,7 @@ def test_what_prompts_answers_and_names_contain_stays_text(reader: Reader, stack
 
 def nothing_acts(page: Any) -> None:
     assert page.evaluate("window.hacked === undefined")
-    assert page.locator("main img, main script, main [hx-get], main [hx-on\\:load]").count() == 0
+    assert page.locator("main img, main main [hx-get], main [hx-on\\:load]").count() == 0
 
 
 @pytest.mark.parametrize(
@@ -110,10 +113,10 @@ def nothing_acts(page: Any) -> None:
     ],
     ids=["too-old", "idle", "revoked"],
 )
-def test_a_session_that_ends_leaves_the_page(chromium: Any, stack: Stack, end: str) -> None:
-    reader = Reader(chromium, stack)
+def test_a_session_that_ends_leaves_the_page(chromium: Any, installation: Stack, account: Account, end: str) -> None:
+    reader = Reader(chromium, installation, account.name)
     reader.sign_in(Role.VIEWER)
-    stack_query(stack, f"update console_session set {end} where subject = 'ada' and revoked_at is null")
+    installation.query(f"update console_session set {end} where subject = 'ada' and revoked_at is null returning 1")
     reader.page.wait_for_url("**/console/login**")  # nobody has clicked
     assert "slackwater console login" in reader.page.locator("main").inner_text()
     reader.open("/console/batches")
@@ -121,25 +124,18 @@ def test_a_session_that_ends_leaves_the_page(chromium: Any, stack: Stack, end: s
     reader.context.close()
 
 
-def stack_query(stack: Stack, statement: str) -> None:
-    import psycopg
-
-    from app.db import embedded
-
-    with psycopg.connect(embedded.database_url(stack.settings), autocommit=True) as conn:
-        conn.execute(statement.encode())
-
-
-def test_a_viewer_is_offered_nothing_and_sees_no_other_account(chromium: Any, stack: Stack, tmp_path: Path) -> None:
-    admin, viewer = Reader(chromium, stack), Reader(chromium, stack)
+def test_a_viewer_is_offered_nothing_and_sees_no_other_account(
+    chromium: Any, installation: Stack, account: Account, tmp_path: Path
+) -> None:
+    admin, viewer = Reader(chromium, installation, account.name), Reader(chromium, installation, account.name)
     admin.sign_in()
-    script(stack)
+    installation.script()
     request_id = drop(admin, file_of(tmp_path, ["hello"]), "mine")
-    viewer.sign_in(Role.VIEWER, "acme", "vera")
+    viewer.sign_in(Role.VIEWER, account.name, "vera")
     assert viewer.open(f"/console/batches/{request_id}") == 200
     assert viewer.page.locator("#batch-acts button").count() == 0
     assert viewer.open("/console/batches/new") == 403
-    stranger = Reader(chromium, stack)
+    stranger = Reader(chromium, installation, account.name)
     stranger.sign_in(Role.ADMIN, "globex", "eve")
     assert stranger.open(f"/console/batches/{request_id}") == 404
     assert stranger.open(f"/console/batches/{uuid4()}") == 404
@@ -148,7 +144,7 @@ def test_a_viewer_is_offered_nothing_and_sees_no_other_account(chromium: Any, st
         each.context.close()
 
 
-def test_a_hidden_page_reads_nothing_and_catches_up(reader: Reader, stack: Stack) -> None:
+def test_a_hidden_page_reads_nothing_and_catches_up(reader: Reader, installation: Stack) -> None:
     page, asked = reader.page, list[str]()
     page.on("request", lambda request: asked.append(request.url))
     hide = """hidden => {
@@ -166,9 +162,9 @@ def test_a_hidden_page_reads_nothing_and_catches_up(reader: Reader, stack: Stack
         pass
 
 
-def test_the_playground_shows_both_answers_with_their_times(reader: Reader, stack: Stack) -> None:
+def test_the_playground_shows_both_answers_with_their_times(reader: Reader, installation: Stack) -> None:
     page = reader.page
-    script(stack)
+    installation.script()
     reader.open("/console/playground")
     page.get_by_label("Model").select_option(MODEL)
     page.get_by_label("Prompt").fill("Why tides?")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.browser import Reader, drop, file_of, script
-from tests.system.stack import MODEL, Stack
+from tests.console.browser import Reader, drop, file_of
+from tests.system.stack import MODEL, Account, Stack
 
 pytestmark = pytest.mark.slow
 HIDE = """hidden => {
@@ -16,21 +16,21 @@ HIDE = """hidden => {
 KILOBYTES = 1000
 
 
-def state_of(stack: Stack, request_id: str) -> str:
+def state_of(account: Account, request_id: str) -> str:
     """What the API says of a batch."""
-    return str(stack.client.get(f"/v1/batches/batch_{request_id.replace('-', '')}").json()["status"])
+    return str(account.client.get(f"/v1/batches/batch_{request_id.replace('-', '')}").json()["status"])
 
 
-def verb(stack: Stack, request_id: str, name: str) -> None:
+def verb(account: Account, request_id: str, name: str) -> None:
     """Do it by the API, as somebody else."""
-    stack.client.post(f"/v1/batches/batch_{request_id.replace('-', '')}/{name}").raise_for_status()
+    account.client.post(f"/v1/batches/batch_{request_id.replace('-', '')}/{name}").raise_for_status()
 
 
 def test_a_ticked_row_changes_in_place_and_rests_while_its_page_is_hidden(
-    reader: Reader, stack: Stack, tmp_path: Path
+    reader: Reader, installation: Stack, account: Account, tmp_path: Path
 ) -> None:
     page = reader.page
-    script(stack, {"match": "slow", "mode": "slow", "seconds": 3})
+    installation.script({"match": "slow", "mode": "slow", "seconds": 3})
     request_id = drop(reader, file_of(tmp_path, [f"slow {n}" for n in range(3000)]), "ticks")
     reader.open("/console/batches")
     row = page.locator("tbody tr", has=page.get_by_role("link", name="ticks", exact=True))
@@ -40,7 +40,7 @@ def test_a_ticked_row_changes_in_place_and_rests_while_its_page_is_hidden(
     page.keyboard.press("x")
     assert row.locator(".pick input").is_checked()
 
-    verb(stack, request_id, "pause")
+    verb(account, request_id, "pause")
     row.filter(has_text="Paused").wait_for()
     assert row.evaluate("row => row.mark") == "the same element"
     assert row.locator(".pick input").is_checked()
@@ -49,8 +49,8 @@ def test_a_ticked_row_changes_in_place_and_rests_while_its_page_is_hidden(
     page.evaluate(HIDE, True)
     with reader.context.new_page() as other:  # somebody resumes it in another window, where it is seen
         other.goto(f"{reader.base}/console/batches/{request_id}")
-        verb(stack, request_id, "resume")
-        verb(stack, request_id, "cancel")
+        verb(account, request_id, "resume")
+        verb(account, request_id, "cancel")
         other.locator("#batch-top", has_text="Cancelled after").wait_for()
     assert "Paused" in row.inner_text()
     page.evaluate(HIDE, False)

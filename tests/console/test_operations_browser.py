@@ -3,12 +3,16 @@
 import threading
 from typing import Any
 
+import pytest
+
 from app.access.roles import Role
 from app.cli.database import on_database
 from app.db.pool import Connection
 from testing.operations_data import HOOK
 from tests.console import browser
 from tests.console.browser import Reader
+
+pytestmark = pytest.mark.slow
 
 
 def test_deliveries_are_sent_again_and_keys_revoked_where_one_sees_it(console: Any) -> None:

@@ -1,19 +1,18 @@
 """The pages that screenshots and the accessibility check walk, on an installation with work in every state."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID
-
-import httpx
 
 from app import processes
 from app.access.roles import Role
 from app.console.playground import PATIENCE_SECONDS
 from testing.waiting import wait_for
 from tests.console.browser import Reader
-from tests.system.stack import ACCOUNT, MODEL, Stack
+from tests.system.stack import ACCOUNT, MODEL, Account, Stack
 
 Addresses = dict[str, str]  # of the batches, by name
 
@@ -156,7 +155,12 @@ PAGES: tuple[Look, ...] = (
     Look(
         "webhook-secret", "webhook_secret", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_rotated
     ),
-    Look("delivery", "delivery", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}/deliveries/1"),
+    Look(
+        "delivery",
+        "delivery",
+        Role.OPERATOR,
+        lambda ids: f"/console/webhooks/{ids['hook']}/deliveries/{ids['delivery']}",
+    ),
     Look("spend", "spend", Role.OPERATOR, lambda ids: "/console/spend"),
     Look("sessions", "growth", Role.OPERATOR, lambda ids: "/console/sessions"),
     Look("policy", "policy", Role.OPERATOR, lambda ids: "/console/policy"),
@@ -176,28 +180,56 @@ PAGES: tuple[Look, ...] = (
 )
 
 
-def work(stack: Stack) -> Addresses:
-    """Submit batches: one that runs, one that has ended with failures, one that is paused. Returns their ids by name."""
-    rules = [
+def opened(
+    browser: Any,
+    stack: Stack,
+    ids: Addresses,
+    account: str = ACCOUNT,
+    *,
+    pages: Sequence[Look] = PAGES,
+    script: Path | None = None,
+    **look: Any,
+) -> Iterator[tuple[Look, Reader]]:
+    """Each page, open before who may see it, in a browser that looks so. `script`: is added to every page."""
+    readers: dict[Role | None, Reader] = {}
+    for page in pages:
+        if (role := page.role) not in readers:
+            readers[role] = Reader(browser, stack, account, **look)
+            if script:
+                readers[role].context.add_init_script(path=script)
+            if role:
+                readers[role].sign_in(role)
+        page.open(readers[role], ids)
+        yield page, readers[role]
+    for reader in readers.values():
+        reader.context.close()
+
+
+def work(stack: Stack, account: Account, many: int = 12_000) -> Addresses:
+    """Submit batches: one of many items that runs, one that has ended with failures, one that is paused; and a pipeline, a
+    conversation, a webhook. Returns their ids by name.
+    """
+    stack.script(
         {"match": "too long", "mode": "status", "status": 400, "message": "maximum context length is 8192 tokens"},
         {"match": "slowly", "mode": "slow", "seconds": 4},
-    ]
-    httpx.post(f"http://127.0.0.1:{stack.engine_port}/_script", json=rules, trust_env=False).raise_for_status()
-    ids = {"hook": _hook(stack)}  # its address answers nobody
-    ids |= {"moderation": submit(stack, "moderation", [f"{n} too long" if n % 9 == 7 else f"{n}" for n in range(60)])}
-    _until(stack, ids["moderation"], "completed")
-    ids["claims-extract"] = submit(stack, "claims-extract", [f"claim {n} slowly" for n in range(12_000)])
-    ids["contracts-ner"] = submit(stack, "contracts-ner", [f"contract {n}" for n in range(400)])
-    stack.client.post(f"/v1/batches/batch_{ids['contracts-ner'].replace('-', '')}/pause").raise_for_status()
-    ids |= {"tickets": _pipeline(stack), "talk": _talk(stack)}
+    )
+    ids = {"hook": _hook(account)}  # its address answers nobody
+    ids |= {"moderation": submit(account, "moderation", [f"{n} too long" if n % 9 == 7 else f"{n}" for n in range(60)])}
+    _until(account, ids["moderation"], "completed")
+    first = "select min(delivery_id) from delivery join endpoint using (endpoint_id) where endpoint_id = %s::uuid"
+    ids["delivery"] = str(wait_for(lambda: stack.query(first, ids["hook"])[0][0], what="a delivery"))
+    ids["claims-extract"] = submit(account, "claims-extract", [f"claim {n} slowly" for n in range(many)])
+    ids["contracts-ner"] = submit(account, "contracts-ner", [f"contract {n} slowly" for n in range(400)])
+    account.client.post(f"/v1/batches/batch_{ids['contracts-ner'].replace('-', '')}/pause").raise_for_status()
+    ids |= {"tickets": _pipeline(account, many), "talk": _talk(account)}
     for n in range(20):
-        call(stack, n)
+        call(account, n)
     return ids
 
 
-def _pipeline(stack: Stack) -> str:
+def _pipeline(account: Account, many: int) -> str:
     """A pipeline some lines of which have passed the first stage, and which stays open while all is looked at. Returns its id."""
-    items = [{"custom_id": f"ticket-{n}", "text": "in a moment" if n < 40 else "slowly"} for n in range(8_000)]
+    items = [{"custom_id": f"ticket-{n}", "text": "in a moment" if n < 40 else "slowly"} for n in range(many * 2 // 3)]
     again = {"messages": [{"role": "user", "content": "{{text}} slowly"}]}
     first = {"messages": [{"role": "user", "content": "What is this about?\n{{item.text}}"}]}
     stages = [
@@ -218,33 +250,33 @@ def _pipeline(stack: Stack) -> str:
         "input": {"items": items},
         "stages": stages,
     }
-    made = stack.client.post("/v1/pipelines", json=order)
+    made = account.client.post("/v1/pipelines", json=order)
     made.raise_for_status()
     return str(made.json()["id"])
 
 
-def _talk(stack: Stack) -> str:
+def _talk(account: Account) -> str:
     """A conversation of three turns. Returns its id."""
-    made = stack.client.post("/v1/conversations", json={"metadata": {"name": "tides"}})
+    made = account.client.post("/v1/conversations", json={"metadata": {"name": "tides"}})
     made.raise_for_status()
     talk = str(made.json()["id"])
     for text in ("What are tides?", "Who moves the water?", "And twice a day?"):
         said = {"model": MODEL, "conversation": talk, "input": text, "max_output_tokens": 20}
-        stack.client.post("/v1/responses", json=said).raise_for_status()
+        account.client.post("/v1/responses", json=said).raise_for_status()
     return talk
 
 
-def submit(stack: Stack, name: str, prompts: list[str]) -> str:
+def submit(account: Account, name: str, prompts: list[str]) -> str:
     """Queue a batch of chats under a name. Returns its id."""
     sent = {"file": (f"{name}.jsonl", "\n".join(_lines(name, prompts)).encode())}
-    file = stack.client.post("/v1/files", files=sent, data={"purpose": "batch"}).json()
+    file = account.client.post("/v1/files", files=sent, data={"purpose": "batch"}).json()
     order = {
         "input_file_id": file["id"],
         "endpoint": "/v1/chat/completions",
         "completion_window": "24h",
         "metadata": {"name": name, "team": "underwriting"},
     }
-    made = stack.client.post("/v1/batches", json=order).json()
+    made = account.client.post("/v1/batches", json=order).json()
     digits = made["id"].removeprefix("batch_")
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
@@ -255,21 +287,21 @@ def _lines(name: str, prompts: list[str]) -> list[str]:
     return [json.dumps({"custom_id": f"{name}-{n}", **line, "body": body}) for n, body in enumerate(bodies)]
 
 
-def _hook(stack: Stack) -> str:
+def _hook(account: Account) -> str:
     """A webhook at which nobody listens. Returns its id."""
-    path = f"/client/v4/accounts/{ACCOUNT}/event_subscriptions/subscriptions"
-    stack.subscribe(f"http://127.0.0.1:{processes.free_port()}/hook")
-    return str(stack.client.get(path).json()["result"][0]["id"]).replace("-", "")
+    path = f"{account.path}/event_subscriptions/subscriptions"
+    account.subscribe(f"http://127.0.0.1:{processes.free_port()}/hook")
+    return str(account.client.get(path).json()["result"][0]["id"]).replace("-", "")
 
 
-def _until(stack: Stack, request_id: str, status: str) -> None:
+def _until(account: Account, request_id: str, status: str) -> None:
     address = f"/v1/batches/batch_{request_id.replace('-', '')}"
-    wait_for(lambda: stack.client.get(address).json()["status"] == status, f"{request_id} {status}")
+    wait_for(lambda: account.client.get(address).json()["status"] == status, what=f"{request_id} {status}")
 
 
-def call(stack: Stack, number: int) -> None:
+def call(account: Account, number: int) -> None:
     """A synchronous request, streamed, as the latencies are of those."""
     body = {"model": MODEL, "stream": True, "max_tokens": 10, "messages": [{"role": "user", "content": str(number)}]}
-    with stack.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+    with account.client.stream("POST", "/v1/chat/completions", json=body) as answer:
         for _ in answer.iter_bytes():
             pass

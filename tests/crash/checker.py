@@ -20,19 +20,24 @@ from tests.crash.pipelines import Pipelines
 from tests.crash.system import LEASE_SECONDS, System
 from tests.crash.verdict import judge
 
-CLIENTS = 6
 HANDS = 2
 
 
 async def check(
-    seed: int, seconds: float, *, lease: float = LEASE_SECONDS, only: Sequence[str] = (), keep_logs: bool = False
+    seed: int,
+    seconds: float,
+    *,
+    kind: type[System] = System,
+    lease: float = LEASE_SECONDS,
+    only: Sequence[str] = (),
+    keep_logs: bool = False,
 ) -> History:
-    """The judged history of a run that is under attack for so many seconds, `only` by the faults that are named.
+    """The judged history of a run of this kind, under attack for so many seconds, `only` by the faults that are named.
 
     Logs of a bad run are always kept.
     """
     history = History()
-    async with _system(history, seed, lease, keep_logs) as system:
+    async with _system(kind(history, seed, lease), keep_logs) as system:
         began = time.monotonic()
         client = Client(system, history)
         load = Load(client, history, seed)
@@ -42,7 +47,7 @@ async def check(
         try:
             await client.start()
             history.log_line("load begins")
-            await _attack(load, Nemesis(system, history, client, seed, only), seconds)
+            await _attack(load, Nemesis(system, history, client, seed, only), seconds, system.clients)
             history.log_line("healed")
             history.notes["seconds under attack"] = round(time.monotonic() - began)
             await pipelines.rest()
@@ -83,8 +88,8 @@ async def while_loaded(
 
 
 @asynccontextmanager
-async def _system(history: History, seed: int, lease: float, keep_logs: bool) -> AsyncIterator[System]:
-    system = System(history, seed, lease)
+async def _system(system: System, keep_logs: bool) -> AsyncIterator[System]:
+    history = system.history
     finished = False
     try:
         await system.start()
@@ -97,11 +102,11 @@ async def _system(history: History, seed: int, lease: float, keep_logs: bool) ->
             print(f"logs of all parts: {kept}", file=sys.stderr, flush=True)
 
 
-async def _attack(load: Load, nemesis: Nemesis, seconds: float) -> None:
+async def _attack(load: Load, nemesis: Nemesis, seconds: float, count: int) -> None:
     """Apply load and faults for a while. Then stop the faults and wait until every client has its last response."""
     enough = asyncio.Event()
     async with asyncio.TaskGroup() as clients:
-        for number in range(CLIENTS):
+        for number in range(count):
             clients.create_task(load.run(number, enough))
         async with asyncio.TaskGroup() as hands:
             for number in range(HANDS):

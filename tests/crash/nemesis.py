@@ -13,7 +13,6 @@ from tests.crash.history import History
 from tests.crash.proxy import Wire
 from tests.crash.system import TENANTS, WORKERS, System
 
-STEWARDS = ("steward-0", "steward-1")
 # In leases: about as long as a lease and its reaping. A process that returns then meets the next owner of its work.
 LEASE_AND_MORE = (0.9, 1.45)
 BEYOND_LEASE = (1.2, 2.0)
@@ -26,19 +25,21 @@ class Nemesis:
 
     def __init__(self, system: System, history: History, client: Client, seed: int, only: Sequence[str] = ()) -> None:
         self._system = system
+        self._workers = list(system.workers)
+        self._stewards = [name for name in system.modules if name.startswith("steward")]
         self._client = client
         self._lease = system.settings.lease_seconds
         self._history = history
         self._seed = seed
         self._foundations = asyncio.Lock()  # only one fault of the disk or the database at a time
         self.table: dict[str, tuple[int, Callable[[random.Random], Awaitable[None]]]] = {
-            "kill worker": (5, lambda rng: self._kill(rng.choice(list(WORKERS)))),
-            "kill steward": (2, lambda rng: self._kill(rng.choice(STEWARDS))),
+            "kill worker": (5, lambda rng: self._kill(rng.choice(self._workers))),
+            "kill steward": (2, lambda rng: self._kill(rng.choice(self._stewards))),
             "kill api": (2, lambda rng: self._kill("api")),
             "kill notifier": (1, lambda rng: self._kill("notifier")),
             "stop worker": (8, self._stop_worker),
             "stop steward": (1, self._stop_steward),
-            "drain worker under another clock": (2, lambda rng: self._skew(rng, rng.choice(list(WORKERS)), HOURS)),
+            "drain worker under another clock": (2, lambda rng: self._skew(rng, rng.choice(self._workers), HOURS)),
             "api under another clock": (1, lambda rng: self._skew(rng, "api", HOURS)),
             "notifier under another clock": (1, lambda rng: self._skew(rng, "notifier", WITHIN_TOLERANCE)),
             "crash postgres": (3, self._crash_postgres),
@@ -75,12 +76,12 @@ class Nemesis:
         self._history.fault(f"SIGKILL of {_kind(name)}", f"{name} ({pid})")
 
     async def _stop_worker(self, rng: random.Random) -> None:
-        name = rng.choice(list(WORKERS))
+        name = rng.choice(self._workers)
         self._history.fault("SIGSTOP of worker", name)
         await self._system.parts[name].stop_for(self._lease * rng.uniform(*LEASE_AND_MORE))
 
     async def _stop_steward(self, rng: random.Random) -> None:
-        name = rng.choice(STEWARDS)
+        name = rng.choice(self._stewards)
         self._history.fault("SIGSTOP of steward", name)
         await self._system.parts[name].stop_for(rng.uniform(0.5, 3))
 

@@ -22,6 +22,7 @@ from app.environment import child_environment
 from app.queue import partitions
 from app.settings import Settings
 from testing.waiting import eventually, is_ok
+from tests import sets
 from tests.crash import money
 from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
@@ -140,6 +141,7 @@ class System:
 
     modules: Mapping[str, str] = MODULES
     workers: Mapping[str, int] = WORKERS
+    clients = 6  # of the load
 
     def __init__(self, history: History, seed: int, lease: float = LEASE_SECONDS) -> None:
         self.history = history
@@ -178,6 +180,7 @@ class System:
 
     async def start(self) -> None:
         """Start every part and wait until the API is ready."""
+        sets.count_start()
         await self.postgres.start()
         for knob in ("max_wal_size = '64MB'", "min_wal_size = '32MB'", "log_min_messages = 'fatal'"):
             await self.postgres.rows(f"alter system set {knob}")
@@ -253,3 +256,11 @@ class System:
                 await engine.__aexit__()
         await self.receiver.close()
         return await asyncio.to_thread(self.ground.close, keep_logs)
+
+
+class Small(System):
+    """One part of each kind, and a few clients."""
+
+    modules: Mapping[str, str] = {name: MODULES[name] for name in ("api", "steward-0", "notifier", "worker-0")}
+    workers: Mapping[str, int] = {"worker-0": WORKERS["worker-0"]}
+    clients = 2

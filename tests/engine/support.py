@@ -1,18 +1,21 @@
 """Attached workers beside the real vLLM, and its catalogue."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from pydantic import SecretStr
 
+from app import processes
 from app.db.pool import Database
 from app.engines import service as engines
 from app.settings import PACKAGE, Settings
 from testing.fakes.engine import FakeEngine
 from tests.gpu.world import MODEL, World, tend
 from tests.queue import support
+from tests.system.stack import Stack
 
 
 def models_in(dtype: str, folder: Path) -> Path:
@@ -20,6 +23,12 @@ def models_in(dtype: str, folder: Path) -> Path:
     file = folder / f"{dtype}.toml"
     file.write_text((PACKAGE / "models.toml").read_text().replace('"{cpu_dtype}"', f'"{dtype}"'))
     return file
+
+
+def engine_pids(stack: Stack) -> list[int]:
+    """Every process of the managed engine."""
+    mark = f"{os.path.realpath(stack.settings.data_dir)}:{stack.settings.engine_name}"
+    return processes.marked("SLACKWATER_ENGINE", mark)
 
 
 @asynccontextmanager

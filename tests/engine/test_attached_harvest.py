@@ -183,7 +183,6 @@ def test_a_server_started_by_hand_is_harvested_from_inside_and_a_killed_worker_l
         assert (server.report().faults, server.report().tripped) == (0, False)
 
 
-@pytest.mark.slow
 def test_after_the_attached_engine_was_killed_the_next_one_is_harvested_from_inside_and_nothing_is_lost(
     server: Server,
 ) -> None:

@@ -88,9 +88,8 @@ def door_stack() -> Iterator[DoorStack]:
 
 
 def client_of(stack: DoorStack, key: str | None = None) -> openai.OpenAI:
-    own = str(stack.client.headers["authorization"]).removeprefix("Bearer ")
     return openai.OpenAI(
-        api_key=key or own, base_url=f"http://127.0.0.1:{stack.engine_port}/v1", timeout=LIMIT_SECONDS, max_retries=0
+        api_key=key or stack.key, base_url=f"http://127.0.0.1:{stack.engine_port}/v1", timeout=120, max_retries=0
     )
 
 

@@ -18,8 +18,8 @@ from standardwebhooks import Webhook
 from app.processes import free_port
 from examples import code_runner
 from testing.waiting import LIMIT_SECONDS, wait_for
-from tests.clients.handed_on import key_of
-from tests.system.stack import ACCOUNT, MODEL, Stack, running
+from tests.needs import missing
+from tests.system.stack import MODEL, Account
 from tests.webhooks.support import receiving, statuses
 
 ROOT = Path(__file__).parents[2]
@@ -30,16 +30,18 @@ def _bwrap() -> str | None:
     return str(own) if own.exists() else shutil.which("bwrap")
 
 
-def _missing() -> str | None:
-    """Why nothing can be run here; None: it can."""
+@pytest.fixture(scope="module")
+def namespaces() -> None:
+    """Code can be run apart. Skips where it cannot."""
     bwrap = _bwrap()
     if bwrap is None or shutil.which("prlimit") is None:
-        return "bubblewrap or prlimit is not installed: deploy/install-tools.sh bwrap"
+        missing("bubblewrap or prlimit is not installed: deploy/install-tools.sh bwrap")
     tried = subprocess.run([bwrap, "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False)
-    return None if tried.returncode == 0 else f"no namespaces here: {tried.stderr.decode().strip()}"
+    if tried.returncode:
+        pytest.skip(f"this machine makes no namespaces: {tried.stderr.decode().strip()}")
 
 
-sandboxed = pytest.mark.skipif(_missing() is not None, reason=str(_missing()))
+sandboxed = pytest.mark.usefixtures("namespaces")
 
 
 @pytest.fixture
@@ -185,47 +187,46 @@ def _deliver(port: int, secret: str, item: int) -> int:
 
 @pytest.mark.slow
 @sandboxed
-def test_a_pipeline_gets_its_answers_from_the_runner_by_webhook_and_what_waited_before(tmp_path: Path) -> None:
-    with running() as stack:
-        port = free_port()
-        first = _pipeline(stack, "6 * 7")
-        wait_for(lambda: _get(stack, f"/v1/pipelines/{first}/waiting")["data"], "an item that waits")
-        body = {
-            "name": "runner",
-            "source": {"type": "workersAi.model"},
-            "destination": {"type": "webhook", "url": f"http://127.0.0.1:{port}/", "format": "standard"},
-            "events": ["item.waiting"],
-        }
-        made = stack.client.post(f"/client/v4/accounts/{ACCOUNT}/event_subscriptions/subscriptions", json=body)
-        secret = made.json()["result"]["destination"]["secret"]
-        command = [sys.executable, "examples/code_runner.py", "--url", str(stack.client.base_url).rstrip("/")]
-        command += ["--key", key_of(stack), "--secret", secret, "--port", str(port), "--bwrap", _bwrap() or ""]
-        runner = subprocess.Popen(command, cwd=ROOT)
-        try:
-            assert _answer(stack, first) == "echo: It printed 42\n"
-            assert _answer(stack, _pipeline(stack, "'4' + '3'")) == "echo: It printed 43\n"
-        finally:
-            runner.kill()
-            runner.wait()
+def test_a_pipeline_gets_its_answers_from_the_runner_by_webhook_and_what_waited_before(account: Account) -> None:
+    port = free_port()
+    first = _pipeline(account, "6 * 7")
+    wait_for(lambda: _get(account, f"/v1/pipelines/{first}/waiting")["data"], what="an item that waits")
+    body = {
+        "name": "runner",
+        "source": {"type": "workersAi.model"},
+        "destination": {"type": "webhook", "url": f"http://127.0.0.1:{port}/", "format": "standard"},
+        "events": ["item.waiting"],
+    }
+    made = account.client.post(f"{account.path}/event_subscriptions/subscriptions", json=body)
+    secret = made.json()["result"]["destination"]["secret"]
+    command = [sys.executable, "examples/code_runner.py", "--url", account.url, "--key", account.key]
+    command += ["--secret", secret, "--port", str(port), "--bwrap", _bwrap() or ""]
+    runner = subprocess.Popen(command, cwd=ROOT)
+    try:
+        assert _answer(account, first) == "echo: It printed 42\n"
+        assert _answer(account, _pipeline(account, "'4' + '3'")) == "echo: It printed 43\n"
+    finally:
+        runner.kill()
+        runner.wait()
 
 
-def _pipeline(stack: Stack, expression: str) -> str:
+def _pipeline(account: Account, expression: str) -> str:
     """The id of a pipeline that has code run outside, and asks the engine about it."""
     outside = {"id": "run", "external": {"timeout": "1h"}, "body": {"code": "{{item.code}}"}}
     message = {"role": "user", "content": "It printed {{json.output}}"}
     after = {"id": "explain", "model": MODEL, "body": {"messages": [message]}}
     items = [{"custom_id": "a", "code": f"print({expression})"}]
-    made = stack.client.post("/v1/pipelines", json={"input": {"items": items}, "stages": [outside, after]})
+    made = account.client.post("/v1/pipelines", json={"input": {"items": items}, "stages": [outside, after]})
     assert made.status_code == 200, made.text
     return str(made.json()["id"])
 
 
-def _get(stack: Stack, path: str) -> Any:
-    return stack.client.get(path).raise_for_status().json()
+def _get(account: Account, path: str) -> Any:
+    return account.client.get(path).raise_for_status().json()
 
 
-def _answer(stack: Stack, pipeline: str) -> str:
+def _answer(account: Account, pipeline: str) -> str:
     """What the engine said in the end."""
-    wait_for(lambda: _get(stack, f"/v1/pipelines/{pipeline}")["status"] == "completed", f"the end of {pipeline}")
-    line = json.loads(stack.client.get(f"/v1/pipelines/{pipeline}/results").text)
+    wait_for(lambda: _get(account, f"/v1/pipelines/{pipeline}")["status"] == "completed", f"the end of {pipeline}")
+    line = json.loads(account.client.get(f"/v1/pipelines/{pipeline}/results").text)
     return str(line["answer"]["choices"][0]["message"]["content"])

@@ -7,15 +7,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from app import processes
 from testing.waiting import wait_for
-from tests.clients.handed_on import key_of
-from tests.system.stack import Stack, running
+from tests.system.stack import Account
 
 FOLDER = Path(__file__).parents[2] / "examples/engines"
 PROMPTS = ("name a tide", "name a harbour")
@@ -24,30 +23,24 @@ SECONDS = 300
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with running() as stack:
-        yield stack
-
-
 def _python(engine: str) -> Path:
     environment = FOLDER / ".venv" / engine
     if not (environment / "built").exists():
-        pytest.skip(f"examples/engines/setup.sh {engine} has not been run")
+        pytest.skip(f"not built, as it takes minutes: examples/engines/setup.sh {engine}")
     return environment / "bin/python"
 
 
 def _run(
-    engine: str, stack: Stack, folder: Path, variables: Mapping[str, str] | None = None, bridges: Path = FOLDER
+    engine: str, account: Account, folder: Path, variables: Mapping[str, str] | None = None, bridges: Path = FOLDER
 ) -> str:
     """What a bridge of this folder printed."""
-    python, url = _python(engine), str(stack.client.base_url).rstrip("/")
+    python, url = _python(engine), account.url
     own = {
         "HOME": str(folder),
         "PATH": f"{python.parent}:{os.environ['PATH']}",
         "NO_PROXY": "*",
         "SLACKWATER_URL": url,
-        "SLACKWATER_KEY": key_of(stack),
+        "SLACKWATER_KEY": account.key,
         "BRIDGE_URL": f"http://127.0.0.1:{processes.free_port()}",
     }
     command = [str(python), str(bridges / f"{engine}_bridge.py"), *PROMPTS]
@@ -64,29 +57,29 @@ def _run(
     return done.stdout + done.stderr
 
 
-def _all_answered(stack: Stack, printed: str, batches_before: int) -> None:
+def _all_answered(account: Account, printed: str, batches_before: int) -> None:
     assert re.search(r"\b0: ", printed)
     assert re.search(r"\b1: ", printed)
-    assert _batches(stack) == batches_before + 1
+    assert _batches(account) == batches_before + 1
 
 
-def _batches(stack: Stack) -> int:
-    return int(stack.query("select count(*) from batch")[0][0])
+def _batches(account: Account) -> int:
+    return len(account.client.get("/v1/batches").raise_for_status().json()["data"])
 
 
-def test_the_webhook_completes_a_temporal_activity(stack: Stack, tmp_path: Path) -> None:
-    python, port, before = _python("temporal"), processes.free_port(), _batches(stack)
+def test_the_webhook_completes_a_temporal_activity(account: Account, tmp_path: Path) -> None:
+    python, port, before = _python("temporal"), processes.free_port(), _batches(account)
     command = [str(python.parent / "temporal"), "server", "start-dev", "--headless", "--port", str(port)]
     server = subprocess.Popen(
         [*command, "--log-level", "error"], cwd=tmp_path, env={**os.environ, "HOME": str(tmp_path)}
     )
     try:
-        wait_for(lambda: _answers(python.parent / "temporal", port), "Temporal's server")
-        printed = _run("temporal", stack, tmp_path, {"TEMPORAL_ADDRESS": f"127.0.0.1:{port}"})
+        wait_for(lambda: _answers(python.parent / "temporal", port), what="Temporal's server")
+        printed = _run("temporal", account, tmp_path, {"TEMPORAL_ADDRESS": f"127.0.0.1:{port}"})
     finally:
         server.kill()
         server.wait()
-    _all_answered(stack, printed, before)
+    _all_answered(account, printed, before)
 
 
 def _answers(temporal: Path, port: int) -> bool:
@@ -94,14 +87,14 @@ def _answers(temporal: Path, port: int) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def test_the_webhook_wakes_a_dbos_workflow(stack: Stack, tmp_path: Path) -> None:
-    before = _batches(stack)
-    _all_answered(stack, _run("dbos", stack, tmp_path), before)
+def test_the_webhook_wakes_a_dbos_workflow(account: Account, tmp_path: Path) -> None:
+    before = _batches(account)
+    _all_answered(account, _run("dbos", account, tmp_path), before)
 
 
-def test_airflows_operator_for_openai_runs_a_batch(stack: Stack, tmp_path: Path) -> None:
-    before, url = _batches(stack), str(stack.client.base_url).rstrip("/")
-    connection = f'{{"conn_type": "openai", "host": "{url}/v1", "password": "{key_of(stack)}"}}'
+def test_airflows_operator_for_openai_runs_a_batch(account: Account, tmp_path: Path) -> None:
+    before, url = _batches(account), account.url
+    connection = f'{{"conn_type": "openai", "host": "{url}/v1", "password": "{account.key}"}}'
     (dags := tmp_path / "dags").mkdir()
     for name in ("airflow_bridge.py", "slackwater_batches.py"):
         shutil.copy(FOLDER / name, dags)
@@ -115,10 +108,10 @@ def test_airflows_operator_for_openai_runs_a_batch(stack: Stack, tmp_path: Path)
         check=False,
     )
     assert migrated.returncode == 0, migrated.stderr[-4000:]
-    _all_answered(stack, _run("airflow", stack, tmp_path, more, bridges=dags), before)
+    _all_answered(account, _run("airflow", account, tmp_path, more, bridges=dags), before)
 
 
-def test_a_prefect_flow_polls_its_batch(stack: Stack, tmp_path: Path) -> None:
-    before = _batches(stack)
+def test_a_prefect_flow_polls_its_batch(account: Account, tmp_path: Path) -> None:
+    before = _batches(account)
     patient = {"PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120"}
-    _all_answered(stack, _run("prefect", stack, tmp_path, {"POLL_SECONDS": "0.2", **patient}), before)
+    _all_answered(account, _run("prefect", account, tmp_path, {"POLL_SECONDS": "0.2", **patient}), before)

@@ -25,7 +25,7 @@ from testing.waiting import wait_for
 from tests.kubernetes.chart import Manifest, Manifests, Node, example, render
 from tests.system.stack import ACCOUNT, MODEL, RUN
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes all of 127.0.0.0/8")
+pytestmark = pytest.mark.slow
 
 ITEMS = 20
 ENGINE_PORT = 8000
@@ -180,6 +180,8 @@ def pods_of(manifests: Manifests) -> dict[str, Manifest]:
 @pytest.fixture
 def cluster(tmp_path: Path, server_settings: Settings, administer: Callable[[str], None]) -> Iterator[Cluster]:
     """Every container of the chart, on an empty database."""
+    if sys.platform != "linux":
+        pytest.skip("it takes all of 127.0.0.0/8")
     administer("create database kubernetes")
     url = embedded.database_url(server_settings).replace("/postgres?", "/kubernetes?")
     secret = "a-secret-key-of-at-least-32-bytes-for-the-chart"

@@ -5,8 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,9 +13,8 @@ from typing import Any
 import httpx
 import yaml
 
-from app import processes
 from testing.waiting import wait_for
-from tests.system.stack import MODEL, Stack, running
+from tests.system.stack import MODEL, Account, Stack
 from tests.webhooks.support import receiving
 
 ROOT = Path(__file__).parents[2]
@@ -34,9 +31,10 @@ _SUFFIXES = ("_bucket", "_count", "_sum")
 
 @dataclass
 class Installed:
-    """A running installation. `pages`: what each part answered to `GET /metrics`."""
+    """A running installation and an account of it. `pages`: what each part answered to `GET /metrics`."""
 
     stack: Stack
+    account: Account
     pages: dict[str, str]
 
     def families(self, part: str) -> dict[str, str]:
@@ -53,20 +51,19 @@ class Installed:
         return found
 
 
-@contextmanager
-def installed() -> Iterator[Installed]:
-    """Start all parts, let each of them do something, and read their pages."""
-    ports = {setting: processes.free_port() for setting in PORTS.values()}
-    with running(**ports) as stack, receiving() as receiver:
-        stack.subscribe(receiver.url)
-        request_id = stack.submit([{"prompt": f"item {n}"} for n in range(5)])
-        wait_for(lambda: stack.poll(request_id), "the batch is done")
+def installed(stack: Stack, account: Account) -> Installed:
+    """Let each part do something, and read their pages."""
+    ports = {part: getattr(stack.settings, setting) for part, setting in PORTS.items()}
+    with receiving() as receiver:
+        account.subscribe(receiver.url)
+        request_id = account.submit([{"prompt": f"item {n}"} for n in range(5)])
+        wait_for(lambda: account.poll(request_id), what="the batch is done")
         chat = {"model": MODEL, "messages": [{"role": "user", "content": "x"}], "stream": True}
-        assert stack.client.post("/v1/chat/completions", json=chat).status_code == 200
-        wait_for(lambda: "delay_seconds_count 0.0" not in _page(ports["notifier_metrics_port"]), "a webhook is sent")
-        wait_for(lambda: "slackwater_open_batches 0.0" in stack.client.get("/metrics").text, "the API has read again")
-        pages = {part: _page(ports[setting]) for part, setting in PORTS.items()}
-        yield Installed(stack, {"api": stack.client.get("/metrics").text, **pages})
+        assert account.client.post("/v1/chat/completions", json=chat).status_code == 200
+        wait_for(lambda: "delay_seconds_count 0.0" not in _page(ports["notifier"]), what="a webhook is sent")
+        wait_for(lambda: "slackwater_open_batches " in account.client.get("/metrics").text, what="the API has read")
+    pages = {part: _page(port) for part, port in ports.items()}
+    return Installed(stack, account, {"api": account.client.get("/metrics").text, **pages})
 
 
 def _page(port: int) -> str:

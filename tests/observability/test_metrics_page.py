@@ -29,16 +29,16 @@ def documented(part: str) -> dict[str, tuple[str, set[str]]]:
 
 
 @ALL_PARTS
-def test_the_table_has_every_metric_of_a_live_part_and_no_other(part: str, installation: Installed) -> None:
-    served = {name: kind for name, kind in installation.families(part).items() if not name.startswith(OF_THE_PROCESS)}
+def test_the_table_has_every_metric_of_a_live_part_and_no_other(part: str, served: Installed) -> None:
+    served = {name: kind for name, kind in served.families(part).items() if not name.startswith(OF_THE_PROCESS)}
     assert {name: kind for name, (kind, _) in documented(part).items()} == served
 
 
 @ALL_PARTS
-def test_the_labels_of_every_live_sample_are_those_of_the_table(part: str, installation: Installed) -> None:
+def test_the_labels_of_every_live_sample_are_those_of_the_table(part: str, served: Installed) -> None:
     known = documented(part)
     samples = 0
-    for line in installation.pages[part].splitlines():
+    for line in served.pages[part].splitlines():
         sample = _SAMPLE.match(line)
         if sample and sample[1].startswith("slackwater_"):
             name = sample[1] if sample[1] in known else line.partition("{")[0]
@@ -55,13 +55,13 @@ def test_the_labels_of_the_queues_gauges_are_those_of_the_table_though_nothing_h
 
 
 @ALL_PARTS
-def test_the_page_of_a_part_passes_promtool(part: str, installation: Installed, promtool: str) -> None:
-    run(promtool, "check", "metrics", given=installation.pages[part])
+def test_the_page_of_a_part_passes_promtool(part: str, served: Installed, promtool: str) -> None:
+    run(promtool, "check", "metrics", given=served.pages[part])
 
 
 @ALL_PARTS
-def test_every_page_says_since_when_its_process_runs(part: str, installation: Installed) -> None:
-    assert {"process_start_time_seconds", "slackwater_build_info"} <= installation.families(part).keys()
+def test_every_page_says_since_when_its_process_runs(part: str, served: Installed) -> None:
+    assert {"process_start_time_seconds", "slackwater_build_info"} <= served.families(part).keys()
 
 
 def test_every_row_names_a_unit_and_asks_something() -> None:

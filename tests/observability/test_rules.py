@@ -1,13 +1,15 @@
 """Claims about the rules in deploy/observability: they parse, each alert fires and stays silent where it should."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.observability.alert_cases import CASES, RARE, Case, Series, steady
+from tests.observability.alert_cases import BURNS, CASES, COUNTS, RARE, Case, Series, steady
 from tests.observability.support import DEPLOY, RUNBOOKS, alerts, rules, run, script
+from tests.sets import examples
 
 BASE = "https://docs.example.com/runbooks"
 
@@ -25,7 +27,8 @@ def state(case: Case, given: Series, *, firing: bool) -> dict[str, Any]:
         "eval_time": f"{case.minutes}m",
         "exp_samples": samples,
     }
-    return {"interval": f"{case.step}m", "input_series": series(given), "promql_expr_test": [test]}
+    name = f"{case.name} {'fires' if firing else 'is silent'}"
+    return {"name": name, "interval": f"{case.step}m", "input_series": series(given), "promql_expr_test": [test]}
 
 
 OBJECTIVES, OTHERS = ("objectives",), ("alerts", "recording")  # promtool evaluates every rule of the files that it gets
@@ -38,9 +41,12 @@ def passes(promtool: str, folder: Path, *tests: dict[str, Any], step: int = 1, r
     run(promtool, "test", "rules", file)
 
 
-def behaves(case: Case, promtool: str, folder: Path) -> None:
-    both = state(case, case.fires, firing=True), state(case, case.calm, firing=False)
-    passes(promtool, folder, *both, step=case.step, rules=OBJECTIVES if case.severity else OTHERS)
+def behave(cases: Sequence[Case], promtool: str, folder: Path) -> None:
+    """In one run of promtool, which names the case that it disproves."""
+    tests = [
+        each for case in cases for each in (state(case, case.fires, firing=True), state(case, case.calm, firing=False))
+    ]
+    passes(promtool, folder, *tests, step=cases[0].step, rules=OBJECTIVES if cases[0].severity else OTHERS)
 
 
 def test_the_configuration_and_every_rule_pass_promtool(promtool: str) -> None:
@@ -48,14 +54,21 @@ def test_the_configuration_and_every_rule_pass_promtool(promtool: str) -> None:
     run(promtool, "check", "rules", *sorted((DEPLOY / "rules").glob("*.yml")))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_alert_fires_on_what_it_is_for_and_not_on_what_is_normal(case: Case, promtool: str, tmp_path: Path) -> None:
-    behaves(case, promtool, tmp_path)
+def test_an_alert_fires_on_what_it_is_for_and_not_on_what_is_normal(promtool: str, tmp_path: Path) -> None:
+    behave(COUNTS[:: examples(8, 1)], promtool, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=pytest.mark.slow if n else []) for n, case in enumerate(BURNS)]
+)
+def test_so_does_an_alert_on_an_error_budget(case: Case, promtool: str, tmp_path: Path) -> None:
+    behave([case], promtool, tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RARE, ids=lambda case: case.name)
 def test_few_bad_events_call_nobody(case: Case, promtool: str, tmp_path: Path) -> None:
-    behaves(case, promtool, tmp_path)
+    behave([case], promtool, tmp_path)
 
 
 def test_every_alert_has_a_case() -> None:

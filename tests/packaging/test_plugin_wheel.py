@@ -14,6 +14,8 @@ FOLDER = ROOT / "workers" / "engine"
 SOURCES = {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*.py")}
 IMPORT_ALL = """
 import importlib, pathlib, sys
+
+pytestmark = pytest.mark.slow
 package = importlib.import_module("slackwater_vllm")
 folder = pathlib.Path(package.__file__).parent
 for file in sorted(folder.rglob("*.py")):

@@ -16,6 +16,8 @@ from testing import clusters
 from testing.waiting import wait_for
 from tests.packaging.environments import ROOT, Environment
 
+pytestmark = pytest.mark.slow
+
 DATA = (".toml", ".mako", ".sql", ".jsonl", ".html", ".css", ".js", ".svg", ".lock", ".htmx")
 
 

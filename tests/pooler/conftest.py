@@ -1,6 +1,5 @@
 """A PgBouncer in front of the test's database."""
 
-import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,18 +9,17 @@ from app.db.pool import Database
 from app.settings import Settings
 from testing import clusters
 from testing.pgbouncer import MISSING, PgBouncer, pooling, program, version
+from tests import needs
 from tests.ran_on import met
 
 
 @pytest.fixture
 def installed() -> None:
-    """Of each test that starts a PgBouncer. Without one the test is skipped; under CI=true it fails."""
+    """Of each test that starts a PgBouncer. Without one the test is skipped."""
     if path := program():
         met(f"PgBouncer {'.'.join(map(str, version(path)))}")
     else:
-        if os.environ.get("CI") == "true":
-            pytest.fail(MISSING, pytrace=False)
-        pytest.skip(MISSING)
+        needs.missing(MISSING)
 
 
 @pytest.fixture

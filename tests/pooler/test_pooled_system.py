@@ -1,8 +1,12 @@
 """The whole product through a PgBouncer in transaction mode."""
 
+import pytest
+
 from tests.crash.checker import report
 from tests.pooler.pooled_system import attacked
 from tests.timing import note
+
+pytestmark = pytest.mark.slow
 
 RESTARTS = 2
 

@@ -23,6 +23,8 @@ from testing.waiting import wait_for
 from tests.timing import note
 from tests.webhooks.support import Script, answer, emit, notifying, receiving, statuses, subscribe
 
+pytestmark = pytest.mark.slow
+
 EVENTS = 2
 ROUNDS = 3  # of kills
 
@@ -125,8 +127,7 @@ def purge(settings: Settings) -> None:
         conn.execute(f"select pgmq.purge_queue('{names.WEBHOOKS}')".encode())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("broker", ["pgmq", pytest.param("rabbitmq", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("broker", ["pgmq", "rabbitmq"])
 def test_every_event_is_delivered_or_visibly_dead_and_nothing_comes_after_a_recorded_2xx(
     settings: Settings, broker: str, request: pytest.FixtureRequest
 ) -> None:

@@ -84,7 +84,7 @@ def _usual() -> dict[str, Any]:
 async def soak(stack: Stack, seconds: float, rate: float) -> tuple[Series, dict[str, int]]:
     """The readings of a run, and what came of its requests."""
     assert stack.process
-    load = Load(str(stack.client.base_url), stack.client.headers["authorization"].removeprefix("Bearer "), rate)
+    load = Load(str(stack.client.base_url), stack.key, rate)
     begun = time.monotonic()
     sending = asyncio.create_task(load.run(begun + seconds))
     readings, series = Readings(stack.settings, stack.process.pid), defaultdict[str, list[Point]](list)

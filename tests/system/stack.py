@@ -1,4 +1,8 @@
-"""A whole installation as a user runs it: a real `slackwater up --attach` on a fake engine, used from outside."""
+"""A whole installation as a user runs it: a real `slackwater up --attach` on a fake engine, used from outside.
+
+Most tests use the one of their process (tests/installation.py). What needs its own settings or kills something starts its own
+with `running`, and is counted (tests/sets.py).
+"""
 
 import contextlib
 import json
@@ -25,6 +29,7 @@ from app.environment import child_environment
 from app.settings import Settings
 from testing import clusters
 from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
+from tests import sets
 
 ACCOUNT = "acme"
 MODEL = "smollm2-135m-instruct"
@@ -38,8 +43,63 @@ def open_to_others(folder: Path) -> list[str]:
     return [f"{each} {stat.filemode(mode)}" for each in found if (mode := each.lstat().st_mode) & 0o077]
 
 
-class Stack:
-    """One running installation."""
+class Account:
+    """An account with its key, as somebody outside the installation uses it."""
+
+    name: str
+    key: str
+    client: httpx.Client
+
+    def __init__(self, url: str, name: str, key: str) -> None:
+        self.name, self.key = name, key
+        self.client = httpx.Client(
+            base_url=url, timeout=60, trust_env=False, headers={"authorization": f"Bearer {key}"}
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the API listens, without a path."""
+        return str(self.client.base_url).rstrip("/")
+
+    @property
+    def path(self) -> str:
+        """Of what Workers AI calls the account."""
+        return f"/client/v4/accounts/{self.name}"
+
+    def run(self, model: str = MODEL) -> str:
+        """The path of a model's requests and batches."""
+        return f"{self.path}/ai/run/{model}"
+
+    def submit(self, items: list[dict[str, Any]]) -> str:
+        """The request id of a new batch."""
+        answer = self.client.post(self.run(), params={"queueRequest": "true"}, json={"requests": items})
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["result"]["request_id"])
+
+    def poll(self, request_id: str) -> dict[str, Any] | None:
+        """The final result, or None while there is none."""
+        answer = self.client.post(self.run(), json={"request_id": request_id})
+        if answer.status_code == 503:
+            return None
+        assert answer.status_code == 200, answer.text
+        result: dict[str, Any] = answer.json()["result"]
+        return None if result.get("status") in ("queued", "running") else result
+
+    def subscribe(self, url: str) -> str:
+        """The signing secret of a new webhook for all events."""
+        body = {
+            "name": "test",
+            "source": {"type": "workersAi.model"},
+            "destination": {"type": "webhook", "url": url},
+            "events": ["batch.queued", "batch.succeeded", "batch.failed"],
+        }
+        answer = self.client.post(f"{self.path}/event_subscriptions/subscriptions", json=body)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["result"]["destination"]["secret"])
+
+
+class Stack(Account):
+    """One running installation, and its first account."""
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         usual: dict[str, Any] = {
@@ -52,20 +112,31 @@ class Stack:
             "notifier_metrics_port": 0,
             "steward_metrics_port": 0,
             "console_port": 0,
+            "port": processes.free_port(),
         }
         self.settings = Settings(
             data_dir=folder / "data",
             secret_key="test-secret-key-of-at-least-32-bytes!",
-            port=processes.free_port(),
             **usual | changes,
         )
         self.log = folder / "up.log"
         self.engine_port = processes.free_port()
         self.engine: subprocess.Popen[bytes] | None = None
         self.process: subprocess.Popen[bytes] | None = None
-        self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.settings.port}", timeout=LIMIT_SECONDS, trust_env=False
-        )
+        super().__init__(f"http://127.0.0.1:{self.settings.port}", ACCOUNT, "none")
+
+    def account(self, name: str) -> Account:
+        """A new account, with a key."""
+        return Account(self.url, name, create_key(self.settings, name, "test", 1))
+
+    def script(self, *rules: dict[str, Any]) -> None:
+        """What the fake engine does with which prompts, instead of what it was told before."""
+        self._of_engine("_script", json.dumps(rules).encode())
+
+    def _of_engine(self, path: str, data: bytes | None = None) -> Any:
+        """The fake engine's answer at a path of its own."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.engine_port}/{path}", data) as answer:
+            return json.load(answer)
 
     def start_engine(self, latency: float = 0.05) -> None:
         """A fake engine in a process of its own."""
@@ -93,8 +164,8 @@ class Stack:
         wait_for(
             lambda: self.client.get("/ready").status_code == 200, f"API up; see {self.log}", seconds=LOADING_SECONDS
         )
-        key = create_key(self.settings, ACCOUNT, "test", 1)
-        self.client.headers["authorization"] = f"Bearer {key}"
+        self.key = create_key(self.settings, self.name, "test", 1)
+        self.client.headers["authorization"] = f"Bearer {self.key}"
 
     def stop(self) -> int:
         """Send SIGTERM to `slackwater up`. Returns its exit code."""
@@ -136,36 +207,8 @@ class Stack:
 
     def seen(self) -> dict[str, int]:
         """How often the engine received each prompt."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.engine_port}/_seen") as answer:
-            count: dict[str, int] = json.load(answer)["count"]
+        count: dict[str, int] = self._of_engine("_seen")["count"]
         return count
-
-    def submit(self, items: list[dict[str, Any]]) -> str:
-        """The request id of a new batch."""
-        answer = self.client.post(RUN, params={"queueRequest": "true"}, json={"requests": items})
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["result"]["request_id"])
-
-    def poll(self, request_id: str) -> dict[str, Any] | None:
-        """The final result, or None while there is none."""
-        answer = self.client.post(RUN, json={"request_id": request_id})
-        if answer.status_code == 503:
-            return None
-        assert answer.status_code == 200, answer.text
-        result: dict[str, Any] = answer.json()["result"]
-        return None if result.get("status") in ("queued", "running") else result
-
-    def subscribe(self, url: str) -> str:
-        """The signing secret of a new webhook for all events."""
-        body = {
-            "name": "test",
-            "source": {"type": "workersAi.model"},
-            "destination": {"type": "webhook", "url": url},
-            "events": ["batch.queued", "batch.succeeded", "batch.failed"],
-        }
-        answer = self.client.post(f"/client/v4/accounts/{ACCOUNT}/event_subscriptions/subscriptions", json=body)
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["result"]["destination"]["secret"])
 
 
 @contextlib.contextmanager
@@ -174,12 +217,16 @@ def running(
     real_engine: bool = False,
     engine: tuple[subprocess.Popen[bytes], int] | None = None,
     latency: float = 0.05,
+    shared: bool = False,
     **changes: Any,
 ) -> Iterator[Stack]:
     """A started installation, which is removed afterwards. A real engine uses the weights prepared on this machine.
 
     `engine`: the process and the port of a running engine to attach to. `latency`: seconds of a request at the fake one.
+    `shared`: it is the one of this test process.
     """
+    if not shared:
+        sets.count_start()
     folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
     stack = Stack(folder, **changes)
     try:

@@ -21,6 +21,8 @@ from app.environment import child_environment
 from testing.waiting import wait_for
 from tests.system.stack import USUAL_UMASK, Stack
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = 80
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -1,7 +1,6 @@
 """A background response that is streamed survives the death of the process that serves it."""
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,8 @@ import pytest
 from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.system.stack import MODEL, Stack, running
 
+pytestmark = pytest.mark.slow
+
 WORDS = "one two three four five six seven eight nine ten"
 PAUSE = 0.3  # of the engine between two events
 
@@ -18,8 +19,7 @@ PAUSE = 0.3  # of the engine between two events
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     with running() as stack:
-        rules = json.dumps([{"mode": "answer", "pause": PAUSE}]).encode()
-        urllib.request.urlopen(f"http://127.0.0.1:{stack.engine_port}/_script", rules).close()
+        stack.script({"mode": "answer", "pause": PAUSE})
         yield stack
 
 

@@ -16,6 +16,8 @@ from app.db import cluster
 from testing.waiting import wait_for
 from tests.system.stack import Stack, open_to_others, running
 
+pytestmark = pytest.mark.slow
+
 ITEMS = 500
 AT = 100  # results flushed when the blow falls
 

@@ -15,6 +15,8 @@ from testing.waiting import wait_for
 from tests.system.stack import Stack, running
 from tests.system.test_kill import Inbox
 
+pytestmark = pytest.mark.slow
+
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TRACE_ID, CALLER = TRACE[3:35], TRACE[36:52]
 ITEMS, BAD = 400, {7, 111, 250}

@@ -9,19 +9,13 @@ import pytest
 
 from app import processes
 from testing.waiting import LOADING_SECONDS, wait_for
+from tests.engine.support import engine_pids
 from tests.system.stack import MODEL, RUN, Stack
 from tests.timing import note
 
 pytestmark = pytest.mark.slow
 
 
-def engine_pids(stack: Stack) -> list[int]:
-    """Every process of the managed engine."""
-    mark = f"{os.path.realpath(stack.settings.data_dir)}:{stack.settings.engine_name}"
-    return processes.marked("SLACKWATER_ENGINE", mark)
-
-
-@pytest.mark.slow
 def test_kill_9_of_the_engine_in_mid_batch_loses_and_doubles_nothing(
     stack: Stack, record_property: Callable[[str, object], None]
 ) -> None:
@@ -43,7 +37,6 @@ def test_kill_9_of_the_engine_in_mid_batch_loses_and_doubles_nothing(
     record_property(f"kill -9 of vLLM with {MODEL} in mid-batch", counts)
 
 
-@pytest.mark.slow
 def test_kill_9_of_the_core_alone_is_noticed_at_once_and_callers_hear_when_to_come_back(stack: Stack) -> None:
     wait_for(
         lambda: stack.query("select 1 from engine where state = 'ready'"), "the engine loaded", seconds=LOADING_SECONDS
