@@ -17,7 +17,7 @@ from app.crypto import bearer_token, secret_key
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, wait_for
-from tests.engine.continued import SECONDS, Comparison, compared
+from tests.engine.continued import Comparison, compared
 from tests.gpu.world import World
 from tests.system.stack import ACCOUNT, MODEL, Stack
 from tests.timing import note
@@ -210,14 +210,14 @@ async def test_the_first_decision_after_an_announced_burst_makes_batch_yield(
     async with world.worker() as running:
         worker = running.worker
         calls = worker._runner.ledger.calls
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while len(calls) < 4 or not all(call.transcript.started for call in calls.values()):
                 await asyncio.sleep(0.01)
         monkeypatch.setattr(control_loop, "decide", watching)
         began = clock.monotonic()
         burst = {"id": "s1", "event": "arrived", "class": "sync", "prompt_tokens": 8000, "max_tokens": 64}
         await announce(world.settings, worker, burst)
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while not worker._puller.yields:
                 await asyncio.sleep(0)
         first = next(entry for entry in decided if entry[0])
@@ -225,7 +225,7 @@ async def test_the_first_decision_after_an_announced_burst_makes_batch_yield(
         assert first[2] > 0
         note(f"L1 on the real engine: decided {1000 * (first[3] - began):.0f} ms after an arrival was posted")
         await announce(world.settings, worker, {"id": "s1", "event": "finished"})
-        await world.finished(batch, seconds=SECONDS)
+        await world.finished(batch)
     assert all(ok for ok, _, _ in (await world.results(batch)).values())
 
 

@@ -224,7 +224,7 @@ def test_a_mixed_file_is_answered_on_every_route_of_a_text_model(client: OpenAI)
         completion_window="24h",
         extra_body={"mixed": True, "requests": lines},
     )
-    wait_for(lambda: client.batches.retrieve(batch.id).status == "completed", 120)
+    wait_for(lambda: client.batches.retrieve(batch.id).status == "completed")
     done = client.batches.retrieve(batch.id)
     assert done.output_file_id, client.files.content(done.error_file_id or "").text
     answers = [json.loads(each) for each in client.files.content(done.output_file_id).text.splitlines()]
@@ -299,7 +299,7 @@ def test_a_model_of_shape_responses_answers_in_the_form_it_was_asked_in(stack: S
     def ended() -> Any:
         return stack.client.post(url, json={"request_id": made["request_id"]}).json()["result"].get("responses")
 
-    first, second = (each["result"] for each in wait_for(ended, 120))
+    first, second = (each["result"] for each in wait_for(ended))
     assert "Paris" in first["output"][0]["content"][0]["text"]
     assert "Paris" in second["choices"][0]["message"]["content"]
 
