@@ -29,7 +29,18 @@ from typing import Any
 
 from benchmarks.harness import say
 from benchmarks.machine import describe
-from benchmarks.scale import costs, failover, first_claim, handback, idle, idle_fleet, pooled, ramp, steward_round, versions
+from benchmarks.scale import (
+    costs,
+    failover,
+    first_claim,
+    handback,
+    idle,
+    idle_fleet,
+    pooled,
+    ramp,
+    steward_round,
+    versions,
+)
 from benchmarks.scale.day_tables import day_tables
 from benchmarks.scale.fair_order import fair_order
 from benchmarks.scale.hot_account import hot_account

@@ -13,6 +13,7 @@ from app.pipelines.feeding import WAITS, Elsewhere, Feeder
 from app.queue import dependencies, stages
 from app.queue.settling import Settled
 from app.settings import Settings
+from workers.steward.rest import Pace
 
 LOOK_SECONDS = 0.025  # while pipelines are open
 IDLE_SECONDS = 0.5
@@ -25,8 +26,11 @@ log = structlog.get_logger("steward")
 class PipelineKeeper:
     """The pipelines of one database."""
 
-    def __init__(self, database: Database, settings: Settings, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, elsewhere: Elsewhere | None = None, pace: Pace | None = None
+    ) -> None:
         self._database = database
+        self._pace = pace or Pace()
         self.feeder = Feeder(database, settings, elsewhere)
         self._sweep_at = 0.0
         self._ended: list[int] = []
@@ -49,7 +53,7 @@ class PipelineKeeper:
                 log.warning("handoff.waits", error=str(error.__cause__ or error).strip())
                 busy, pause = False, RETRY_SECONDS
             if not busy:
-                await asyncio.sleep(pause)
+                await self._pace.pause(pause)
 
     def note(self, settled: Sequence[Settled], *, progress: bool) -> None:
         """Look after the pipelines of these batches, which have ended, in the next `run`. `progress`: results were counted."""

@@ -58,6 +58,7 @@ from workers.steward.feeder import PipelineKeeper
 from workers.steward.metrics import HandoffCounts, Metrics
 from workers.steward.money import Money
 from workers.steward.pool_status_writer import PoolStatusWriter
+from workers.steward.rest import Pace
 from workers.steward.sealing import AuditLog
 from workers.steward.turns import Turns
 
@@ -106,15 +107,16 @@ class Rounds:
             (ACCOUNT_SECONDS, self._close_accounts),
             (PARKED_SECONDS, self._end_parked),
         ]
+        self.pace = Pace()
         self._money = Money(database, settings)
-        self._pipelines = PipelineKeeper(database, settings)
+        self._pipelines = PipelineKeeper(database, settings, pace=self.pace)
         self._phases = PhaseLog(database)
         self._pools = PoolStatusWriter(database)
         self.metrics = Metrics()
         self.metrics.registry.register(HandoffCounts(self._pipelines.feeder.handed_on))
-        self._audit = AuditLog(database, settings, self.metrics)
+        self._audit = AuditLog(database, settings, self.metrics, self.pace)
         self._batches = BatchLog()
-        self._turns = Turns(database, settings)
+        self._turns = Turns(database, settings, self.pace)
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -138,10 +140,14 @@ class Rounds:
 
     async def _keep_looking(self) -> None:
         while True:
-            await asyncio.sleep(self._watch.gap / LOOKS_IN_GAP)
+            await self.pace.pause(self._watch.gap / LOOKS_IN_GAP)  # while the steward rests, it looks itself
             with suppress(*TRANSIENT):  # the round will say so; the watch sees that the look is missing
                 async with self._database.relaxed() as conn:
                     await reaping.look(conn, self._watch)
+
+    def look(self, now: float, server_start: float) -> None:
+        """Note that the database answers, with its time and that of its server's start."""
+        self._watch.look(now, server_start)
 
     async def run(self) -> bool:
         """Run one round. Returns whether something changed, so that the next round should follow soon."""
@@ -268,7 +274,7 @@ class Rounds:
         while True:
             with suppress(*TRANSIENT):
                 await self._attempted(self._phases.look)
-            await asyncio.sleep(PHASE_SECONDS)
+            await self.pace.pause(PHASE_SECONDS)
 
     async def _keep_history(self) -> None:
         async with self._database.relaxed() as conn:
