@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from app import clock
-from app.pipelines.waits_sql import WAITS
+from app.batches.waits_sql import WAITS
 from app.settings import Settings
 from workers.steward.leader import Leadership
 
 CALM_SECONDS = 3.0  # without anything to do before it rests: longer than a process waits between two calls
 LOOK_SECONDS = 1.0
-ROUND_SECONDS = 10.0  # between two rounds of a steward that rests, for what is due by the clock alone
+ROUND_SECONDS = 20.0  # between two rounds of a steward that rests, for what is due by the clock alone
 
 
 class Pace:
@@ -20,10 +21,12 @@ class Pace:
         self._going = asyncio.Event()
         self._going.set()
 
-    async def pause(self, seconds: float) -> None:
-        """Wait so many seconds, and until the steward does not rest."""
+    async def pause(self, seconds: float, longest: float | None = None) -> None:
+        """Wait so many seconds and, for so many more at most, until the steward does not rest."""
         await asyncio.sleep(seconds)
-        await self._going.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(longest):
+                await self._going.wait()
 
     def rest(self) -> None:
         """Let the loops wait."""

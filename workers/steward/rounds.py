@@ -111,7 +111,7 @@ class Rounds:
         self._money = Money(database, settings)
         self._pipelines = PipelineKeeper(database, settings, pace=self.pace)
         self._phases = PhaseLog(database)
-        self._pools = PoolStatusWriter(database)
+        self._pools = PoolStatusWriter(database, self.pace)
         self.metrics = Metrics()
         self.metrics.registry.register(HandoffCounts(self._pipelines.feeder.handed_on))
         self._audit = AuditLog(database, settings, self.metrics, self.pace)
