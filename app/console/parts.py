@@ -40,7 +40,7 @@ class Parts:
         return self.models.current
 
     async def freshen(self) -> None:
-        """Read models and policy again, unless that was done just now. Whoever looks calls it: while nobody does, nothing is read."""
+        """Read models and policy again, unless that was done just now. Each look calls it; without one nothing is read."""
         await self.models.fresh()
         await self.admission.policy.fresh()
 

@@ -10,7 +10,7 @@ from app.clock import monotonic
 from app.db.pool import Database
 from app.pipelines import ids, lifecycle, verbs
 from app.pipelines.feeding import WAITS, Elsewhere, Feeder
-from app.queue import dependencies, stages
+from app.queue import dependencies, stages, wakes
 from app.queue.settling import Settled
 from app.settings import Settings
 from workers.steward.rest import Pace
@@ -52,7 +52,9 @@ class PipelineKeeper:
             except WAITS as error:
                 log.warning("handoff.waits", error=str(error.__cause__ or error).strip())
                 busy, pause = False, RETRY_SECONDS
-            if not busy:
+            if busy:
+                wakes.notify({})
+            else:
                 await self._pace.pause(pause)
 
     def note(self, settled: Sequence[Settled], *, progress: bool) -> None:

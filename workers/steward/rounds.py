@@ -61,6 +61,7 @@ from workers.steward.pool_status_writer import PoolStatusWriter
 from workers.steward.rest import Pace
 from workers.steward.sealing import AuditLog
 from workers.steward.turns import Turns
+from workers.steward.worker_calls import WorkerCalls
 
 PROGRESS_SECONDS = 1.0
 CORRECT_HELD_SECONDS = 5.0
@@ -117,6 +118,7 @@ class Rounds:
         self._audit = AuditLog(database, settings, self.metrics, self.pace)
         self._batches = BatchLog()
         self._turns = Turns(database, settings, self.pace)
+        self._calls = WorkerCalls(database, settings)
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -134,7 +136,7 @@ class Rounds:
         """Look at the database beside the rounds, so that a long one is not taken for an outage (see `lost_workers`), and keep
         what such a round must not hold up, or what takes longer than a round may.
         """
-        own = self._keep_looking, self._keep_phases
+        own = self._keep_looking, self._keep_phases, self._calls.keep
         async with beside(*own, self._pools.keep, self._audit.keep, self._pipelines.keep, self._turns.keep):
             yield
 
@@ -172,6 +174,8 @@ class Rounds:
         moved = await self._attempted(self._settle) if has_work else False
         moved |= await self._attempted(self._keep_pipelines)
         hinted = await sweep(self._database, self._hints, self._settings)
+        if chunks or promoted or funded or moved:
+            self._calls.note()
         return bool(chunks or promoted or expired or funded or moved or hinted)
 
     async def _attempted(self, step: Callable[[], Awaitable[object]]) -> bool:
