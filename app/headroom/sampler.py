@@ -74,9 +74,13 @@ class Sampler:
         async with aiohttp.ClientSession() as session:
             while True:
                 await self.scrape(session)
-                began = clock.monotonic()
-                await self._pause(self._period)
-                self._rested = max(0.0, clock.monotonic() - began - self._period)
+                await self.rest()
+
+    async def rest(self) -> None:
+        """Wait until the next scrape is due."""
+        began = clock.monotonic()
+        await self._pause(self._period)
+        self._rested = max(0.0, clock.monotonic() - began - self._period)
 
     def hurry(self) -> None:
         """The engine no longer rests: the last scrape may be as old as usual, and no older."""
