@@ -52,7 +52,7 @@ class PolicyInForce:
 
     async def fresh(self) -> None:
         """As `renew`, unless that was done within REFRESH_SECONDS: for a process that does not `keep` it."""
-        if clock.monotonic() - self._read_at >= REFRESH_SECONDS:
+        if not self.known or clock.monotonic() - self._read_at >= REFRESH_SECONDS:
             await self.renew()
 
     async def renew(self) -> None:

@@ -85,7 +85,7 @@ class _Waiter(pgmq._NotifyWaiter):
             if self._closed or not self._channels:
                 return False
             self._ensure_conn()
-            conn = self._conn
+            conn: Any = self._conn
         ready = select.poll()
         ready.register(conn.fileno(), select.POLLIN)
         if not ready.poll(None if timeout is None else timeout * 1000):
@@ -113,7 +113,8 @@ class Transport(pgmq.Transport):
         if left > 0 and not self._get_notify_waiter().wait(min(left, seconds)) and left > seconds:
             raise TimeoutError
         try:
-            self.cycle.get(self._deliver, timeout=seconds)
+            cycle: Any = self.cycle
+            cycle.get(self._deliver, timeout=seconds)
         except Empty:
             full = not all(channel.qos.can_consume() for channel in self.channels)
             self._look_at = monotonic() + (_FULL_SECONDS if full else _LOOK_SECONDS)

@@ -11,12 +11,13 @@ import pytest
 from aiohttp import web
 
 from app.db.pool import Connection, Database
+from app.engines.service import ensure_pool
 from app.gateway.relay import Gateway
 from app.gateway.waker import CALL_SECONDS, MOST_WOKEN
 from app.queue import wakes
 from app.settings import Settings
 from tests.gateway.support import Registry
-from tests.queue.support import make_pool, make_tenant, report_engine, submit
+from tests.queue.support import make_tenant, report_engine, submit
 from workers.steward.rest import CALM_SECONDS
 from workers.steward.worker_calls import WorkerCalls
 
@@ -131,7 +132,7 @@ async def test_the_steward_wakes_workers_that_wait_although_work_is_ready_and_no
     await workers.add("fed", hungry=False)
     calls.note()
     async with database.transaction() as conn:
-        tenant, pool = await make_tenant(conn), await make_pool(conn, MODEL)
+        tenant, pool = await make_tenant(conn), await ensure_pool(conn, MODEL)
     await submit(database, tenant, pool, 3)
     await asyncio.sleep(0)
     calls.note()

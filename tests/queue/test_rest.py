@@ -193,10 +193,10 @@ WAITING: dict[str, Made] = {
     "audit records": row("audit_pending"),
     "a lost worker": row("worker", lease_until=LAPSED),
     "a window of a budget": row(
-        "budget", window_to=LAPSED, period="'day'", unit="'tokens'", scope="'account'", tz="'UTC'"
+        "budget", window_to=LAPSED, period="'day'", unit="'tokens'", scope="'account'", when_spent="'wait'", tz="'UTC'"
     ),
     "a turn": row("turn", state="'queued'"),
-    "an endpoint that goes": row("endpoint", state="'closing'"),
+    "an endpoint that goes": row("endpoint", state="'closing'", queue_id="'q'"),
     "an account that goes": row("tenant", state="'closing'"),
     "a lapsed attempt": row("delivery", state="'sending'", lease_until=LAPSED),
 }
