@@ -202,9 +202,13 @@ class Settings(BaseSettings):
     lease_seconds: float = Field(10, gt=0, description="a worker that is silent for this long loses its chunks")
     heartbeat_seconds: float = Field(2, gt=0, description="interval at which a worker renews its lease")
     poll_seconds: float = Field(
-        0.05, gt=0, description="interval at which idle workers of a small fleet check the queue"
+        0.05,
+        gt=0,
+        description="interval at which idle workers of a small fleet check the queue; once it is known that they wait, 1 s",
     )
-    steward_seconds: float = Field(0.2, gt=0, description="pause between two rounds of the steward")
+    steward_seconds: float = Field(
+        0.2, gt=0, description="pause between two rounds of the steward; while nothing waits, it looks once a second"
+    )
 
     # GPU worker and engine
     engine_name: str = Field("engine-0", description="this worker's engine; one worker at a time is active per name")
@@ -318,8 +322,10 @@ class Settings(BaseSettings):
     )
     sync_reserve_slots: int = Field(2, ge=0, description="engine slots that batch work never takes")
     kv_ceiling: float = Field(0.85, gt=0, le=1, description="KV cache usage above which no batch request is admitted")
-    sample_seconds: float = Field(0.15, gt=0, description="pause between two scrapes of the engine's /metrics")
-    control_seconds: float = Field(0.1, gt=0, description="pause between two ticks of the controller")
+    sample_seconds: float = Field(
+        0.15, gt=0, description="pause between two scrapes of the engine's /metrics; 1 s while it has nothing to do"
+    )
+    control_seconds: float = Field(0.1, gt=0, description="pause between two ticks of the controller, likewise")
     stale_seconds: float = Field(
         1.5, gt=0, description="older telemetry closes the gate; on a busy host the worker learns a higher limit"
     )

@@ -72,10 +72,10 @@ def rotate(file: Path, limit: int = FILE_BYTES) -> bool:
     The writers append, so they need not reopen the file. Lines written between the copy and the truncation are lost: some
     microseconds of log.
     """
-    with suppress(FileNotFoundError), file.open("r+b") as source:
-        if source.seek(0, 2) <= limit:
+    with suppress(FileNotFoundError):
+        if file.stat().st_size <= limit:
             return False
-        source.seek(0)
+    with suppress(FileNotFoundError), file.open("r+b") as source:
         copy = file.with_suffix(".log.copy")
         with copy.open("wb") as target:
             while block := source.read(1 << 20):

@@ -30,6 +30,15 @@ class Tail:
         """A tail that starts at the end of the file."""
         return cls(file, file.stat().st_size if file.exists() else 0)
 
+    @property
+    def grows(self) -> bool:
+        """Whether there is something to read."""
+        try:
+            size = self.file.stat().st_size
+        except FileNotFoundError:
+            size = 0
+        return size != self._offset or _identity(old_log(self.file)) != self._old
+
     def read(self) -> list[str]:
         """The complete lines that were appended since the last call."""
         found = self._rest

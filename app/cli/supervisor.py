@@ -14,7 +14,7 @@ import structlog
 from app import clock, optional_packages, processes
 from app.changes import service as changes
 from app.cli.data_dir_lock import owned
-from app.db import cluster, embedded, migrate, session_settings
+from app.db import cluster, direct, embedded, migrate, session_settings
 from app.db.pool import Database
 from app.environment import child_environment
 from app.errors import BehindPooler, SchemaMismatch, ServerUnfit
@@ -130,20 +130,32 @@ class Supervisor:
                 await asyncio.to_thread(embedded.stop, settings)
 
     async def _keep_database(self) -> None:
-        """Restart the embedded server whenever it does not answer, until `stop`."""
-        while not self._settings.database_url and not await self._stop_requested(within=1):
+        """Restart the embedded server whenever it does not answer, until `stop`. Its end is seen by a connection to it."""
+        while not self._settings.database_url and not self.stopping.is_set():
             try:
+                url = embedded.database_url(self._settings)
                 async with await psycopg.AsyncConnection.connect(
-                    embedded.database_url(self._settings), connect_timeout=5
+                    url, autocommit=True, connect_timeout=5, application_name="slackwater up"
                 ) as conn:
-                    await conn.execute("select 1")
-            except psycopg.OperationalError as error:
-                log.warning("database.down", error=str(error).strip().split("\n")[0])
-                try:
-                    await asyncio.to_thread(embedded.start, self._settings)
-                    log.info("database.restarted")
-                except Exception as failure:
-                    log.error("database.restart_failed", error=str(failure))
+                    while await direct.heard(conn, self.stopping):
+                        await conn.execute("select 1")
+            except psycopg.OperationalError:
+                await self._restart_database(url)
+
+    async def _restart_database(self, url: str) -> None:
+        """Restart it unless a new connection shows that only ours was closed."""
+        try:
+            await (await psycopg.AsyncConnection.connect(url, connect_timeout=5)).close()
+        except psycopg.OperationalError as error:
+            log.warning("database.down", error=str(error).strip().split("\n")[0])
+        else:
+            return
+        try:
+            await asyncio.to_thread(embedded.start, self._settings)
+            log.info("database.restarted")
+        except Exception as failure:
+            log.error("database.restart_failed", error=str(failure))
+        await self._stop_requested(within=1)
 
     async def _stop_requested(self, within: float) -> bool:
         with suppress(TimeoutError):

@@ -22,6 +22,8 @@ from app.quantities import duration
 from app.telemetry import log_file, rotate
 
 _POLL_SECONDS = 0.1
+_QUIET_POLL_SECONDS = 1.0
+_QUIET_SECONDS = 5.0  # without a new line, from which on the logs are looked at less often
 _STALLED_SECONDS = 2.0
 _BAR_WIDTH = 20
 log = structlog.get_logger("start")
@@ -36,16 +38,19 @@ class Screen:
         self._files = [log_file(data_dir, part) for part in (*OURS, engine_name)]
         self._tails = [Tail.from_end(log_file(data_dir, part)) for part in OURS]
         self._polling = threading.Lock()
+        self._quiet_at = clock.monotonic() + _QUIET_SECONDS
         self._tracebacks: defaultdict[Path, log_lines.Tracebacks] = defaultdict(log_lines.Tracebacks)
 
     async def run(self) -> None:
         """Show new lines and rotate the files, until cancelled. A terminal that blocks does not block the supervisor."""
         try:
             while True:
-                await asyncio.to_thread(self.poll)
+                if any(tail.grows for tail in self._tails):
+                    self._quiet_at = clock.monotonic() + _QUIET_SECONDS
+                    await asyncio.to_thread(self.poll)
                 for file in self._files:
                     rotate(file)
-                await asyncio.sleep(_POLL_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS if clock.monotonic() < self._quiet_at else _QUIET_POLL_SECONDS)
         finally:
             self.poll()
 

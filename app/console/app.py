@@ -61,7 +61,7 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
         audit = GroupedLog(database)
         admission = AdmissionControl(policy, samples, secret_key(settings), audit=audit)
         app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks())
-        keeping = [asyncio.create_task(each.keep()) for each in (models, policy, samples, audit)]
+        keeping = [asyncio.create_task(each.keep()) for each in (samples, audit)]
         log.info("console.serving", url=app.state.parts.origin)
         try:
             yield

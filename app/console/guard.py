@@ -74,6 +74,7 @@ async def _refusal(scope: Scope) -> Response | None:
         return PlainTextResponse(_AWAY, 503, headers={"retry-after": "2"})
     if viewer is None:
         return _sign_in(request)
+    await parts.freshen()
     scope["viewer"] = viewer
     return None
 

@@ -39,6 +39,11 @@ class Parts:
         """The models at this moment."""
         return self.models.current
 
+    async def freshen(self) -> None:
+        """Read models and policy again, unless that was done just now. Each look calls it; without one nothing is read."""
+        await self.models.fresh()
+        await self.admission.policy.fresh()
+
     @cached_property
     def polls(self) -> Polls:
         """The chains of batches, up to 64 in one query."""

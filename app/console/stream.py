@@ -72,6 +72,7 @@ async def _frames(request: Request, page: Page, params: Params) -> AsyncIterator
     moment = hash(page.key(viewer, params)) % 1000 / 1000 * EVERY_SECONDS
     while True:
         try:
+            await parts.freshen()
             found = await fragments(parts, page, viewer, params)
             changed = {region: html for region, html in found.items() if sent.get(region) != html}
             if away:

@@ -4,6 +4,7 @@ A pooler in transaction mode gives the next statement to another session of the 
 the same lock.
 """
 
+import asyncio
 from typing import Any
 
 from psycopg import AsyncConnection, Connection
@@ -18,6 +19,23 @@ async def require(conn: AsyncConnection[Any]) -> None:
     row = await (await conn.execute(_PID)).fetchone()
     if row != (conn.info.backend_pid,):
         raise _behind(conn)
+
+
+async def heard(conn: AsyncConnection[Any], stopping: asyncio.Event, seconds: float | None = None) -> bool:
+    """Wait until the server says something, such as a notification, or closes the connection, as the next statement will show.
+    False: it said nothing for so many seconds, or `stopping` is set. No statement may run meanwhile.
+    """
+    loop, said = asyncio.get_running_loop(), asyncio.Event()
+    socket = conn.fileno()
+    loop.add_reader(socket, said.set)
+    waits = [asyncio.create_task(event.wait()) for event in (said, stopping)]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return said.is_set()
+    finally:
+        loop.remove_reader(socket)
+        for wait in waits:
+            wait.cancel()
 
 
 def check(conn: Connection[Any]) -> None:

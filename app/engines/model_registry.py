@@ -5,6 +5,7 @@ from typing import NoReturn
 
 import structlog
 
+from app import clock
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.engines import service
@@ -23,6 +24,7 @@ class ModelRegistry:
         self.current = file
         self._file = file
         self._database = database
+        self._read_at = float("-inf")
 
     async def keep(self) -> NoReturn:
         """Refresh `current` until cancelled. It stays unchanged while the database is unavailable."""
@@ -30,8 +32,14 @@ class ModelRegistry:
             await self.renew()
             await asyncio.sleep(REFRESH_SECONDS)
 
+    async def fresh(self) -> None:
+        """As `renew`, unless that was done within REFRESH_SECONDS: for a process that does not `keep` them."""
+        if clock.monotonic() - self._read_at >= REFRESH_SECONDS:
+            await self.renew()
+
     async def renew(self) -> None:
         """Read the adopted models once."""
+        self._read_at = clock.monotonic()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 self.current = await with_adopted(conn, self._file)

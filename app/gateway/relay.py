@@ -104,7 +104,7 @@ class Gateway:
         self._balance = Balance()
         self._queue = WaitQueue()
         self._announcer = Announcer(bearer_token(secret, ANNOUNCING), rest_seconds=settings.announce_rest_seconds)
-        self._waker = Waker(self._directory, self._announcer)
+        self._waker = Waker(database, self._directory, self._announcer)
         self._session: aiohttp.ClientSession | None = None
         self.usage = SyncUsage(database)
         self.latencies = MinuteLatencies(database)

@@ -1,7 +1,7 @@
 """Scrapes an engine's telemetry and keeps the last useful scrape."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 import aiohttp
@@ -27,6 +27,9 @@ class Sampler:
     `timeout_seconds`, and twice that for counters. `plausible`: the predicted length of a step. `stalls`: when this process
     did not run.
 
+    `pause`: waits so many seconds before the next scrape, or longer while the engine rests, as was planned: `extra` says by how
+    much. A scrape may be older by that.
+
     `terms`: how the engine is spoken to. If it shows no load, as it may in some dialects, a scrape has what we know ourselves:
     our own requests and those that were `announced`.
     """
@@ -43,6 +46,8 @@ class Sampler:
         stalls: Callable[[float], Iterable[Stall]] = lambda now: (),
         terms: Callable[[], Terms] = lambda: VLLM_TERMS,
         announced: Callable[[], int] = lambda: 0,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        extra: Callable[[float], float] = lambda seconds: 0.0,
     ) -> None:
         self.latest: Scrape | None = None
         self.frozen = False
@@ -55,6 +60,8 @@ class Sampler:
         self._plausible = plausible
         self._stalls = stalls
         self._terms, self._announced = terms, announced
+        self._pause, self._extra = pause, extra
+        self._rested = 0.0  # the longer part of the last pause
         self._moved: tuple[EngineGauges | None, float] = (None, 0.0)  # the last gauges that had changed, and when
 
     @property
@@ -67,7 +74,18 @@ class Sampler:
         async with aiohttp.ClientSession() as session:
             while True:
                 await self.scrape(session)
-                await asyncio.sleep(self._period)
+                await self.rest()
+
+    async def rest(self) -> None:
+        """Wait until the next scrape is due."""
+        began = clock.monotonic()
+        await self._pause(self._period)
+        self._rested = max(0.0, clock.monotonic() - began - self._period)
+
+    def hurry(self) -> None:
+        """The engine no longer rests: the last scrape may be as old as usual, and no older."""
+        if self.latest is not None and self.latest.limit and not self.latest.frozen:
+            self.latest = replace(self.latest, limit=self._answers.limit())
 
     async def scrape(self, session: aiohttp.ClientSession) -> None:
         """Take one sample. Our own load is the smallest value during the scrape, so others are never underestimated."""
@@ -84,7 +102,8 @@ class Sampler:
             self.latest = Scrape(None, began, before)
             return self._note(str(error))
         self._learn_limit(clock.monotonic())
-        scrape = Scrape(gauges, began, min(before, self._own()), self._answers.limit())
+        limit = self._answers.limit() + self._extra(self._period)
+        scrape = Scrape(gauges, began, min(before, self._own()), limit)
         return self._take(scrape) if page.live else self._trust(scrape)
 
     async def _fetch(self, session: aiohttp.ClientSession, page: MetricsPage, terms: Terms) -> str | None:
@@ -114,7 +133,7 @@ class Sampler:
         """Learn how old a scrape gets before the next one, without the time in which this process did not run."""
         if self.latest is not None and not self.latest.frozen:
             since = self.latest.sampled_at
-            self._answers.ended(now - since - missed(self._stalls(now), since), now)
+            self._answers.ended(now - since - self._rested - missed(self._stalls(now), since), now)
 
     def _take(self, scrape: Scrape) -> None:
         assert scrape.gauges is not None

@@ -49,15 +49,15 @@ class Pulse:
     """Beats while this process runs. If two beats are more than `seconds` apart, the rest of the time is a stall."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self._usual = self._seconds = seconds
         self._last: float | None = None
         self._stalls: collections.deque[Stall] = collections.deque(maxlen=64)
 
-    def beat(self, now: float) -> None:
-        """Call it several times per `seconds`."""
+    def beat(self, now: float, pause: float = 0.0) -> None:
+        """Call it several times per `seconds`. `pause`: the next beat may come so much later."""
         if self._last is not None and (seconds := now - self._last - self._seconds) > 0:
             self._stalls.append(Stall(now, seconds))
-        self._last = now
+        self._last, self._seconds = now, self._usual + pause
 
     def stalls(self, now: float) -> tuple[Stall, ...]:
         """The last stalls, the present one included."""

@@ -30,7 +30,7 @@ from app.pipelines import creation, drafting, events, models, reads_sql, stored_
 from app.pipelines.creation import Lines, NewPipeline, Source
 from app.pipelines.drafting import Input, Order
 from app.pipelines.intake import InputIntake, too_many
-from app.queue import ingest
+from app.queue import ingest, wakes
 from app.queue.answer_lengths import UsualLength
 from app.settings import Settings
 from app.storage.store import Store
@@ -86,8 +86,11 @@ async def create(
     """
     order = await order_of(caller, given, catalogue, usual)
     if order.flow.input.batch is not None:
-        return await _from_batch(database, settings, order)
-    return await _from_lines(database, settings, order, given.items)
+        request_id = await _from_batch(database, settings, order)
+    else:
+        request_id = await _from_lines(database, settings, order, given.items)
+    wakes.notify({})
+    return request_id
 
 
 async def _from_batch(database: Database, settings: Settings, order: Order) -> UUID:

@@ -1,10 +1,11 @@
-"""The policy that this process follows: the newest version, read from the database each second."""
+"""The policy that this process follows: the newest version, read from the database twice a second, or by who seldom needs it."""
 
 import asyncio
 from typing import NoReturn
 
 import structlog
 
+from app import clock
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.engines.model_registry import ModelRegistry
@@ -25,6 +26,7 @@ class PolicyInForce:
         self._current: Policy | None = None
         self._database = database
         self._models = models
+        self._read_at = float("-inf")
 
     @property
     def known(self) -> bool:
@@ -48,8 +50,14 @@ class PolicyInForce:
             await asyncio.sleep(REFRESH_SECONDS)
             await self.renew()
 
+    async def fresh(self) -> None:
+        """As `renew`, unless that was done within REFRESH_SECONDS: for a process that does not `keep` it."""
+        if not self.known or clock.monotonic() - self._read_at >= REFRESH_SECONDS:
+            await self.renew()
+
     async def renew(self) -> None:
         """Read the newest version if there is a newer one."""
+        self._read_at = clock.monotonic()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 newest = await service.newest_id(conn)

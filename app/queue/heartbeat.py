@@ -67,6 +67,11 @@ async def send(
     return {worker_id: _answer(*row) for worker_id, *row in rows}
 
 
+async def waiting(conn: Connection, most: int) -> list[str]:
+    """Where workers hear of work that wait although some is ready for them: as many, chosen at random."""
+    return [url for (url,) in await (await conn.execute(heartbeat_sql.WAITING, {"most": most})).fetchall()]
+
+
 def _answer(
     intake: str | None, slack: float | None, scarce: bool, workers: int, work_waits: bool, held: list[list[Any]]
 ) -> HeartbeatAnswer:

@@ -5,9 +5,18 @@ from app.queue import pool_status_sql as pools
 from app.states import CHUNK
 from app.worker_lease import WORKER_LEASE_HOLDS
 
+
 # In an order, so that an index answers it also where nothing is ready: EXISTS would read the table.
-_SOME_READY = f"""(
-        select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = r.pool_id order by deadline limit 1)"""
+def _some_ready(pool: str) -> str:
+    return f"""(
+        select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = {pool}.pool_id order by deadline limit 1)"""
+
+
+# Workers that wait for work although some is ready in their pool, by the address at which they hear of it.
+WAITING = f"""
+with pools as materialized (select pool_id from pool p where {_some_ready("p")} is not null)
+select e.arrival_url from pools join worker w using (pool_id) join engine e using (worker_id)
+where w.hungry and w.{WORKER_LEASE_HOLDS} and e.arrival_url is not null order by random() limit %(most)s"""
 
 
 def _heartbeat(reported: str) -> str:
@@ -20,7 +29,7 @@ with beat as materialized (select * from unnest(%(worker_ids)s::bigint[], %(hung
 select r.worker_id, e.intake, s.slack, coalesce(s.scarce, false),
        coalesce((select sum(workers) from pool_status where {pools.FRESH}),
                 (select count(*) from worker where {WORKER_LEASE_HOLDS}))::int,
-       r.hungry and {_SOME_READY} is not null,
+       r.hungry and {_some_ready("r")} is not null,
        (select coalesce(jsonb_agg(jsonb_build_array(c.chunk_id, c.token, c.batch_id, c.run, c.n, b.state)), '[]')
         from chunk c join batch b using (batch_id) where c.worker_id = r.worker_id and {CHUNK.guard("finish", "c.")})
 from renewed r left join reported e using (worker_id)

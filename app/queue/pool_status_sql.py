@@ -1,5 +1,6 @@
 """The SQL of `pool_status`: one look at all pools, which the steward takes for all workers and autoscalers."""
 
+from app.db.durability import RELAXED
 from app.queue.forecast_sql import REMAINING_TOKENS, latest_pace
 from app.states import CHUNK, BatchState, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
@@ -62,6 +63,7 @@ select p.pool_id, now(), coalesce(f.workers, 0), coalesce(e.ready, 0), x.slack,
        v.pace, e.start_seconds, coalesce(d.deadlines, '{{}}'), coalesce(d.tokens, '{{}}')
 from pool p left join workforce f using (pool_id) left join engines e using (pool_id) left join speed v using (pool_id)
   left join pressure x using (pool_id) left join demand d using (pool_id)
+where {RELAXED}
 on conflict (pool_id) do update set at = excluded.at, workers = excluded.workers, engines = excluded.engines,
   slack = excluded.slack, scarce = excluded.scarce, engine_pace = coalesce(excluded.engine_pace, s.engine_pace),
   start_seconds = excluded.start_seconds, deadlines = excluded.deadlines, tokens = excluded.tokens"""

@@ -78,4 +78,5 @@ def _broker(settings: Settings, database_url: str) -> dict[str, Any]:
 
 def _queues(arguments: dict[str, str] | None = None) -> list[Any]:
     build: Any = Queue  # kombu is only half typed
-    return [build(name, routing_key=name, durable=True, queue_arguments=arguments) for name in names.QUEUES]
+    name = names.WEBHOOKS
+    return [build(name, routing_key=name, durable=True, queue_arguments=arguments)]

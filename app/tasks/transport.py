@@ -3,17 +3,22 @@
 1. It connects with a libpq URL, so Unix sockets and TLS options work, and the pool checks its connections.
 2. A worker that stops returns prefetched messages at once instead of after the visibility timeout.
 3. A failed connection attempt leaves no pool with background threads behind.
-4. A wait ends after half a second, so that a stop is noticed soon.
+4. A wait ends after half a second, so that a stop is noticed soon, and sleeps meanwhile.
 5. One process at a time creates queues and their triggers: pgmq's DDL is not safe against itself.
 6. Commits do not wait for the disk: a message is only a hint, and the rows that it names are durable.
 7. A message whose acknowledgement fails frees its place. Otherwise an outage would use up all places for ever, and the channel
    would read nothing more, so that it would not even notice that it has lost its connection.
 8. Celery connects again also where kombu has wrapped the error of an attempt to connect in its own. Otherwise it ends.
 9. It also connects again where a queue is missing, and so creates it. Otherwise it ends, too.
+10. Messages are looked for when the server says that one has come, and once a second. The connection is not checked before each
+    look, which shows by itself whether it is lost.
 """
 
 import contextlib
+import select
 from collections.abc import Iterator
+from queue import Empty
+from time import monotonic
 from typing import Any
 
 import kombu.exceptions
@@ -27,6 +32,8 @@ SCHEME = "slackwater-pgmq"
 _POOL_SIZE = 6
 _POOL_TIMEOUT_SECONDS = 5.0
 _WAIT_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
+_FULL_SECONDS = 0.05  # while the messages that were taken are being worked on
 
 
 class Channel(pgmq.Channel):
@@ -70,6 +77,24 @@ class Channel(pgmq.Channel):
                 self._creating = False
 
 
+class _Waiter(pgmq._NotifyWaiter):
+    """Waits for notifications of new messages. psycopg itself would look ten times a second."""
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether a message has come within so many seconds, or the connection is lost."""
+        with self._lock:
+            if self._closed or not self._channels:
+                return False
+            self._ensure_conn()
+            conn: Any = self._conn
+        ready = select.poll()
+        ready.register(conn.fileno(), select.POLLIN)
+        if not ready.poll(None if timeout is None else timeout * 1000):
+            return False
+        super().wait(0)  # take them all
+        return True
+
+
 class Transport(pgmq.Transport):
     """The transport behind `slackwater-pgmq://`; the database is `transport_options["dsn"]`."""
 
@@ -80,6 +105,7 @@ class Transport(pgmq.Transport):
         psycopg.errors.UndefinedTable,
     )
     _pool: ConnectionPool | None = None
+    _look_at = 0.0  # the monotonic second of the next look without a notification
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -88,7 +114,21 @@ class Transport(pgmq.Transport):
     def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
         """Wait for messages, at most half a second. Raises `TimeoutError` if none arrives."""
         seconds = min(timeout or _WAIT_SECONDS, _WAIT_SECONDS)
-        super().drain_events(connection, timeout=seconds)  # type: ignore[no-untyped-call]
+        left = self._look_at - monotonic()
+        if left > 0 and not self._get_notify_waiter().wait(min(left, seconds)) and left > seconds:
+            raise TimeoutError
+        try:
+            cycle: Any = self.cycle
+            cycle.get(self._deliver, timeout=seconds)
+        except Empty:
+            full = not all(channel.qos.can_consume() for channel in self.channels)
+            self._look_at = monotonic() + (_FULL_SECONDS if full else _LOOK_SECONDS)
+            raise TimeoutError from None
+        self._look_at = 0.0  # there may be more
+
+    def verify_connection(self, connection: Any) -> bool:
+        """Whether there is one. The next statement shows whether it is lost."""
+        return self._pool is not None
 
     def establish_connection(self) -> Any:
         """Open the pool and ask the server for its queues. On failure nothing stays open."""
@@ -104,7 +144,11 @@ class Transport(pgmq.Transport):
             min_size=1,
             max_size=_POOL_SIZE,
             timeout=_POOL_TIMEOUT_SECONDS,
-            kwargs={"application_name": "slackwater broker", "options": "-c synchronous_commit=off"},
+            kwargs={
+                "application_name": "slackwater broker",
+                "options": "-c synchronous_commit=off",
+                "autocommit": True,
+            },
             check=ConnectionPool.check_connection,
             open=True,
         )
@@ -113,7 +157,7 @@ class Transport(pgmq.Transport):
 
     def _get_notify_waiter(self) -> Any:
         if self._notify_waiter is None:
-            self._notify_waiter = pgmq._NotifyWaiter(self._options["dsn"])
+            self._notify_waiter = _Waiter(self._options["dsn"])
         return self._notify_waiter
 
     def close_connection(self, connection: Any) -> None:

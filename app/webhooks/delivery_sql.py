@@ -11,22 +11,29 @@ _OPEN = ", ".join(f"'{state}'" for state in DELIVERY.stored() if state not in DE
 
 ANY_DUE = f"select exists (select from delivery where {DELIVERY.guard('claim')} and next_attempt_at <= now())"
 
-# Endpoints with a due delivery and no hint, or a hint so old that it counts as lost. Stamps them as hinted now.
-DUE = f"""
-with due_endpoints as materialized (
-    select endpoint_id from endpoint e
-    where e.state in ('{EndpointState.PENDING}', '{EndpointState.ACTIVE}') and e.url is not null
+# An endpoint with a due delivery and no hint, or a hint so old that it counts as lost.
+_DUE = f"""e.state in ('{EndpointState.PENDING}', '{EndpointState.ACTIVE}') and e.url is not null
       and (e.open_until is null or e.open_until <= now()) and (e.paced_until is null or e.paced_until <= now())
       and (e.hinted_at is null or e.hinted_at < now() - make_interval(secs => %(rehint)s))
       and e.max_in_flight > (
         select count(*) from delivery s where s.endpoint_id = e.endpoint_id and {DELIVERY.guard("deliver", "s.")})
       and exists (select from delivery d
-                  where d.endpoint_id = e.endpoint_id and {DELIVERY.guard("claim", "d.")} and d.next_attempt_at <= now())
+                  where d.endpoint_id = e.endpoint_id and {DELIVERY.guard("claim", "d.")} and d.next_attempt_at <= now())"""
+
+# Stamps the endpoints as hinted now.
+DUE = f"""
+with due_endpoints as materialized (
+    select endpoint_id from endpoint e
+    where {_DUE}
     limit %(limit)s for no key update skip locked
 )
 update endpoint set hinted_at = now() from due_endpoints where endpoint.endpoint_id = due_endpoints.endpoint_id
 returning endpoint.endpoint_id
 """
+
+# Whether a sweep would find something.
+WAITS = f"""exists (select from delivery where {DELIVERY.guard("reap")} and lease_until < now())
+    or ({ANY_DUE.removeprefix("select ")} and exists (select from endpoint e where {_DUE}))"""
 
 UNHINT = "update endpoint set hinted_at = null where endpoint_id = any(%s)"
 UNHINT_ALL = "update endpoint set hinted_at = null where hinted_at is not null"

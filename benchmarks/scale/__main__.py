@@ -3,7 +3,8 @@
     python -m benchmarks.scale --json [--quick] [--only ARM[,ARM…]]
 
 costs        what the server does for a chunk, an item and a heartbeat: the constants of `slackwater capacity`
-idle         what 1,000 engines without work cost the database
+idle         what `slackwater up`, attached to an engine and without work, takes: processor and memory, for each part
+idle_fleet   what 1,000 engines without work cost the database
 first_claim  how long a submit to an idle fleet waits for a worker, with 1 pool and with 50
 ramp         how fast 1,000 idle engines are at work after one submit
 fair_order   a claim with ten and with ten thousand accounts, and under an old snapshot
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import command
-from benchmarks.scale import costs, failover, first_claim, handback, idle, pooled, ramp, steward_round
+from benchmarks.scale import costs, failover, first_claim, handback, idle, idle_fleet, pooled, ramp, steward_round
 from benchmarks.scale.day_tables import day_tables
 from benchmarks.scale.fair_order import fair_order
 from benchmarks.scale.hot_account import hot_account
@@ -33,7 +34,8 @@ def arms(*, quick: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     engines = 64 if quick else 1000
     return {
         "costs": lambda: costs.costs(items=2_000, heartbeats=200) if quick else costs.costs(),
-        "idle": lambda: idle.idle(engines, 5 if quick else 30),
+        "idle": lambda: idle.idle(*((5, 10) if quick else (30, 60))),
+        "idle_fleet": lambda: idle_fleet.idle_fleet(engines, 5 if quick else 30),
         "first_claim": lambda: first_claim.first_claim(2 if quick else 50, engines, 20 if quick else 150),
         "ramp": lambda: ramp.ramp(engines),
         "fair_order": lambda: fair_order(

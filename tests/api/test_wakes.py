@@ -1,6 +1,6 @@
 """Claims about when workers are told that work has come."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import httpx
 import psycopg
@@ -20,8 +20,10 @@ class Told:
         self.models: list[tuple[str, int]] = []
         self.visible: list[int] = []
 
-    def listen(self, model: str, chunks: int) -> None:
-        self.models.append((model, chunks))
+    def listen(self, chunks: Mapping[str, int]) -> None:
+        if not chunks:
+            return
+        self.models += chunks.items()
         with psycopg.connect(self._url) as conn:
             row = conn.execute("select count(*) from chunk where state = 'ready'").fetchone()
         assert row is not None

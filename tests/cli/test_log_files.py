@@ -31,9 +31,12 @@ def test_a_tail_gives_whole_lines_only_and_nothing_twice(tmp_path: Path) -> None
     file = tmp_path / "api.log"
     tail = Tail(file)
     assert tail.read() == []
+    assert not tail.grows
     with file.open("ab", buffering=0) as writer:
         writer.write(b"one\ntw")
+        assert tail.grows
         assert tail.read() == ["one"]
+        assert not tail.grows
         writer.write(b"o\n")
         assert tail.read() == ["two"]
     assert tail.read() == []
@@ -50,6 +53,7 @@ def test_a_rotated_file_loses_no_line_for_who_follows_it_and_is_bounded(tmp_path
         writer.write(b"three\n")
         assert telemetry.rotate(file, limit=8)
         writer.write(b"four\n")  # the writer has not reopened it
+        assert tail.grows
         assert tail.read() == ["two", "three", "four"]
     assert (file.stat().st_size, telemetry.old_log(file).read_text()) == (5, "one\ntwo\nthree\n")
     assert log_files.latest([file], 10) == ["one", "two", "three", "four"]

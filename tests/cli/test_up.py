@@ -3,12 +3,15 @@
 import asyncio
 import io
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from unittest.mock import Mock
 
+import psycopg
 import pytest
 import structlog
 from rich.console import Console
@@ -20,7 +23,7 @@ from app.changes import service as changes
 from app.cli import demo, doctor, installation, up
 from app.cli.supervisor import ENGINE_MARK, MARK, Child, Supervisor
 from app.cli.up_output import Screen
-from app.db import embedded
+from app.db import cluster, embedded
 from app.db.pool import Database
 from app.engines import service as engines
 from app.environment import child_environment
@@ -28,6 +31,7 @@ from app.queue import service as queue
 from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
+from testing import clusters
 from testing.waiting import LIMIT_SECONDS, eventually
 from tests.cli.support import engine_pages, serving
 from workers.gpu import managed_engine
@@ -251,6 +255,51 @@ async def test_a_database_that_is_just_starting_is_up_before_the_keeper_ends(
     go.set()
     await asyncio.wait_for(keeper, LIMIT_SECONDS)
     assert events == ["started"]
+
+
+async def test_a_killed_server_is_started_again_and_one_that_closed_only_our_connection_is_not(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = settings.model_copy(update={"database_url": ""})
+    starts, start = list[str](), embedded.start
+
+    def counted(settings: Settings) -> str:
+        starts.append(url := start(settings))
+        return url
+
+    try:
+        await asyncio.to_thread(start, own)
+        monkeypatch.setattr(embedded, "start", counted)
+        supervisor = Supervisor(own, sys.stderr)
+        keeper = asyncio.create_task(supervisor._keep_database())
+        async with asyncio.timeout(120):
+            first = await _watching(own)
+            await asyncio.to_thread(_execute, own, f"select pg_terminate_backend({first})")
+            assert await _watching(own, but=first) != first
+            assert not starts
+            os.kill(int((cluster.place(own).cluster / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+            while not starts:
+                await asyncio.sleep(0.05)
+            await _watching(own)
+            supervisor.stop()
+            await keeper
+    finally:
+        await asyncio.to_thread(embedded.stop, own, "immediate")
+        await asyncio.to_thread(clusters.remove, own.data_dir)
+
+
+def _execute(settings: Settings, statement: str) -> list[tuple[int]]:
+    with suppress(psycopg.OperationalError), psycopg.connect(embedded.database_url(settings), autocommit=True) as conn:
+        return conn.execute(statement.encode()).fetchall()
+    return []
+
+
+async def _watching(settings: Settings, but: int = 0) -> int:
+    """The server's process for the supervisor's connection, once there is one other than `but`."""
+    query = f"select pid from pg_stat_activity where application_name = 'slackwater up' and pid <> {but}"
+    while not (found := await asyncio.to_thread(_execute, settings, query)):
+        await asyncio.sleep(0.05)
+    return found[0][0]
 
 
 async def test_the_stop_waits_for_the_drain(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,17 @@ import orjson
 import pytest
 from aiohttp import web
 
-from app.db.pool import Database
+from app.db.pool import Connection, Database
+from app.engines.service import ensure_pool
 from app.gateway.relay import Gateway
-from app.gateway.waker import MOST_WOKEN
+from app.gateway.waker import CALL_SECONDS, MOST_WOKEN
 from app.queue import wakes
+from app.settings import Settings
 from testing.waiting import eventually
 from tests.gateway.support import Registry
-from tests.queue.support import report_engine
+from tests.queue.support import make_tenant, report_engine, submit
+from workers.steward.rest import CALM_SECONDS
+from workers.steward.worker_calls import WorkerCalls
 
 MODEL = "smollm2-135m-instruct"
 
@@ -95,3 +99,45 @@ async def test_a_gateway_that_has_stopped_wakes_nobody_and_work_without_engines_
     await asyncio.sleep(0)
     assert not workers.woken
     await gateway.__aenter__()
+
+
+async def test_work_calls_the_steward_once_a_second_at_most_also_work_that_waits_for_money(
+    workers: Workers, gateway: Gateway, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, calls = [1000.0], list[float]()
+
+    async def called(conn: Connection) -> None:
+        calls.append(now[0])
+
+    monkeypatch.setattr(wakes, "call_steward", called)
+    monkeypatch.setattr("app.gateway.waker.clock.monotonic", lambda: now[0])
+    for _ in range(30):
+        wakes.notify({})
+        now[0] += CALL_SECONDS / 10
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while len(calls) < 3:
+            await asyncio.sleep(0.01)
+    assert len(calls) == 3
+    assert CALL_SECONDS < CALM_SECONDS  # a call that is left out would find the steward awake
+
+
+async def test_the_steward_wakes_workers_that_wait_although_work_is_ready_and_no_others(
+    workers: Workers, database: Database, settings: Settings
+) -> None:
+    calls = WorkerCalls(database, settings)
+    keeping = asyncio.create_task(calls.keep())
+    await workers.add("hungry", hungry=True)
+    await workers.add("fed", hungry=False)
+    calls.note()
+    async with database.transaction() as conn:
+        tenant, pool = await make_tenant(conn), await ensure_pool(conn, MODEL)
+    await submit(database, tenant, pool, 3)
+    await asyncio.sleep(0)
+    calls.note()
+    await workers.until_woken(1)
+    wakes.notify({})  # of this process
+    await workers.until_woken(2)
+    assert workers.woken == {"hungry": 2}
+    keeping.cancel()
+    await asyncio.wait([keeping])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.gpu.claim_backoff import FEW_WORKERS, MOST_HEARTBEATS, ClaimBackoff
+from workers.gpu.claim_backoff import CALM_SECONDS, FEW_WORKERS, KNOWN_HEARTBEATS, MOST_HEARTBEATS, ClaimBackoff
 
 
 def of(workers: int) -> ClaimBackoff:
@@ -29,6 +29,23 @@ def test_in_a_large_fleet_nobody_looks() -> None:
 def test_the_first_look_after_work_comes_soon_and_the_pauses_grow() -> None:
     backoff = of(10)
     assert [backoff.pause() for _ in range(4)] == [0.01, 0.02, 0.04, 0.08]
+    backoff.found_work()
+    assert backoff.pause() == 0.01
+
+
+@pytest.mark.parametrize("workers", [1, 49])
+def test_once_its_heartbeats_have_said_that_it_waits_it_looks_once_a_second_at_most_until_it_finds_work(
+    workers: int,
+) -> None:
+    backoff = of(workers)
+    usual = settled(backoff)
+    for _ in range(KNOWN_HEARTBEATS - 1):
+        backoff.on_heartbeat(work_waits=False)
+    assert settled(backoff) == usual
+    backoff.on_heartbeat(work_waits=False)
+    assert settled(backoff) == max(CALM_SECONDS, usual or 0)
+    backoff.found_nothing()
+    assert settled(backoff) == max(CALM_SECONDS, usual or 0)
     backoff.found_work()
     assert backoff.pause() == 0.01
 

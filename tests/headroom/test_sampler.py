@@ -155,3 +155,27 @@ async def test_what_is_wrong_is_said_in_words(scene: Scene) -> None:
     scene.engine.metrics_text = None
     await scene.at(2.0)
     assert scene.sampler.trouble == ""
+
+
+async def test_a_scrape_before_a_longer_pause_may_grow_older_until_the_pause_ends_and_teaches_no_longer_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, planned = [100.0], [0.85]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+
+    async def pause(seconds: float) -> None:
+        now[0] += seconds + planned[0]
+
+    async with FakeEngine() as engine, aiohttp.ClientSession() as session:
+        sampler = Sampler(
+            engine.url, lambda: 0, period_seconds=0.15, timeout_seconds=1, pause=pause, extra=lambda seconds: planned[0]
+        )
+        limits = []
+        for _ in range(10):
+            await sampler.scrape(session)
+            assert sampler.latest is not None
+            limits.append(sampler.latest.limit)
+            await sampler.rest()
+        assert limits == [pytest.approx(1.85)] * 10
+        sampler.hurry()
+        assert sampler.latest.limit == pytest.approx(1)

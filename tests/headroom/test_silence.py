@@ -46,3 +46,12 @@ def test_a_process_that_was_stopped_has_missed_the_time_even_before_its_next_bea
 
 def test_several_stalls_add_up() -> None:
     assert missed([Stall(5.0, 1.0), Stall(8.0, 2.0)], 0.0) == 3.0
+
+
+def test_a_pause_that_was_planned_is_no_stall() -> None:
+    pulse = Pulse(0.3)
+    pulse.beat(10.0, pause=1.0)
+    assert pulse.stalls(11.2) == ()
+    pulse.beat(11.25)
+    assert pulse.stalls(11.3) == ()
+    assert [round(stall.seconds, 3) for stall in pulse.stalls(11.75)] == [0.2]

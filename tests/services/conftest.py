@@ -41,8 +41,7 @@ def rabbitmq_url(rabbitmq_server: str) -> Iterator[str]:
 
     def clean() -> None:
         with kombu.Connection(rabbitmq_server) as connection:
-            for queue in names.QUEUES:
-                connection.default_channel.queue_delete(queue)
+            connection.default_channel.queue_delete(names.WEBHOOKS)
 
     clean()
     with kombu.Connection(rabbitmq_server) as connection:

@@ -33,6 +33,7 @@ from workers.gpu.caller_times import CallerTimes
 from workers.gpu.harvest_control import HarvestControl
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.puller import Puller
+from workers.gpu.rest import Rest
 from workers.gpu.stream_watch import StreamWatch
 
 _BEATS = 3  # if two ticks are this many pauses apart, the process did not run
@@ -71,7 +72,9 @@ class ControlLoop:
         puller: Puller,
         journal: DecisionLog,
         serving: Callable[[], bool],
+        rest: Rest | None = None,
     ) -> None:
+        self._rest = rest or Rest()
         self.caller_times = CallerTimes(runner.ledger.busy_since)
         self.arrivals = Arrivals(settings.request_timeout_seconds, self.caller_times.observe)
         self.pulse = Pulse(_BEATS * settings.control_seconds)
@@ -89,6 +92,8 @@ class ControlLoop:
             stalls=self.pulse.stalls,
             terms=lambda: runner.target.terms,
             announced=lambda: self.sync_open,
+            pause=self._rest.pause,
+            extra=lambda seconds: self._rest.length(seconds) - seconds,
         )
         self._streams = StreamWatch(runner, self.arrivals, self.meter)
         self._engine = engine
@@ -101,6 +106,9 @@ class ControlLoop:
         self._limits = self._new_limits()
         self._computed = 0
         self._wake = asyncio.Event()
+        self._counted_tokens = (0, 0)
+        self._rest.on_end(self._wake.set)
+        self._rest.on_end(self.sampler.hurry)
         log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in prove(self._limits)})
         self.state, self.decision = decide(State(), self.signals(), self._limits)
         self._logged = LoggedDecision(self.decision)
@@ -112,6 +120,7 @@ class ControlLoop:
 
     def on_arrival(self) -> None:
         """A synchronous request was announced: decide now, not at the next tick."""
+        self._rest.stir()
         self._wake.set()
 
     async def run(self) -> None:
@@ -204,6 +213,13 @@ class ControlLoop:
         return scrape is not None and scrape.gauges is not None and scrape.others == 0
 
     def _measure(self, scrape: Scrape) -> None:
+        if scrape.gauges is not None:
+            before, self._counted_tokens = (
+                self._counted_tokens,
+                (scrape.gauges.prompt_tokens, scrape.gauges.generation_tokens),
+            )
+            if scrape.others or self._counted_tokens != before:
+                self._rest.stir()
         if self._runner.target.terms.dialect.counts_steps:
             self.meter.observe(scrape, self._runner.ledger.load())
         if scrape.gauges is not None and not scrape.blind:
@@ -212,16 +228,18 @@ class ControlLoop:
     async def _tick(self) -> None:
         while True:
             self._wake.clear()
+            pause = self._settings.control_seconds
             try:
                 self._decide()
-                self.pulse.beat(clock.monotonic())
+                pause = self._rest.length(pause)
+                self.pulse.beat(clock.monotonic(), pause - self._settings.control_seconds)
             except Exception:  # an error of ours must not harm synchronous requests
                 log.exception("headroom.broken")
                 self.decision = Decision(0, Reason.CLOSED_UNKNOWN, "controller", 0, 1)
                 self._puller.allow(0)
                 self._log_change("l1", BatchLoad(), None)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.control_seconds):
+                async with asyncio.timeout(pause):
                     await self._wake.wait()
 
     def _decide(self) -> None:
@@ -236,6 +254,8 @@ class ControlLoop:
             self.decision, layer = inside, "l2"
         self._runner.streams = inside is None
         decision, serving = self.decision, self._serving()
+        if not serving or decision.reason in CLOSED_BY_FAILURE or signals.batch.requests or self.sync_open:
+            self._rest.stir()
         allowance = decision.allowance if serving else 0
         self._puller.allow(
             allowance,

@@ -4,7 +4,6 @@ When the engine comes back, and every few seconds, it is asked again what it ser
 another model.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from app.engines.engine_report import Facts
 from app.engines.page_problems import problem_of
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.recovery_time import RecoveryTime
+from workers.gpu.rest import Rest
 from workers.gpu.tuning import TUNING, WorkerTuning
 
 log = structlog.get_logger()
@@ -36,7 +36,9 @@ class EngineHealth:
         comeback: RecoveryTime,
         tuning: WorkerTuning = TUNING,
         on_slots: Callable[[int | None], None] = lambda slots: None,
+        rest: Rest | None = None,
     ) -> None:
+        self._rest = rest or Rest()
         self._tuning = tuning
         self._managed = mode == "managed"
         self.problem: EngineProblem | None = adoption.away(managed=self._managed)
@@ -103,7 +105,7 @@ class EngineHealth:
             elif not logged and clock.monotonic() - began >= self._tuning.unreachable_seconds:
                 log.warning("engine.not_reachable", url=self._client.url)
                 logged = True
-            await asyncio.sleep(self._tuning.health_seconds)
+            await self._rest.pause(self._tuning.health_seconds)
 
     async def _ask(self) -> EngineProblem | None:
         if not await self._client.healthy():
@@ -146,6 +148,8 @@ class EngineHealth:
 
     def _change(self, problem: EngineProblem | None) -> None:
         code = problem.code if problem else None
+        if code != self.fault:
+            self._rest.stir()
         if self.fault and problem is None:
             self.comeback.answers()
             log.info("engine.up", url=self._client.url)

@@ -29,6 +29,7 @@ from app.settings import Settings
 from app.states import EngineIntake
 from app.user_errors import Failure
 from workers.gpu.heartbeats import Heartbeats
+from workers.gpu.rest import Rest
 
 RETRY_SECONDS = 0.5
 MARGIN = 0.1  # share of the lease that we do not use, so that we stop before another worker may start
@@ -64,7 +65,9 @@ class Membership:
         mode: str,
         slots: int,
         recall: Callable[[float | None], None],
+        rest: Rest | None = None,
     ) -> None:
+        self._pace = rest or Rest()
         self.controls = asyncio.Event()
         self.displaced = asyncio.Event()
         self.intake: EngineIntake | None = None
@@ -242,7 +245,7 @@ class Membership:
     async def _rest(self, until: float, reported: EngineReport | None, status: Callable[[], EngineReport]) -> None:
         """Wait until this monotonic second, or until an urgent value changes."""
         while (left := until - clock.monotonic()) > 0:
-            await asyncio.sleep(min(left, 0.1))
+            await self._pace.pause(min(left, 0.1), most=left)
             now = status()
             if reported is not None and now.urgent != reported.urgent:
                 return

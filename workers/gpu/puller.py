@@ -31,6 +31,7 @@ from workers.gpu.claimer import Claimer
 from workers.gpu.ending import first_of
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk, OpenChunks
+from workers.gpu.rest import Rest
 from workers.gpu.result_writer import ResultWriter
 from workers.gpu.stream_log import StreamLogWriter
 from workers.gpu.tuning import TUNING, WorkerTuning
@@ -54,8 +55,10 @@ class Puller:
         runner: ItemRunner,
         on_engine_down: Callable[[str], None],
         tuning: WorkerTuning = TUNING,
+        rest: Rest | None = None,
     ) -> None:
         self.wasted_tokens = 0
+        self._rest = rest or Rest()
         self._settings = settings
         self._tuning = tuning
         self._database = database
@@ -107,6 +110,7 @@ class Puller:
 
     def on_wake(self) -> None:
         """Work has come: claim now, if we need some."""
+        self._rest.stir()
         self._claimer.on_wake()
 
     # ------------------------------------------------------------ the controller's decision
@@ -135,6 +139,8 @@ class Puller:
         request of others is in the engine, so a suspect may run.
         """
         self._admission.limit(allowance, prefill_tokens=prefill_tokens, sync_idle=sync_idle)
+        if self._chunks:
+            self._rest.stir()
         if surplus:
             self.yield_requests(surplus)
         if allowance > 0:
@@ -208,6 +214,7 @@ class Puller:
     # ------------------------------------------------------------ running
 
     def _take(self, lease: Lease, items: list[Item], seal: BatchSeal | None) -> None:
+        self._rest.stir()
         if (old := self._chunks.get(lease.chunk_id)) is not None:
             self._writer.drop(old)  # a crash of the database lost our claim, and we have claimed the chunk again
         span = ChunkSpan.of(self._spans, lease, items)

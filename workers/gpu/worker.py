@@ -46,6 +46,7 @@ from workers.gpu.item_runner import ItemRunner
 from workers.gpu.membership import Membership
 from workers.gpu.puller import Puller
 from workers.gpu.recovery_time import RecoveryTime
+from workers.gpu.rest import Rest
 from workers.gpu.tuning import TUNING, WorkerTuning
 
 BLIND = "ruled from outside (L1), by a cap and by latency only: it does not show its load"
@@ -95,6 +96,7 @@ class Worker:
         self._server = server
         self._stands_by = stands_by
         self.has_controlled = False
+        rest = Rest()
         secret = secret_key(settings)
         headers = engine_headers(settings, secret, settings.engine_name, engine.mode)
         dialect = settings.engine_dialect if engine.mode == "attached" else VLLM.name
@@ -110,16 +112,17 @@ class Worker:
             mode=engine.mode,
             slots=engine.slots,
             recall=engine.comeback.recall,
+            rest=rest,
         )
         self._runner = self._new_runner(settings, secret)
         self._health = EngineHealth(
-            self._client, self._runner, model, engine.mode, engine.comeback, tuning, on_slots=engine.seen
+            self._client, self._runner, model, engine.mode, engine.comeback, tuning, on_slots=engine.seen, rest=rest
         )
-        self._puller = Puller(settings, database, self._runner, self._down, tuning)
+        self._puller = Puller(settings, database, self._runner, self._down, tuning, rest)
         self._journal = DecisionLog(
             database, settings.engine_name, keep_days=settings.decision_days, keep_rows=settings.decision_rows
         )
-        self._control = ControlLoop(settings, engine, self._runner, self._puller, self._journal, self._serving)
+        self._control = ControlLoop(settings, engine, self._runner, self._puller, self._journal, self._serving, rest)
         self._samples = EngineSamples(
             database, self._control, self._puller, self._runner.ledger, lambda: self._obstacle
         )

@@ -3,7 +3,6 @@
 What they or a list of hosts refuse is noted in the audit log.
 """
 
-import asyncio
 from typing import NoReturn
 
 from app.audit.acts import Act
@@ -20,23 +19,21 @@ _NO_MODELS = Catalogue({}, {})  # of a rule, only its hosts count here
 
 
 class ReceiverRules:
-    """Follows the policy of the installation. Run `keep` beside it."""
+    """Reads the policy of the installation before deliveries are claimed. Run `keep` beside it."""
 
     def __init__(self, database: Database) -> None:
         self._policy = PolicyInForce(database, ModelRegistry(database, _NO_MODELS))
         self.audit = GroupedLog(database)
 
     async def keep(self) -> NoReturn:
-        """Follow the policy and store the records of refusals, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._policy.keep())
-            group.create_task(self.audit.keep())
-        raise AssertionError("both run until they are cancelled")
+        """Store the records of refusals, until cancelled."""
+        await self.audit.keep()
 
     async def know(self) -> None:
-        """Read the policy if none was read yet. Raises PolicyUnknown if that fails: then nothing may be sent."""
-        if not self._policy.known:
-            await self._policy.renew()
+        """Read the policy again, unless that was done just now. Raises PolicyUnknown if none was ever read: then nothing may be
+        sent.
+        """
+        await self._policy.fresh()
         _ = self._policy.current
 
     def refusal(self, claim: Claim) -> Answer | None:

@@ -23,6 +23,7 @@ from app.user_errors import guarded
 from workers import metrics_page
 from workers.steward.leader import Leadership, leadership
 from workers.steward.outage import Outage
+from workers.steward.rest import Rest
 from workers.steward.rounds import Rounds
 
 _RECONNECT_SECONDS = 0.5
@@ -92,10 +93,13 @@ async def _lead(
 
 
 async def _keep_rounds(lead: Leadership, rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> None:
+    rest = Rest(settings, rounds.pace, rounds.look)
     while not stopping.is_set():
         await lead.confirm()
         busy = await rounds.run()
         await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)
+        if not busy:
+            await rest.take(lead, stopping)
 
 
 async def _pause(stopping: asyncio.Event, seconds: float) -> None:

@@ -10,9 +10,10 @@ from app.clock import monotonic
 from app.db.pool import Database
 from app.pipelines import ids, lifecycle, verbs
 from app.pipelines.feeding import WAITS, Elsewhere, Feeder
-from app.queue import dependencies, stages
+from app.queue import dependencies, stages, wakes
 from app.queue.settling import Settled
 from app.settings import Settings
+from workers.steward.rest import Pace
 
 LOOK_SECONDS = 0.025  # while pipelines are open
 IDLE_SECONDS = 0.5
@@ -25,8 +26,11 @@ log = structlog.get_logger("steward")
 class PipelineKeeper:
     """The pipelines of one database."""
 
-    def __init__(self, database: Database, settings: Settings, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, elsewhere: Elsewhere | None = None, pace: Pace | None = None
+    ) -> None:
         self._database = database
+        self._pace = pace or Pace()
         self.feeder = Feeder(database, settings, elsewhere)
         self._sweep_at = 0.0
         self._ended: list[int] = []
@@ -48,8 +52,10 @@ class PipelineKeeper:
             except WAITS as error:
                 log.warning("handoff.waits", error=str(error.__cause__ or error).strip())
                 busy, pause = False, RETRY_SECONDS
-            if not busy:
-                await asyncio.sleep(pause)
+            if busy:
+                wakes.notify({})
+            else:
+                await self._pace.pause(pause)
 
     def note(self, settled: Sequence[Settled], *, progress: bool) -> None:
         """Look after the pipelines of these batches, which have ended, in the next `run`. `progress`: results were counted."""

@@ -58,8 +58,10 @@ from workers.steward.feeder import PipelineKeeper
 from workers.steward.metrics import HandoffCounts, Metrics
 from workers.steward.money import Money
 from workers.steward.pool_status_writer import PoolStatusWriter
+from workers.steward.rest import Pace
 from workers.steward.sealing import AuditLog
 from workers.steward.turns import Turns
+from workers.steward.worker_calls import WorkerCalls
 
 PROGRESS_SECONDS = 1.0
 CORRECT_HELD_SECONDS = 5.0
@@ -106,15 +108,17 @@ class Rounds:
             (ACCOUNT_SECONDS, self._close_accounts),
             (PARKED_SECONDS, self._end_parked),
         ]
+        self.pace = Pace()
         self._money = Money(database, settings)
-        self._pipelines = PipelineKeeper(database, settings)
+        self._pipelines = PipelineKeeper(database, settings, pace=self.pace)
         self._phases = PhaseLog(database)
-        self._pools = PoolStatusWriter(database)
+        self._pools = PoolStatusWriter(database, self.pace)
         self.metrics = Metrics()
         self.metrics.registry.register(HandoffCounts(self._pipelines.feeder.handed_on))
-        self._audit = AuditLog(database, settings, self.metrics)
+        self._audit = AuditLog(database, settings, self.metrics, self.pace)
         self._batches = BatchLog()
-        self._turns = Turns(database, settings)
+        self._turns = Turns(database, settings, self.pace)
+        self._calls = WorkerCalls(database, settings)
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -132,16 +136,20 @@ class Rounds:
         """Look at the database beside the rounds, so that a long one is not taken for an outage (see `lost_workers`), and keep
         what such a round must not hold up, or what takes longer than a round may.
         """
-        own = self._keep_looking, self._keep_phases
+        own = self._keep_looking, self._keep_phases, self._calls.keep
         async with beside(*own, self._pools.keep, self._audit.keep, self._pipelines.keep, self._turns.keep):
             yield
 
     async def _keep_looking(self) -> None:
         while True:
-            await asyncio.sleep(self._watch.gap / LOOKS_IN_GAP)
+            await self.pace.pause(self._watch.gap / LOOKS_IN_GAP)  # while the steward rests, it looks itself
             with suppress(*TRANSIENT):  # the round will say so; the watch sees that the look is missing
                 async with self._database.relaxed() as conn:
                     await reaping.look(conn, self._watch)
+
+    def look(self, now: float, server_start: float) -> None:
+        """Note that the database answers, with its time and that of its server's start."""
+        self._watch.look(now, server_start)
 
     async def run(self) -> bool:
         """Run one round. Returns whether something changed, so that the next round should follow soon."""
@@ -166,6 +174,8 @@ class Rounds:
         moved = await self._attempted(self._settle) if has_work else False
         moved |= await self._attempted(self._keep_pipelines)
         hinted = await sweep(self._database, self._hints, self._settings)
+        if chunks or promoted or funded or moved:
+            self._calls.note()
         return bool(chunks or promoted or expired or funded or moved or hinted)
 
     async def _attempted(self, step: Callable[[], Awaitable[object]]) -> bool:
@@ -268,7 +278,7 @@ class Rounds:
         while True:
             with suppress(*TRANSIENT):
                 await self._attempted(self._phases.look)
-            await asyncio.sleep(PHASE_SECONDS)
+            await self.pace.pause(PHASE_SECONDS)
 
     async def _keep_history(self) -> None:
         async with self._database.relaxed() as conn:

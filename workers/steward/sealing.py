@@ -19,6 +19,7 @@ from app.errors import StorageError
 from app.settings import Settings
 from app.storage.store import Store
 from workers.steward.metrics import Metrics
+from workers.steward.rest import Pace
 
 SEAL_SECONDS = 0.5
 SIGN_SECONDS = 60.0  # between two looks for chains whose checkpoint is due
@@ -35,8 +36,9 @@ log = structlog.get_logger("steward")
 class AuditLog:
     """The audit log of one database, for the steward that leads."""
 
-    def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, database: Database, settings: Settings, metrics: Metrics, pace: Pace | None = None) -> None:
         self._database, self._settings, self._metrics = database, settings, metrics
+        self._pace = pace or Pace()
         self._seen: dict[str, Head] = {}
         self._reported: set[str] = set()
         self._signer: checkpoints.Signer | None = None
@@ -72,7 +74,7 @@ class AuditLog:
             except Exception:  # the other steps go on
                 log.exception("audit.failed", step=step.__name__)
                 pause = min(seconds, RETRY_SECONDS)
-            await asyncio.sleep(pause)
+            await self._pace.pause(pause)
 
     async def seal(self) -> None:
         """Seal what waits."""

@@ -23,6 +23,7 @@ from app.queue.types import Kind
 from app.sessions import checkpoints, queued
 from app.sessions.queued import Steward
 from app.settings import Settings
+from workers.steward.rest import Pace
 
 LOOK_SECONDS = 0.25  # a turn waits at most this long for its start after another process has ended the one before
 SWEEP_SECONDS = 5.0  # between two looks for turns whose batches ended elsewhere
@@ -31,7 +32,8 @@ SWEEP_SECONDS = 5.0  # between two looks for turns whose batches ended elsewhere
 class Turns:
     """Ends and starts the background turns of one database."""
 
-    def __init__(self, database: Database, settings: Settings) -> None:
+    def __init__(self, database: Database, settings: Settings, pace: Pace | None = None) -> None:
+        self._pace = pace or Pace()
         secret, self._models = secret_key(settings), ModelRegistry(database, catalogue.load(settings.models_file))
         self.audit = GroupedLog(database)
         self._policy = PolicyInForce(database, self._models)
@@ -62,6 +64,7 @@ class Turns:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
             self._wake.clear()
+            await self._pace.pause(0)
 
     async def look(self) -> None:
         """End what has ended, start what may start, and look after summaries."""

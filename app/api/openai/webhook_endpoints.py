@@ -17,6 +17,7 @@ from app.api.body import read_model
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.errors import BadInput, NotFound, SlackwaterError
+from app.queue import wakes
 from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints, registration, url_check
 from app.webhooks.deliveries import Attempt
@@ -94,6 +95,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
             kinds=kinds,
             shape="openai",
         )
+    wakes.notify({})
     return answer(_view(endpoint, keys))
 
 
@@ -166,6 +168,7 @@ async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: Par
         if endpoint.url is not None:
             parts.admission.check_webhook(tenant, endpoint.url)
         delivery_id = await deliveries.send_test(conn, tenant.tenant_id, tenant.account_id, parsed_id, kind)
+    wakes.notify({})
     attempt = await _outcome(parts, tenant, parsed_id, delivery_id)
     if attempt.http_status is None:
         raise _TestUnanswered(f"The receiver could not be reached: {FAULTS.get(attempt.error or '', attempt.error)}")

@@ -12,6 +12,7 @@ from app.api.envelope import success
 from app.api.workers_ai import subscriptions
 from app.errors import NotFound
 from app.events import EventKind
+from app.queue import wakes
 from app.states import DELIVERY
 from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints
@@ -88,6 +89,7 @@ async def redeliver(subscription_id: str, delivery_id: str, tenant: Caller, part
     async with parts.database.durable() as conn:
         await deliveries.redeliver(conn, tenant.tenant_id, *ids)
         found, _ = await deliveries.show(conn, tenant.tenant_id, *ids)
+    wakes.notify({})
     return success(_view(found))
 
 
@@ -105,6 +107,7 @@ async def replay(subscription_id: str, request: Request, tenant: Caller, parts: 
             kinds=content.events,
             only_failed=content.only_failed,
         )
+    wakes.notify({})
     return success({"replayed": count, "complete": count < deliveries.MOST_REPLAYED})
 
 
@@ -134,6 +137,7 @@ async def test(subscription_id: str, tenant: Caller, parts: PartsDep) -> Respons
     async with parts.database.durable() as conn:
         delivery_id = await deliveries.send_test(conn, tenant.tenant_id, tenant.account_id, endpoint_id)
         found, _ = await deliveries.show(conn, tenant.tenant_id, endpoint_id, delivery_id)
+    wakes.notify({})
     return success(_view(found))
 
 

@@ -15,6 +15,7 @@ from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
+from app.queue import wakes
 from app.states import EndpointState
 from app.tenants.service import Tenant
 from app.webhooks import endpoints, registration, url_check
@@ -125,6 +126,7 @@ async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
             asymmetric=to.asymmetric,
             **values,
         )
+    wakes.notify({})
     return success(view(endpoint, keys))
 
 
