@@ -64,7 +64,12 @@ class Stack:
         self.engine: subprocess.Popen[bytes] | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.client = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.settings.port}", timeout=LIMIT_SECONDS, trust_env=False
+            base_url=f"http://127.0.0.1:{self.settings.port}",
+            timeout=LIMIT_SECONDS,
+            trust_env=False,
+            limits=httpx.Limits(
+                keepalive_expiry=2
+            ),  # the server closes after five idle seconds, as httpx by itself does
         )
 
     def start_engine(self, latency: float = 0.05) -> None:
