@@ -1,4 +1,4 @@
-"""kombu's `pgmq` transport on our own database, with nine fixes.
+"""kombu's `pgmq` transport on our own database, with ten fixes.
 
 1. It connects with a libpq URL, so Unix sockets and TLS options work, and the pool checks its connections.
 2. A worker that stops returns prefetched messages at once instead of after the visibility timeout.

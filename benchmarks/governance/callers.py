@@ -44,7 +44,8 @@ async def race(proxy: Budgeted, calls: int, answer_tokens: int) -> Race:
             if answer.status_code == 200:
                 tokens += answer.json()["usage"]["total_tokens"]
 
-    limits = httpx.Limits(max_connections=CALLERS)
+    # The server closes a connection after five idle seconds, when httpx might just use it again.
+    limits = httpx.Limits(max_connections=CALLERS, keepalive_expiry=2)
     async with httpx.AsyncClient(
         base_url=proxy.base, headers=dict(proxy.headers), limits=limits, timeout=120
     ) as client:

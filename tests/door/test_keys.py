@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from testing.waiting import eventually, in_time
+from testing.waiting import eventually
 from tests.door.conftest import CHAT, TOKEN, Inner, KeyApi, client_of
 from workers.engine.door import keys
 from workers.engine.door.keys import DoorKeys
@@ -126,9 +126,8 @@ async def renewed(door: Door, api: KeyApi, times: int = 1) -> None:
     """Wait until the keys in use were renewed."""
 
     count = len(api.asked)
-    async with in_time():
-        await eventually(lambda: len(api.asked) >= count + times)
-        await asyncio.sleep(0.05)
+    await eventually(lambda: len(api.asked) >= count + times)
+    await asyncio.sleep(0.05)
 
 
 @pytest.fixture

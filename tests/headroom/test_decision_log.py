@@ -13,7 +13,7 @@ from app.headroom import decision_log, sql
 from app.headroom.controller import Decision
 from app.headroom.decision_log import AllowanceChange, DecisionLog
 from app.headroom.gate_rules import Reason
-from testing.waiting import eventually, in_time
+from testing.waiting import eventually
 from tests.queue.plans import read
 
 CHANGE = AllowanceChange("l1", 16, 0, "open", "closed_sync_waiting", "sync_waiting", 3.0, 1.0, 12, 2)
@@ -117,7 +117,7 @@ async def test_the_running_journal_writes_what_is_noted_until_it_is_cancelled(da
     notes.engine_id = 1
     task = asyncio.create_task(notes.run())
     notes.add(CHANGE)
-    async with database.durable() as conn, in_time():
+    async with database.durable() as conn:
         await eventually(lambda: decision_log.recent(conn, 1, 9))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

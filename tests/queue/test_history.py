@@ -14,7 +14,7 @@ from app.queue import batch_state, chunk_sweeps, failures, ingest, phases, reapi
 from app.queue.types import Item, Lease, Result
 from app.sealing.keyring import Keyring
 from app.settings import Settings
-from testing.waiting import eventually, in_time
+from testing.waiting import eventually
 from tests.queue import support
 from workers.steward.rounds import Rounds
 
@@ -175,7 +175,7 @@ async def test_the_steward_notes_its_lead_and_phases_and_keeps_the_history_withi
         await changes.record(conn, ChangeKind.PART_STARTED, "old", {})
         await conn.execute("update change set at = now() - interval '40 days' where subject = 'old'")
         await rounds.run()
-        async with rounds.watching(), in_time():
+        async with rounds.watching():
             await eventually(lambda: codes(conn, batch))
         assert await codes(conn, batch) == [("no_engine", False)]
         assert [each.kind for each in await changes.page(conn, limit=10)] == ["steward.leads"]

@@ -53,7 +53,13 @@ class Account:
     def __init__(self, url: str, name: str, key: str) -> None:
         self.name, self.key = name, key
         self.client = httpx.Client(
-            base_url=url, timeout=60, trust_env=False, headers={"authorization": f"Bearer {key}"}
+            base_url=url,
+            timeout=LIMIT_SECONDS,
+            trust_env=False,
+            headers={"authorization": f"Bearer {key}"},
+            limits=httpx.Limits(
+                keepalive_expiry=2
+            ),  # the server closes after five idle seconds, as httpx by itself does
         )
 
     @property
