@@ -12,7 +12,7 @@ import psycopg
 T = TypeVar("T")
 LIMIT_SECONDS = 300.0
 LOADING_SECONDS = 900.0  # of a real engine on a busy machine; the first start also fetches and converts the model
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.02, 0.1  # what is asked costs too, of those who wait long
 _AWAY = (psycopg.OperationalError, httpx.TransportError, OSError)  # what is asked may not answer yet
 
 
@@ -22,7 +22,7 @@ def wait_for(
     """The first value of `get` with which `until` is content. Errors of a connection count as no value. A `get` that asserts ends
     the wait. Raises AssertionError at the limit, with `what` was waited for and the last value.
     """
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, _PAUSE_SECONDS
     while True:
         last: T | Exception
         try:
@@ -31,7 +31,8 @@ def wait_for(
         except _AWAY as error:
             last = error
         assert time.monotonic() < end, _failure(what, seconds, last)
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(pause)
+        pause = min(1.1 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 async def eventually(
@@ -42,7 +43,7 @@ async def eventually(
     seconds: float = LIMIT_SECONDS,
 ) -> T:
     """As `wait_for`. `get` may also be a coroutine function, which may hang."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, _PAUSE_SECONDS
     while True:
         last: T | Exception
         try:
@@ -54,7 +55,8 @@ async def eventually(
         except _AWAY as error:
             last = error
         assert time.monotonic() < end, _failure(what, seconds, last)
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(pause)
+        pause = min(1.1 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 def in_time() -> asyncio.Timeout:

@@ -1,6 +1,5 @@
 """Batch work gives way on the real vLLM: frozen and evicted by the scheduler inside, yielded by the controller outside it."""
 
-import asyncio
 import os
 import signal
 import threading
@@ -16,7 +15,7 @@ from app import clock
 from app.crypto import bearer_token, secret_key
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
-from testing.waiting import LIMIT_SECONDS, wait_for
+from testing.waiting import LIMIT_SECONDS, eventually, wait_for
 from tests.engine.continued import Comparison, compared
 from tests.gpu.world import World
 from tests.system.stack import ACCOUNT, MODEL, Stack
@@ -210,16 +209,12 @@ async def test_the_first_decision_after_an_announced_burst_makes_batch_yield(
     async with world.worker() as running:
         worker = running.worker
         calls = worker._runner.ledger.calls
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while len(calls) < 4 or not all(call.transcript.started for call in calls.values()):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(calls) >= 4 and all(call.transcript.started for call in calls.values()))
         monkeypatch.setattr(control_loop, "decide", watching)
         began = clock.monotonic()
         burst = {"id": "s1", "event": "arrived", "class": "sync", "prompt_tokens": 8000, "max_tokens": 64}
         await announce(world.settings, worker, burst)
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not worker._puller.yields:
-                await asyncio.sleep(0)
+        await eventually(lambda: worker._puller.yields)
         first = next(entry for entry in decided if entry[0])
         assert (first[0], first[1]) == (8000, "yield_burst")
         assert first[2] > 0
