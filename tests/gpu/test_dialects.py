@@ -23,6 +23,7 @@ from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.fakes.other_engines import FakeOpenAI, FakeSGLang, FakeTrtllm
 from testing.waiting import eventually
+from tests.clock import Clock
 from tests.gpu.world import MODEL, Running, World, tend
 from tests.queue import support
 from workers.gpu.tuning import WorkerTuning
@@ -168,7 +169,7 @@ async def test_an_engine_that_restarts_gets_its_work_again(name: str, settings: 
 
 @every
 async def test_missing_metrics_are_a_fault_only_where_the_gate_needs_them(
-    name: str, settings: Settings, database: Database
+    name: str, settings: Settings, database: Database, clock: Clock
 ) -> None:
     async with attached(name, settings, database) as world:
         engine = world.engine
@@ -179,9 +180,10 @@ async def test_missing_metrics_are_a_fault_only_where_the_gate_needs_them(
         elif name == "vllm":
             engine.metrics_fault = "error"
         batch = await world.submit(["hello", "again"])
-        async with world.worker(tuning=QUICK, probe_seconds=60) as running:
+        async with world.worker(tuning=QUICK, probe_seconds=60, lease_seconds=600) as running:
             if DIALECTS[name].load == "needed":
-                await asyncio.sleep(2)
+                await eventually(lambda: control(running).decision.reason in CLOSED_BY_FAILURE)
+                await clock.sleep(2)
                 assert engine.count.total() == 0
                 assert control(running).decision.reason in CLOSED_BY_FAILURE
                 return
@@ -204,18 +206,19 @@ async def test_sglang_counts_the_waiting_of_others_by_their_priority(settings: S
 
 
 async def test_an_engine_that_shows_no_load_gets_nothing_new_while_first_tokens_are_late(
-    settings: Settings, database: Database
+    settings: Settings, database: Database, clock: Clock
 ) -> None:
     async with attached("openai", settings, database) as world:
         world.engine.script({"match": "stuck", "seconds": 4.0})
         world.engine.token_seconds = 0.02
         first = await world.submit(["stuck"])
-        async with world.worker(tuning=QUICK) as running:
+        async with world.worker(tuning=QUICK, lease_seconds=600) as running:
             await eventually(lambda: control(running).decision.reason is Reason.CLOSED_LATENCY)
             assert control(running).decision.allowance == 0
             second = await world.submit(["quick"])
-            await asyncio.sleep(0.5)
+            await clock.sleep(0.5)
             assert world.engine.count["quick"] == 0
+            await clock.sleep(4)
             await world.finished(first)
             await world.finished(second)
 

@@ -35,7 +35,7 @@ async def test_a_second_signal_hands_back_at_once_what_the_first_lets_end(world:
         await eventually(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
         computing = asyncio.create_task(compute(world.engine))
         child.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.2)
         assert world.engine.aborted == 0  # the first signal waits
         child.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(child.wait(), LIMIT_SECONDS) == 0
