@@ -40,6 +40,8 @@ QUICK = WorkerTuning(health_seconds=0.1, inspection_seconds=0.1)
 PROMPTS = [f"a long question, number {n}, about the sea" for n in range(6)]
 
 every = pytest.mark.parametrize("name", FAKES)
+# Without TensorRT-LLM, which cannot continue an answer either: what a stranger's OpenAI server does is the harder case.
+most = pytest.mark.parametrize("name", ["vllm", "sglang", "openai", pytest.param("trtllm", marks=pytest.mark.slow)])
 
 
 @asynccontextmanager
@@ -94,7 +96,7 @@ async def test_the_engine_is_found_out_and_fits_the_catalogue(name: str, setting
         assert adoption.shortcomings(seen) == ()
 
 
-@every
+@most
 async def test_a_batch_runs_beside_synchronous_requests_and_the_engine_refuses_nothing(
     name: str, settings: Settings, database: Database
 ) -> None:
@@ -113,7 +115,7 @@ async def test_a_batch_runs_beside_synchronous_requests_and_the_engine_refuses_n
         assert len(await answers(world, batch)) == 40
 
 
-@every
+@most
 async def test_yielded_requests_are_aborted_and_say_the_same_in_the_end(
     name: str, settings: Settings, database: Database
 ) -> None:
@@ -153,7 +155,7 @@ async def test_the_slots_are_those_that_the_engine_reports_and_the_cap_is_small_
             await world.until(f"exists (select from engine where {where})")
 
 
-@every
+@most
 async def test_an_engine_that_restarts_gets_its_work_again(name: str, settings: Settings, database: Database) -> None:
     async with attached(name, settings, database) as world:
         world.engine.token_seconds, world.engine.answer_tokens = 0.02, 20
@@ -223,7 +225,9 @@ async def test_an_engine_that_shows_no_load_gets_nothing_new_while_first_tokens_
             await world.finished(second)
 
 
-@pytest.mark.parametrize("name", ["sglang", "trtllm", "openai"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("sglang", "trtllm")), "openai"]
+)
 async def test_step_times_are_learned_from_our_own_streams_if_the_engine_counts_none(
     name: str, settings: Settings, database: Database
 ) -> None:

@@ -64,7 +64,7 @@ def repeat(world: World) -> None:
     world.engine.metrics_text = world.engine.page()
 
 
-@pytest.mark.parametrize("freeze", [hang, error, repeat])
+@pytest.mark.parametrize("freeze", [hang, pytest.param(error, marks=pytest.mark.slow), repeat])
 async def test_while_metrics_stand_still_no_queue_item_is_sent_and_what_runs_yields(
     world: World, monkeypatch: pytest.MonkeyPatch, freeze: Callable[[World], None]
 ) -> None:
