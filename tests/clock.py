@@ -6,6 +6,7 @@ What the database's `now()` decides is not moved; rows are dated back for that.
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Self
 
 import pytest
 
@@ -20,6 +21,15 @@ class Clock:
 
     def __init__(self) -> None:
         self._ahead = 0.0
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch) -> Self:
+        """The clock of this event loop, as long as it lives, and of `app.clock` until the test ends."""
+        made = cls()
+        loop.time = made.monotonic  # type: ignore[method-assign]
+        monkeypatch.setattr(app_clock, "monotonic", made.monotonic)
+        monkeypatch.setattr(app_clock, "now", made.now)
+        return made
 
     def monotonic(self) -> float:
         """In place of `time.monotonic`."""
@@ -44,8 +54,4 @@ class Clock:
 @pytest.fixture
 async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that this test advances. It moves this process's event loop and `app.clock` alone."""
-    made = Clock()
-    monkeypatch.setattr(asyncio.get_running_loop(), "time", made.monotonic)
-    monkeypatch.setattr(app_clock, "monotonic", made.monotonic)
-    monkeypatch.setattr(app_clock, "now", made.now)
-    return made
+    return Clock.of(asyncio.get_running_loop(), monkeypatch)

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from app import crypto
+from app import clock, crypto
 from app.admission.admission import Admission
 from app.admission.control import AdmissionControl
 from app.admission.samples import RequestSamples
@@ -19,7 +19,6 @@ from app.audit.grouped import GroupedLog
 from app.batches.submit import rules_of
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules
-from app.clock import monotonic
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.catalogue import Catalogue, Model
@@ -121,7 +120,7 @@ class Governor:
         return self._control.begin(tenant, labels, Kind.BATCH, models, window, stored=())
 
     async def _renew(self) -> None:
-        now = monotonic()
+        now = clock.monotonic()
         if now - self._read_at > REFRESH_SECONDS:
             await self._registry.renew()
             self._read_at = now

@@ -42,3 +42,12 @@ async def client(settings: Settings, key: str) -> AsyncIterator[httpx.AsyncClien
 
     async with in_process.running(settings, key) as (_, client):
         yield client
+
+
+@pytest.fixture
+def one_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits of a key are counted in minutes of the database's clock: here it stands still, so none ends in a test."""
+    from app.tenants import sql
+
+    for name in ("TAKE", "ADD_USAGE"):
+        monkeypatch.setattr(sql, name, getattr(sql, name).replace("now()", "timestamptz '2026-01-01 00:00:30Z'"))

@@ -1,6 +1,5 @@
 """Claims about the route where an engine's door asks for keys and limits."""
 
-import time
 from typing import Any
 
 import httpx
@@ -20,17 +19,12 @@ from tests.api.support import RUN
 from tests.gateway.support import Registry
 from workers.engine.door.keys import MOST_AT_ONCE, PATH
 
+pytestmark = pytest.mark.usefixtures("one_minute")
+
 
 @pytest.fixture
 def door(settings: Settings) -> dict[str, str]:
     return {"authorization": f"Bearer {door_token(secret_key(settings), 'engine-0')}"}
-
-
-@pytest.fixture(autouse=True)
-def early_in_a_minute() -> None:
-    """A window is a minute of the clock; a test runs within one."""
-    if (left := 60 - time.time() % 60) < 8:
-        time.sleep(left)
 
 
 async def key(settings: Settings, database: Database, limit: KeyLimits) -> ApiKey:

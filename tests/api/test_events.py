@@ -8,6 +8,7 @@ import pytest
 
 from testing.waiting import LIMIT_SECONDS
 from tests.api.support import NEW_SUBSCRIPTION, SUBMIT, SUBSCRIPTIONS
+from tests.clock import Clock
 
 EVENTS = "/client/v4/accounts/acme/events"
 QUEUE = NEW_SUBSCRIPTION | {
@@ -43,10 +44,10 @@ async def test_a_queue_keeps_events_until_they_are_acknowledged(client: httpx.As
     assert again.json()["result"] == {"acknowledged": 0}
 
 
-async def test_a_waiting_request_is_answered_when_an_event_arrives(client: httpx.AsyncClient) -> None:
+async def test_a_waiting_request_is_answered_when_an_event_arrives(client: httpx.AsyncClient, clock: Clock) -> None:
     await client.post(SUBSCRIPTIONS, json=QUEUE)
     asking = asyncio.create_task(waiting(client, wait=20))
-    await asyncio.sleep(0.3)
+    await clock.sleep(2)
     assert not asking.done()
     await client.post(SUBMIT, json=ITEMS)
     assert len(await asyncio.wait_for(asking, LIMIT_SECONDS)) == 1

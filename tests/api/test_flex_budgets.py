@@ -13,6 +13,7 @@ from app.engines.catalogue import Catalogue
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.support import run_all
+from tests.clock import Clock
 
 BUDGET = "/client/v4/accounts/acme/ai/budgets/b"
 CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
@@ -58,13 +59,13 @@ async def test_a_flex_call_gets_429_at_once_if_the_money_of_this_window_is_spent
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_flex_call_whose_money_is_spent_while_it_waits_is_refused_and_does_not_run(
-    client: httpx.AsyncClient, database: Database, models: Catalogue, stream: bool
+    client: httpx.AsyncClient, database: Database, models: Catalogue, clock: Clock, stream: bool
 ) -> None:
     await budget(client, database, held=1000)
     call = asyncio.create_task(client.post("/v1/chat/completions", json={**FLEX, "stream": stream}))
     await queued(database)
     assert await funding.fund(database, models) == 0
-    await asyncio.sleep(0.6)
+    await clock.sleep(2)
     assert not call.done()  # what is held may return
     async with database.durable() as conn:
         await conn.execute("update budget set spent = 1000, held = 0")

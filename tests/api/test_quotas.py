@@ -15,6 +15,7 @@ from app.db.pool import Database
 from app.tenants.key_cache import TRUST_SECONDS
 from testing.waiting import in_time
 from tests.api.support import MODEL, RUN, SUBMIT, line, run_all, uploaded
+from tests.clock import Clock
 
 AI = "/client/v4/accounts/acme/ai"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
@@ -22,13 +23,13 @@ Limit = Callable[..., Awaitable[None]]
 
 
 @pytest.fixture
-async def limit(database: Database, client: httpx.AsyncClient) -> Limit:
-    """Sets the quotas of `acme`, and waits until this process has to know."""
+async def limit(database: Database, client: httpx.AsyncClient, clock: Clock) -> Limit:
+    """Sets the quotas of `acme`, and lets time pass until this process has to know."""
 
     async def put(**limits: int) -> None:
         async with database.transaction() as conn:
             await quotas.change(conn, "acme", Quota(**limits))
-        await asyncio.sleep(TRUST_SECONDS + 0.1)
+        clock.advance(TRUST_SECONDS + 0.1)
 
     return put
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -18,6 +17,7 @@ from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
 
+pytestmark = pytest.mark.usefixtures("one_minute")
 SAY = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 10}
 
 
@@ -32,13 +32,6 @@ async def key(settings: Settings, database: Database, limit: KeyLimits) -> dict[
     async with database.transaction() as conn:
         made = await tenants.create_key(conn, secret_key(settings), "acme", "limited", None, limit)
     return {"authorization": f"Bearer {made}"}
-
-
-@pytest.fixture(autouse=True)
-def early_in_a_minute() -> None:
-    """A window is a minute of the clock; a test runs within one."""
-    if (left := 60 - time.time() % 60) < 8:
-        time.sleep(left)
 
 
 async def test_beyond_a_keys_requests_a_minute_comes_429_with_3021_and_when_to_try_again(

@@ -14,7 +14,7 @@ import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import psycopg
@@ -31,22 +31,24 @@ from app.api.server import serving
 from app.environment import child_environment
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, wait_for
+from tests.clock import Clock
 
 GET = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n"
 POST = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\n"
 CHUNKED = "transfer-encoding: chunked\r\n\r\n"
 Serve = Callable[..., Any]
+Loop = Literal["auto", "asyncio"]
 
 
 @contextmanager
-def served(settings: Settings, base: type[LimitedProtocol]) -> Iterator[int]:
+def served(settings: Settings, base: type[LimitedProtocol], loop: Loop = "auto") -> Iterator[int]:
     """The port of an API with these settings."""
     options = serving(settings)
     options["http"] = limited(
         base, limits_of(settings, 1 << 20), ClientTimeouts(settings.header_seconds, settings.body_seconds)
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(create_app(settings), **options))
+        server = uvicorn.Server(uvicorn.Config(create_app(settings), loop=loop, **options))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         port = listener.getsockname()[1]
@@ -60,9 +62,11 @@ def served(settings: Settings, base: type[LimitedProtocol]) -> Iterator[int]:
 
 @pytest.fixture(params=parsers(), ids=lambda base: base.__name__)
 def serve(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Serve]:
-    """Starts an API with changed settings; gives its port."""
+    """Starts an API with changed settings, on a kind of event loop; gives its port."""
     with ExitStack() as stack:
-        yield lambda **changes: stack.enter_context(served(settings.model_copy(update=changes), request.param))
+        yield lambda loop="auto", **changes: stack.enter_context(
+            served(settings.model_copy(update=changes), request.param, loop)
+        )
 
 
 def connected(port: int, host: str = "127.0.0.1") -> socket.socket:
@@ -170,7 +174,7 @@ def test_a_body_that_stops_is_answered_408_and_one_that_goes_on_is_not(serve: Se
         sock.sendall(head.encode())
         for byte in b"[1, 2, 3":
             sock.sendall(bytes([byte]))
-            time.sleep(0.3)  # eight of them last longer than a pause may
+            time.sleep(0.2)  # eight of them last longer than a pause may
         status, body = answer(sock)
     assert status == 400
 
@@ -188,11 +192,11 @@ def test_a_body_over_its_cap_is_cut_off_and_its_answer_arrives(serve: Serve, key
 
 def test_an_answer_that_takes_long_is_waited_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     async def slow(self: Any) -> dict[str, Any]:
-        await asyncio.sleep(1.5)
+        await Clock.of(asyncio.get_running_loop(), monkeypatch).sleep(10)
         return {}
 
     monkeypatch.setattr("app.batches.installation_status.Installation.status", slow)
-    port = serve(body_seconds=0.3, header_seconds=0.3)
+    port = serve("asyncio", body_seconds=5, header_seconds=5)  # the kind whose time can be moved
     with connected(port) as sock:
         sock.sendall(b"GET /status HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
         assert answer(sock)[0] == 200

@@ -1,6 +1,5 @@
 """Claims about the report of usage: every request is in it once, under its labels, at the cost that its answer stated."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -19,6 +18,7 @@ from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 from tests.api.support import BATCHES, MODEL, RUN, run_all, uploaded
+from tests.clock import Clock
 from tests.gateway.support import Registry, serve
 from tests.queue import support
 
@@ -165,9 +165,9 @@ async def test_what_was_queued_is_reported_as_harvested_at_the_models_price(
     assert harvested["cost"] == pytest.approx(result["usage"][0]["cost"])
 
 
-async def test_a_request_that_no_engine_answers_is_not_reported(client: httpx.AsyncClient) -> None:
+async def test_a_request_that_no_engine_answers_is_not_reported(client: httpx.AsyncClient, clock: Clock) -> None:
     assert (await client.post("/v1/chat/completions", json=CHAT)).status_code in (429, 503)
-    await asyncio.sleep(1.2)
+    await clock.sleep(1.2)
     assert await report(client, 0) == []
 
 

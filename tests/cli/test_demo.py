@@ -46,7 +46,7 @@ async def test_a_demo_that_is_stopped_says_so_and_lets_its_watcher_clean_up() ->
         try:
             supervisor.stop()
             await asyncio.sleep(0)
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             cleaned.set()
 
@@ -58,7 +58,7 @@ async def test_a_demo_that_is_stopped_says_so_and_lets_its_watcher_clean_up() ->
 
 async def test_a_demo_that_cannot_start_says_why() -> None:
     with pytest.raises(Failure, match="already running"):
-        await attended(FakeSupervisor(Failure("already running")), asyncio.sleep(60))
+        await attended(FakeSupervisor(Failure("already running")), asyncio.Event().wait())
 
 
 async def test_a_watcher_that_fails_stops_everything() -> None:

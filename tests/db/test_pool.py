@@ -23,4 +23,4 @@ async def test_a_cancellation_that_comes_together_with_the_connection_is_not_los
 async def _use(database: Database) -> None:
     async with database.relaxed():
         pass
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -264,7 +265,8 @@ async def test_a_database_that_is_restored_to_a_moment_by_the_commands_of_the_pa
         first_log = min((site.backups / "wal").iterdir())
         stray, items = await queue.claim()
         assert await queue.flush(stray, items[:1])
-        await asyncio.sleep(1)  # the names of backups are seconds
+        second = int(time.time())  # the names of backups are seconds
+        await eventually(lambda: int(time.time()) > second)
         backup = await site.back_up(KEPT="1")
         assert (site.kept(), first_log.exists()) == ([backup], False)
         uncopied = await queue.submit()

@@ -10,6 +10,7 @@ from app.gateway import relay
 from app.gateway.relay import Gateway, SyncCall
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually, in_time
+from tests.clock import Clock
 from tests.gateway.support import Registry
 from tests.queue import support
 
@@ -57,13 +58,13 @@ async def test_an_engine_of_which_nobody_knows_when_it_comes_back_is_not_waited_
 
 
 async def test_an_engine_that_is_expected_in_time_is_waited_for(
-    gateway: Gateway, registry: Registry, database: Database, call: SyncCall
+    gateway: Gateway, registry: Registry, database: Database, call: SyncCall, clock: Clock
 ) -> None:
     async with FakeEngine() as engine:
         ids = await registry.ready(engine)
         await away(database, ids, 10)
         waiting = asyncio.create_task(gateway.complete(call))
-        await asyncio.sleep(0.3)  # several times the grace
+        await clock.sleep(0.3)  # several times the grace
         assert not waiting.done()
         await back(database, ids)
         assert b"echo: hello" in await waiting
@@ -84,20 +85,25 @@ async def test_those_who_wait_in_line_are_told_as_soon_as_their_engine_is_gone_f
 
 
 async def test_a_grace_begins_anew_with_every_absence(
-    gateway: Gateway, registry: Registry, database: Database, call: SyncCall, monkeypatch: pytest.MonkeyPatch
+    gateway: Gateway,
+    registry: Registry,
+    database: Database,
+    call: SyncCall,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with FakeEngine() as engine:
         ids = await registry.ready(engine)
         await away(database, ids, None)
         await refused(gateway, call)
         await back(database, ids)
-        await asyncio.sleep(0.6)  # as long as the gateway believes what it read
+        clock.advance(0.6)  # as long as the gateway believes what it read
         await gateway.complete(call)
         monkeypatch.setattr("app.gateway.engine_directory.GRACE_SECONDS", 5.0)
         await away(database, ids, None)
-        await asyncio.sleep(0.6)
+        clock.advance(0.6)
         waiting = asyncio.create_task(gateway.complete(call))
-        await asyncio.sleep(0.1)
+        await clock.sleep(0.5)
         assert not waiting.done()
         await back(database, ids)
         assert b"echo: hello" in await waiting

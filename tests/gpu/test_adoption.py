@@ -22,6 +22,7 @@ from app.tenants import service as tenants
 from app.user_errors import Failure
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually, in_time, is_ok
+from tests.clock import Clock
 from tests.gpu.world import MODEL, Running, World
 from workers.gpu import model_adoption
 from workers.gpu.attached_engine import AttachedEngine
@@ -128,7 +129,7 @@ async def test_an_alias_of_the_catalogue_is_what_the_gateway_asks_the_engine_for
     ],
 )
 async def test_an_engine_that_came_back_as_another_gets_nothing_until_it_is_right_again(
-    world: World, changes: dict[str, Any], code: str, words: list[str]
+    world: World, clock: Clock, changes: dict[str, Any], code: str, words: list[str]
 ) -> None:
     world.engine.serves, world.engine.window = [THEIRS], 4096
     async with api(world) as client, attached(world.settings):
@@ -142,7 +143,7 @@ async def test_an_engine_that_came_back_as_another_gets_nothing_until_it_is_righ
         route = f"{AI}/run/{THEIRS}"
         body = {"requests": [HELLO]}
         queued = (await client.post(route, params={"queueRequest": "true"}, json=body)).json()["result"]
-        await asyncio.sleep(0.3)
+        await clock.sleep(1)
         polled = (await client.post(route, json=queued)).json()["result"]
         assert polled["waiting"]["code"] == code
         assert code != "window_too_small" or "1,024 tokens, promised 4,096 tokens" in polled["waiting"]["message"]

@@ -1,10 +1,9 @@
 """Cancelled and paused batches, and batches whose time is over, while their items are in an engine."""
 
-import asyncio
-
 from app.batches import lifecycle
 from app.tenants.service import Tenant
 from testing.waiting import eventually
+from tests.clock import Clock
 from tests.gpu.world import World
 from tests.queue import support
 
@@ -46,8 +45,8 @@ async def test_cancel_of_one_batch_leaves_another_alone(world: World) -> None:
     assert await world.fetch("select state, ok from batch order by batch_id") == [("cancelled", 0), ("completed", 4)]
 
 
-async def test_pause_lets_what_runs_end_starts_nothing_more_and_resume_goes_on(world: World) -> None:
-    world.engine.script({"mode": "slow", "seconds": 0.8})
+async def test_pause_lets_what_runs_end_starts_nothing_more_and_resume_goes_on(world: World, clock: Clock) -> None:
+    world.engine.script({"mode": "slow", "seconds": 1})
     prompts = [f"question {n}." for n in range(16)]
     batch = await world.submit(prompts, chunk=16)
     async with world.worker(heartbeat_seconds=0.1, batch_max_in_flight=4):
@@ -57,7 +56,7 @@ async def test_pause_lets_what_runs_end_starts_nothing_more_and_resume_goes_on(w
         begun = world.engine.count.total()
         assert 4 <= begun <= 8
         assert world.engine.aborted == 0
-        await asyncio.sleep(0.3)
+        await clock.sleep(2)
         assert world.engine.count.total() == begun
         world.engine.script()
         await halt(world, batch, "resume")

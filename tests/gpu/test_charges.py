@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from tests.gpu.world import World, process
 
 HELD = "from chunk where state = 'leased'"
@@ -19,6 +21,7 @@ async def test_a_worker_that_was_stopped_for_longer_than_its_lease_takes_its_cha
         assert await world.fetch("select excused, charged_for from chunk") == [(1, None)]
 
 
+@pytest.mark.slow
 async def test_the_charge_of_a_worker_that_was_killed_stays_though_its_name_returns(world: World) -> None:
     world.engine.script({"mode": "hang"})
     await world.submit([f"question {n}" for n in range(8)])

@@ -1,6 +1,5 @@
 """Claims about an engine that an operator drains, with a worker and a gateway that obey."""
 
-import asyncio
 from typing import Any, Literal
 
 from app.engines import overview as engine_overview
@@ -8,6 +7,7 @@ from app.engines import service as engines
 from app.engines.engine_report import DRAINING
 from app.engines.overview import EngineOverview
 from testing.waiting import eventually
+from tests.clock import Clock
 from tests.gpu.world import World
 from tests.queue import support
 
@@ -40,8 +40,8 @@ async def counts(world: World, batch: int) -> tuple[Any, ...]:
     return row
 
 
-async def test_a_drain_lets_what_runs_end_and_hands_back_the_rest(world: World) -> None:
-    world.engine.script({"match": "slow", "mode": "slow", "seconds": 1.5})
+async def test_a_drain_lets_what_runs_end_and_hands_back_the_rest(world: World, clock: Clock) -> None:
+    world.engine.script({"match": "slow", "mode": "slow", "seconds": 0.2})
     batch = await world.submit([f"slow {n}" for n in range(12)], chunk=12)
     async with world.worker(batch_max_in_flight=4):
         await in_engine(world, 4)
@@ -51,7 +51,7 @@ async def test_a_drain_lets_what_runs_end_and_hands_back_the_rest(world: World) 
         assert await counts(world, batch) == (4, 4)
         assert await world.fetch("select n, attempt from chunk") == [(8, 0)]
         world.engine.script()
-        await asyncio.sleep(2 * world.settings.heartbeat_seconds)
+        await clock.sleep(3 * world.settings.heartbeat_seconds)
         assert sum(world.engine.count.values()) == 4
         assert await change(world, "undrain")
         await world.finished(batch)
@@ -75,7 +75,7 @@ async def test_a_drain_now_hands_back_what_is_in_flight_at_once(world: World) ->
     assert await world.fetch("select distinct attempt from item_result") == [(1,)]  # nobody is charged for it
 
 
-async def test_a_drained_engine_stays_drained_when_its_worker_starts_again(world: World) -> None:
+async def test_a_drained_engine_stays_drained_when_its_worker_starts_again(world: World, clock: Clock) -> None:
     async with world.worker():
         await world.until("exists (select from engine where state = 'ready')")
         await change(world, "drain")
@@ -83,7 +83,7 @@ async def test_a_drained_engine_stays_drained_when_its_worker_starts_again(world
     batch = await world.submit(["waits"])
     async with world.worker():
         await world.until(f"exists (select from engine where state = 'ready' and reason = '{DRAINING}')")
-        await asyncio.sleep(2 * world.settings.heartbeat_seconds)
+        await clock.sleep(3 * world.settings.heartbeat_seconds)
         assert not world.engine.count
         await change(world, "undrain")
         await world.finished(batch)

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ from app import clock, processes
 from app.engines import service as engines
 from app.headroom import controller
 from testing.waiting import eventually
+from tests.clock import Clock
 from tests.gpu.world import Running, World, process
 from tests.timing import note
 from workers.gpu import control_loop
@@ -64,7 +64,7 @@ def repeat(world: World) -> None:
     world.engine.metrics_text = world.engine.page()
 
 
-@pytest.mark.parametrize("freeze", [hang, error, repeat])
+@pytest.mark.parametrize("freeze", [hang, pytest.param(error, marks=pytest.mark.slow), repeat])
 async def test_while_metrics_stand_still_no_queue_item_is_sent_and_what_runs_yields(
     world: World, monkeypatch: pytest.MonkeyPatch, freeze: Callable[[World], None]
 ) -> None:
@@ -106,13 +106,15 @@ async def test_an_engine_that_stood_still_is_believed_again_by_the_probe_alone(
         await healed(world, batch)
 
 
-async def test_a_worker_that_was_starved_does_not_take_its_own_absence_for_the_engines_silence(world: World) -> None:
+async def test_a_worker_that_was_starved_does_not_take_its_own_absence_for_the_engines_silence(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All of this process stands still, for more than twice as long as telemetry may be old."""
     async with busy(world) as (running, batch):
         control = running.worker._control
         await eventually(lambda: control.decision.allowance > 0)
         closed_before = control.changes["closed_stale"]
-        time.sleep(1.0)
+        Clock.of(asyncio.get_running_loop(), monkeypatch).advance(1.0)
         woken = clock.monotonic()
         await eventually(lambda: control.sampler.latest is not None and control.sampler.latest.sampled_at > woken)
         await eventually(lambda: control.state.acted_on > woken)
@@ -211,7 +213,7 @@ async def test_a_stopped_worker_is_not_announced_and_sends_nothing_until_its_lea
             await world.until(
                 "exists (select from pg_stat_activity where wait_event_type = 'Lock' and application_name like '%%gpu engine%%')"
             )
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.2)
             assert sent(world) == before
         world.engine.token_seconds = 0.0
         await world.finished(batch)
@@ -223,7 +225,7 @@ async def _between_sends(world: World) -> None:
     count = -1
     while (now := sent(world)) != count:
         count = now
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.2)
 
 
 async def test_the_first_decision_after_a_sample_that_shows_waiting_callers_closes_the_gate(

@@ -1,31 +1,32 @@
 """What a worker says and does about an engine that it cannot use."""
 
-import asyncio
-
 from structlog.testing import capture_logs
 
 from app.processes import free_port
+from testing.waiting import eventually
+from tests.clock import Clock
 from tests.gpu.world import MODEL, World
 from workers.gpu.tuning import WorkerTuning
 
 QUICK = WorkerTuning(health_seconds=0.05, unreachable_seconds=0.3)
 
 
-async def test_an_engine_that_was_down_from_the_start_is_mentioned_once(world: World) -> None:
+async def test_an_engine_that_was_down_from_the_start_is_mentioned_once(world: World, clock: Clock) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with capture_logs() as said:
         async with world.worker(tuning=QUICK, engine_url=url):
-            await asyncio.sleep(0.8)
+            await eventually(lambda: any(line["event"] == "engine.not_reachable" for line in said))
+            await clock.sleep(1)
     assert [line["url"] for line in said if line["event"] == "engine.not_reachable"] == [url]
 
 
-async def test_an_engine_without_the_model_is_asked_for_nothing_until_it_has_it(world: World) -> None:
+async def test_an_engine_without_the_model_is_asked_for_nothing_until_it_has_it(world: World, clock: Clock) -> None:
     world.engine.serves = ["org/one", "org/two"]
     batch = await world.submit(["hi"])
     with capture_logs() as said:
         async with world.worker(tuning=QUICK):
             await world.until("exists (select from engine where state = 'down' and reason = 'model_missing')")
-            await asyncio.sleep(0.3)
+            await clock.sleep(1)
             assert not world.engine.count
             world.engine.serves = ["org/one", MODEL]
             await world.finished(batch)

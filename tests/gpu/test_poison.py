@@ -5,6 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from app.engines import catalogue
 from app.settings import Settings
 from tests.gpu.world import MODEL, World
@@ -59,6 +61,7 @@ async def test_an_item_that_kills_the_engine_is_given_up_and_its_neighbours_succ
     assert await _caches(world) == [(0, 0)]
 
 
+@pytest.mark.slow
 async def test_two_killers_side_by_side_end_too(world: World) -> None:
     batch = await world.submit([f"question {n}." for n in range(12)], chunk=6)
     engine = Mortal(world.settings, ["question 2.", "question 3."])

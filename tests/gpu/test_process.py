@@ -6,6 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from testing.fakes.engine import FakeEngine
 from testing.waiting import LIMIT_SECONDS, eventually
 from tests.gpu.world import World, process
@@ -35,7 +37,7 @@ async def test_a_second_signal_hands_back_at_once_what_the_first_lets_end(world:
         await eventually(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
         computing = asyncio.create_task(compute(world.engine))
         child.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.2)
         assert world.engine.aborted == 0  # the first signal waits
         child.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(child.wait(), LIMIT_SECONDS) == 0
@@ -44,6 +46,7 @@ async def test_a_second_signal_hands_back_at_once_what_the_first_lets_end(world:
     await handed_back(world, batch, left=6)
 
 
+@pytest.mark.slow
 async def test_a_notice_file_hands_all_back_and_the_worker_waits_for_its_end(world: World, tmp_path: Path) -> None:
     notice = tmp_path / "notice"
     world.engine.script({"match": "hangs", "mode": "hang"})
@@ -96,6 +99,7 @@ async def test_after_kill_9_the_next_worker_finishes_the_batch_and_repeats_nothi
     assert all(ok for ok, _, _ in results.values())
 
 
+@pytest.mark.slow
 async def test_a_model_that_is_not_in_the_catalogue_is_said_and_exits_with_1(world: World) -> None:
     database_url = world.settings.database_url
     environment = {**os.environ, "SLACKWATER_ENGINE_MODEL": "nonsense", "SLACKWATER_DATABASE_URL": database_url}

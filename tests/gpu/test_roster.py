@@ -18,6 +18,7 @@ from app.files import shared_storage
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually, in_time
+from tests.clock import Clock
 from tests.gpu.world import World, process
 from workers.gpu.ending import Ending
 from workers.gpu.roster import Roster
@@ -128,7 +129,7 @@ async def test_a_process_runs_a_batch_on_all_engines_of_its_file(
 
 
 async def test_two_processes_share_a_list_and_no_engine_has_two_workers(
-    world: World, engines: list[FakeEngine], tmp_path: Path
+    world: World, engines: list[FakeEngine], tmp_path: Path, clock: Clock
 ) -> None:
     spec = listed(tmp_path / "e.toml", {f"gpu-{n}": engine.url for n, engine in enumerate(engines)})
     async with running(world, engines=spec, engines_max=2) as one, running(world, engines=spec, engines_max=2) as two:
@@ -136,7 +137,7 @@ async def test_two_processes_share_a_list_and_no_engine_has_two_workers(
         await eventually(lambda: not one.names & two.names and len(one.names | two.names) == 3)
         assert max(len(one.names), len(two.names)) == 2
         async with running(world, engines=spec) as third:  # nothing is free for it
-            await asyncio.sleep(5 * QUICK.list_seconds)
+            await clock.sleep(10 * QUICK.list_seconds)
             assert not third.names
             await one.stop()
             await world.until(ready("gpu-0", "gpu-1", "gpu-2"))
@@ -178,7 +179,7 @@ async def test_an_engine_that_comes_back_under_another_address_gets_the_name_of_
             await eventually(lambda: len(found.names) == 1)
 
 
-async def test_an_engine_that_the_dns_forgets_for_a_moment_keeps_its_worker(world: World) -> None:
+async def test_an_engine_that_the_dns_forgets_for_a_moment_keeps_its_worker(world: World, clock: Clock) -> None:
     port = world.engine.port
     async with FakeEngine(host="127.0.0.9", port=port):
         hosts = {"vllm.test": ["127.0.0.1", "127.0.0.9"]}
@@ -188,7 +189,7 @@ async def test_an_engine_that_the_dns_forgets_for_a_moment_keeps_its_worker(worl
             for answer in (["127.0.0.1"], []):  # a part of them, and none
                 found.once.append(answer)
                 await eventually(lambda: not found.once)
-                await asyncio.sleep(2 * QUICK.list_seconds)
+                await clock.sleep(2 * QUICK.list_seconds)
             assert await world.fetch("select name, url, worker_id from engine order by name") == before
             hosts["vllm.test"] = ["127.0.0.1"]
             await eventually(lambda: found.names == {"vllm-0"})
@@ -196,13 +197,13 @@ async def test_an_engine_that_the_dns_forgets_for_a_moment_keeps_its_worker(worl
 
 
 async def test_an_engine_that_left_the_file_is_let_go_and_a_new_one_is_taken(
-    world: World, engines: list[FakeEngine], tmp_path: Path
+    world: World, engines: list[FakeEngine], tmp_path: Path, clock: Clock
 ) -> None:
     file = tmp_path / "e.toml"
     async with running(world, engines=listed(file, {"a": engines[0].url, "b": engines[1].url})) as found:
         await world.until(ready("a", "b"))
         file.write_text("[[engine")  # half an edit changes nothing
-        await asyncio.sleep(3 * QUICK.list_seconds)
+        await clock.sleep(10 * QUICK.list_seconds)
         assert found.names == {"a", "b"}
         listed(file, {"b": engines[1].url, "c": engines[2].url})
         await world.until(ready("b", "c"))
@@ -263,7 +264,7 @@ async def test_the_program_says_what_it_does_not_find_and_exits_with_1(world: Wo
 
 
 async def test_while_there_is_a_notice_a_process_has_no_worker_and_afterwards_it_has_one_again(
-    world: World, tmp_path: Path
+    world: World, tmp_path: Path, clock: Clock
 ) -> None:
     notice = tmp_path / "notice"
     world.engine.script({"mode": "hang"})
@@ -276,7 +277,7 @@ async def test_while_there_is_a_notice_a_process_has_no_worker_and_afterwards_it
         assert world.engine.aborted == 8
         assert await world.fetch("select sum(n)::int, max(attempt), max(deaths) from chunk") == [(8, 0, 0)]
         world.engine.script()
-        await asyncio.sleep(5 * QUICK.list_seconds)
+        await clock.sleep(10 * QUICK.list_seconds)
         assert not found.names
         notice.unlink()
         await world.finished(batch)

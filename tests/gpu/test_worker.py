@@ -11,6 +11,7 @@ from app.engines import service as engines
 from app.queue import service as queue
 from app.queue.types import Lease
 from testing.waiting import eventually
+from tests.clock import Clock
 from tests.gpu.world import World
 from workers.gpu.tuning import WorkerTuning
 
@@ -240,13 +241,13 @@ async def test_a_worker_whose_lease_lapsed_aborts_its_requests_and_another_finis
     assert world.engine.finished == dict.fromkeys(prompts(8), 1)
 
 
-async def test_a_second_worker_of_the_same_engine_stands_by_and_takes_over(world: World) -> None:
+async def test_a_second_worker_of_the_same_engine_stands_by_and_takes_over(world: World, clock: Clock) -> None:
     async with world.worker() as first:
         await world.until("exists (select from engine where state = 'ready')")
         [(holder,)] = await world.fetch("select worker_id from engine")
         async with world.worker():
             await world.until("count(*) = 2 from worker")
-            await asyncio.sleep(0.6)
+            await clock.sleep(2 * world.settings.heartbeat_seconds)
             assert await world.fetch("select worker_id from engine") == [(holder,)]
             await first.stop()
             await world.until(f"exists (select from engine where worker_id <> {holder} and state = 'ready')")

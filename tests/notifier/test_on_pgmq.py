@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -37,12 +38,12 @@ def execute(settings: Settings, statement: str) -> None:
         conn.execute(statement.encode())
 
 
-def hang_once(seconds: float) -> Script:
-    """Respond to the first request after `seconds`, and to later ones at once."""
+def hang_once(end: threading.Event) -> Script:
+    """Respond to the first request once `end` is set, and to later ones at once."""
 
     def script(handler: BaseHTTPRequestHandler, n: int) -> None:
         if n == 1:
-            time.sleep(seconds)
+            end.wait()
         answer(handler, 200)
 
     return script
@@ -162,7 +163,8 @@ def test_a_failed_attempt_is_repeated_with_the_same_id_and_a_410_disables(settin
 
 
 def test_a_notifier_killed_during_a_delivery_loses_nothing(settings: Settings) -> None:
-    with receiving(hang_once(3)) as receiver:
+    end = threading.Event()
+    with receiving(hang_once(end)) as receiver:
         with notifying(settings, webhook_timeout_seconds=1.5) as notifier:
             _, secret = asyncio.run(subscribe_and_emit(settings, receiver.url))
             receiver.wait(1)
@@ -172,15 +174,18 @@ def test_a_notifier_killed_during_a_delivery_loses_nothing(settings: Settings) -
         with notifying(settings, webhook_timeout_seconds=1.5):
             first, second = receiver.wait(2)
             wait_for_value(settings.database_url, STATE, "delivered")
+        end.set()
         assert first.webhook_id == second.webhook_id
         assert second.verified(secret)
         wait_for_value(settings.database_url, "select attempts from delivery", 2)
 
 
 def test_sigterm_lets_a_running_delivery_finish(settings: Settings) -> None:
-    with receiving(hang_once(1.5)) as receiver, notifying(settings) as notifier:
+    end = threading.Event()
+    with receiving(hang_once(end)) as receiver, notifying(settings) as notifier:
         asyncio.run(subscribe_and_emit(settings, receiver.url))
         receiver.wait(1)
+        threading.Timer(0.2, end.set).start()
         assert notifier.stop() == 0
         wait_for_value(settings.database_url, STATE, "delivered")
         assert len(receiver.requests) == 1

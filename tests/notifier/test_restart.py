@@ -1,6 +1,7 @@
 """Claims about a notifier during a restart of its database, which is also its broker."""
 
 import asyncio
+import threading
 import time
 from http.server import BaseHTTPRequestHandler
 
@@ -37,15 +38,20 @@ def test_an_immediate_stop_of_postgres_is_survived(own_server: Settings) -> None
 
 
 def test_an_outcome_is_recorded_when_the_database_restarts_during_the_post(own_server: Settings) -> None:
+    back, answered = threading.Event(), threading.Event()
+
     def slow(handler: BaseHTTPRequestHandler, _: int) -> None:
-        time.sleep(2)
+        back.wait()
         answer(handler, 200)
+        answered.set()
 
     with receiving(slow) as receiver, notifying(own_server):
         asyncio.run(subscribe_and_emit(own_server, receiver.url))
         receiver.wait(1)
         embedded.stop(own_server, "immediate")
-        time.sleep(2.5)  # the receiver responds while the database is down
+        back.set()
+        answered.wait()
+        time.sleep(0.2)  # in which the notifier reads the answer, and finds the database down
         embedded.start(own_server)
         wait_for_value(own_server.database_url, "select state from delivery", "delivered")
         wait_for_value(own_server.database_url, "select attempts from delivery", 1)

@@ -69,10 +69,10 @@ async def test_returned_chunks_wait_for_their_backoff(database: Database) -> Non
     async with database.durable() as conn:
         lease = await support.claim(conn, pool, worker)
         assert lease is not None
-        await service.finish(conn, lease, backoff_seconds=0.3)
+        await service.finish(conn, lease, backoff_seconds=60)
         assert await chunk_sweeps.promote(conn) == 0
         assert await support.claim(conn, pool, worker) is None
-        await asyncio.sleep(0.35)
+        await conn.execute("update chunk set not_before = now() - interval '1 second'")
         assert await chunk_sweeps.promote(conn) == 1
         again = await support.claim(conn, pool, worker)
     assert again is not None

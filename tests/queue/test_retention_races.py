@@ -121,7 +121,9 @@ async def test_a_batch_that_is_retried_during_retention_is_kept_with_its_items(p
     async with past.database.transaction() as conn:
         await conn.execute("update batch set state = 'open', finalized_at = null")
         run = asyncio.create_task(past.retire())
-        await asyncio.sleep(0.3)  # it waits for the row
+        await eventually(
+            lambda: past.one("select exists (select from pg_locks where not granted)"), "it waits for the row"
+        )
         assert not run.done()
     assert (await run).dropped == {}
     assert (await past.counts())["item_payload"] == 5

@@ -45,7 +45,7 @@ def hang(handler: BaseHTTPRequestHandler, n: int) -> None:
     """Never respond to the first requests."""
     if n > EVENTS:
         return answer(handler, 200)
-    time.sleep(4)
+    threading.Event().wait()
     return None
 
 
