@@ -26,9 +26,8 @@ import tempfile
 import tomllib
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -82,42 +81,26 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@dataclass(slots=True)
-class Wanted:
-    """A package of the kit: the wheel that was chosen, and what was asked of it."""
+def closure(roots: Iterable[Any], provided: Iterable[str], needs: Mapping[str, Sequence[Any]]) -> set[str]:
+    """The names of the packages that `roots` need, without `provided` ones and what only these need.
 
-    wheel: Path
-    specifier: Any
-    extras: set[str] = field(default_factory=set)
-
-
-def closure(
-    roots: Iterable[Any],
-    provided: Iterable[str],
-    find: Callable[[str, Any], Path],
-    needs: Callable[[Path], Sequence[Any]],
-) -> dict[str, Wanted]:
-    """The packages that `roots` need, by name, without `provided` ones and what only these need.
-
-    `find` returns the wheel for a name and a specifier, `needs` the requirements of a wheel. Requirements are of `packaging`.
+    `needs` has the requirements of each package; requirements are those of `packaging`. Raises KitError for an unknown package.
     """
-    left, wanted, queue = frozenset(provided), dict[str, Wanted](), deque(roots)
+    left, extras, queue = frozenset(provided), dict[str, set[str]](), deque(roots)
     while queue:
         asked = queue.popleft()
-        name = canonical(asked.name)
-        if name in left:
+        name, wanted = canonical(asked.name), {"", *asked.extras}
+        if name in left or wanted <= extras.get(name, set()):
             continue
-        known = wanted.get(name)
-        specifier = asked.specifier if known is None else known.specifier & asked.specifier
-        extras = set(asked.extras) | (known.extras if known else set())
-        if known and (known.specifier, known.extras) == (specifier, extras):
-            continue
-        wheel = find(name, specifier)
-        wanted[name] = Wanted(wheel, specifier, extras)
-        for need in needs(wheel):
-            if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-                queue.append(need)
-    return wanted
+        if name not in needs:
+            raise KitError(f"pip resolved no version of {name}")
+        extras[name] = wanted | extras.get(name, set())
+        queue.extend(need for need in needs[name] if _applies(need, extras[name]))
+    return set(extras)
+
+
+def _applies(need: Any, extras: Iterable[str]) -> bool:
+    return need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras)
 
 
 def own_requirements() -> list[str]:
@@ -140,56 +123,62 @@ def metadata(wheel: Path) -> Message:
         return Parser().parsestr(opened.read(name).decode())
 
 
-class Wheels:
-    """A folder of wheels, filled by pip with those that are missing."""
+class Pip:
+    """pip, for the Python version that runs this script and a host with at least that glibc."""
 
-    def __init__(self, folder: Path, glibc: int) -> None:
-        self.folder = folder
+    def __init__(self, glibc: int) -> None:
         platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(glibc, 4, -1)]
         platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
         self._tags = [argument for platform in platforms for argument in ("--platform", platform)]
         self._tags += ["--only-binary=:all:", "--python-version", f"{sys.version_info[0]}.{sys.version_info[1]}"]
-        self._needs: dict[Path, list[Any]] = {}
-        folder.mkdir(parents=True, exist_ok=True)
 
-    def find(self, name: str, specifier: Any) -> Path:
-        """The newest wheel of the folder that fits, or one that pip fetches. Raises KitError."""
-        if (found := self._newest(name, specifier)) is None:
-            say(f"{name}{specifier}")
-            self._pip("download", *self._tags, "--no-deps", "--dest", str(self.folder), f"{name}{specifier}")
-            found = self._newest(name, specifier)
-        if found is None:
-            raise KitError(f"pip fetched no wheel for {name}{specifier}")
-        return found
-
-    def _newest(self, name: str, specifier: Any) -> Path | None:
-        from pip._vendor.packaging.version import Version
-
-        found = []
-        for wheel in self.folder.glob("*.whl"):
-            distribution, version = wheel.name.split("-")[:2]
-            if canonical(distribution) == name and specifier.contains(version, prereleases=True):
-                found.append((Version(version), wheel))
-        return max(found, default=(None, None))[1]
-
-    def needs(self, wheel: Path) -> list[Any]:
-        """The requirements of a wheel, those of its extras too."""
+    def resolve(self, roots: Sequence[str]) -> dict[str, tuple[str, list[Any]]]:
+        """The version and the requirements of everything that `roots` need, by name. Only metadata is fetched."""
         from pip._vendor.packaging.requirements import Requirement
 
-        if wheel not in self._needs:
-            self._needs[wheel] = [Requirement(line) for line in metadata(wheel).get_all("Requires-Dist", [])]
-        return self._needs[wheel]
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report.json"
+            target = ("--dry-run", "--ignore-installed", "--report", str(report), "--target", folder)
+            self._run("install", *target, *roots)
+            listed = [found["metadata"] for found in json.loads(report.read_text())["install"]]
+        return {
+            canonical(each["name"]): (each["version"], [Requirement(line) for line in each.get("requires_dist", [])])
+            for each in listed
+        }
+
+    def download(self, versions: Mapping[str, str], folder: Path) -> list[Path]:
+        """The wheels of these versions; those that are not in the folder are fetched."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if missing := [name for name, version in versions.items() if not _wheel(folder, name, version)]:
+            pins = [f"{name}=={versions[name]}" for name in missing]
+            self._run("download", "--no-deps", "--dest", str(folder), *pins)
+        found = {name: _wheel(folder, name, version) for name, version in versions.items()}
+        if lost := [name for name, wheel in found.items() if wheel is None]:
+            raise KitError(f"pip fetched no wheel for {', '.join(lost)}")
+        return [wheel for wheel in found.values() if wheel is not None]
 
     def install(self, wheels: Iterable[Path], site: Path) -> None:
         """Unpack wheels into a folder, as pip does, and nothing else."""
-        self._pip(
-            "install", *self._tags, "--no-deps", "--no-index", "--no-compile", "--target", str(site), *map(str, wheels)
-        )
+        self._run("install", "--no-deps", "--no-index", "--no-compile", "--target", str(site), *map(str, wheels))
 
-    def _pip(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
-        if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
-            raise KitError(f"pip failed: {' '.join(arguments[-1:])}")
+    def _run(self, command: str, *arguments: str) -> None:
+        whole = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            command,
+            "--quiet",
+            *self._tags,
+            *arguments,
+        ]
+        if subprocess.run(whole, stdout=sys.stderr, check=False).returncode:
+            raise KitError(f"pip {command} failed")
+
+
+def _wheel(folder: Path, name: str, version: str) -> Path | None:
+    named = (wheel for wheel in sorted(folder.glob("*.whl")) if canonical(wheel.name.split("-")[0]) == name)
+    return next((wheel for wheel in named if wheel.name.split("-")[1] == version), None)
 
 
 # What is in the archives
@@ -322,7 +311,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(entry, io.BytesIO(content))
 
 
-def origin(packages: dict[str, Wanted], changes: Sequence[str], archives: Sequence[Path]) -> str:
+def origin(wheels: Sequence[Path], changes: Sequence[str], archives: Sequence[Path]) -> str:
     """What is in the archives, where it comes from, under which licences, and what was changed."""
     lines = [
         "# Origin and licences",
@@ -346,10 +335,9 @@ def origin(packages: dict[str, Wanted], changes: Sequence[str], archives: Sequen
         "| package | version | licence | wheel |",
         "|---|---|---|---|",
     ]
-    for name, wanted in sorted(packages.items()):
-        found = metadata(wanted.wheel)
-        digest = hashlib.sha256(wanted.wheel.read_bytes()).hexdigest()
-        lines.append(f"| {name} | {found['Version']} | {licence(found)} | {wanted.wheel.name}, `{digest[:16]}…` |")
+    for wheel in sorted(wheels):
+        found, digest = metadata(wheel), hashlib.sha256(wheel.read_bytes()).hexdigest()
+        lines.append(f"| {found['Name']} | {found['Version']} | {licence(found)} | {wheel.name}, `{digest[:16]}…` |")
     return "\n".join(lines) + "\n"
 
 
@@ -366,15 +354,17 @@ def build(options: argparse.Namespace) -> None:
     """Make the archives, and ORIGIN.md."""
     from pip._vendor.packaging.requirements import Requirement
 
-    out, limit = options.out, int(options.limit * MIB)
-    wheels = Wheels(options.wheels or out / "wheels", options.glibc)
+    out, limit, pip = options.out, int(options.limit * MIB), Pip(options.glibc)
+    roots = [f"vllm=={options.vllm}", *own_requirements()]
     provided = host_packages(options.host.read_text()) | set(UNUSED)
-    roots = [Requirement(line) for line in (f"vllm=={options.vllm}", *own_requirements())]
-    packages = closure(roots, provided, wheels.find, wheels.needs)
-    say(f"{len(packages)} packages; unpacking them")
+    say("resolving versions; this takes minutes")
+    resolved = pip.resolve(roots)
+    names = closure(map(Requirement, roots), provided, {name: needs for name, (_, needs) in resolved.items()})
+    say(f"fetching {len(names)} of {len(resolved)} packages")
+    wheels = pip.download({name: resolved[name][0] for name in sorted(names)}, options.wheels or out / "wheels")
     site = out / "tree" / "site"
     shutil.rmtree(site.parent, ignore_errors=True)
-    wheels.install((each.wheel for each in packages.values()), site)
+    pip.install(wheels, site)
     changes = slim(site, options.architecture)
     announce_plugins(site)
     for change in changes:
@@ -385,7 +375,7 @@ def build(options: argparse.Namespace) -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         streams = list(pool.map(lambda piece: packed(site, piece), listed))
     archives = write_archives(out, streams, limit, options.archives)
-    (out / "ORIGIN.md").write_text(origin(packages, changes, archives))
+    (out / "ORIGIN.md").write_text(origin(wheels, changes, archives))
     for path in archives:
         say(f"{path}: {path.stat().st_size / MIB:.1f} MiB")
     if not options.keep_tree:
@@ -442,6 +432,10 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 def _extract(packed: bytes, folder: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(lzma.decompress(packed))) as tar:
+        for parent in {(folder / member.name).parent for member in tar}:
+            parent.mkdir(
+                parents=True, exist_ok=True
+            )  # tarfile fails if another piece makes the same folder at this moment
         tar.extractall(folder, filter="data")
 
 
