@@ -26,7 +26,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from email.parser import Parser
@@ -81,22 +81,70 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def closure(roots: Iterable[Any], provided: Iterable[str], needs: Mapping[str, Sequence[Any]]) -> set[str]:
-    """The names of the packages that `roots` need, without `provided` ones and what only these need.
+class ConflictError(Exception):
+    """No version of a package fits: `by` and its `version` asked for what others exclude."""
 
-    `needs` has the requirements of each package; requirements are those of `packaging`. Raises KitError for an unknown package.
+    def __init__(self, name: str, specifier: Any, by: str, version: str) -> None:
+        super().__init__(f"no version of {name} is {specifier}, as {by} {version} and others want it")
+        self.by, self.version = by, version
+
+
+def closure(
+    roots: Sequence[Any],
+    provided: Iterable[str],
+    find: Callable[[str, Any], Path | None],
+    needs: Callable[[Path], Sequence[Any]],
+) -> dict[str, Path]:
+    """The wheels that `roots` need, by the name of the package, without `provided` packages and what only these need.
+
+    `find` gives the newest wheel for a name and a specifier, or None; `needs` gives a wheel's requirements, as of `packaging`. If
+    no version fits, the package that asked last is taken in an older version. Raises KitError.
     """
-    left, extras, queue = frozenset(provided), dict[str, set[str]](), deque(roots)
+    bounds: dict[str, Any] = {}
+    while True:
+        try:
+            return _closure(roots, frozenset(provided), find, needs, bounds)
+        except ConflictError as error:
+            if not error.by:
+                raise KitError(str(error)) from error
+            say(f"{error}: an older {error.by}")
+            older = type(roots[0].specifier)(f"<{error.version}")
+            bounds[error.by] = bounds[error.by] & older if error.by in bounds else older
+
+
+def _closure(
+    roots: Sequence[Any],
+    left: frozenset[str],
+    find: Callable[[str, Any], Path | None],
+    needs: Callable[[Path], Sequence[Any]],
+    bounds: Mapping[str, Any],
+) -> dict[str, Path]:
+    chosen, asked = dict[str, Path](), dict[str, tuple[Any, set[str]]]()
+    queue: deque[tuple[Any, str, str]] = deque(
+        (root, "", "") for root in roots
+    )  # a requirement, of which package and version
     while queue:
-        asked = queue.popleft()
-        name, wanted = canonical(asked.name), {"", *asked.extras}
-        if name in left or wanted <= extras.get(name, set()):
+        wish, by, version = queue.popleft()
+        name = canonical(wish.name)
+        if name in left:
             continue
-        if name not in needs:
-            raise KitError(f"pip resolved no version of {name}")
-        extras[name] = wanted | extras.get(name, set())
-        queue.extend(need for need in needs[name] if _applies(need, extras[name]))
-    return set(extras)
+        specifier, extras = asked.get(name, (wish.specifier, set()))
+        specifier &= wish.specifier
+        if name in bounds:
+            specifier &= bounds[name]
+        wanted = specifier, extras | {"", *wish.extras}
+        if wanted == asked.get(name):
+            continue
+        if (wheel := find(name, specifier)) is None:
+            raise ConflictError(name, specifier, by, version)
+        chosen[name], asked[name] = wheel, wanted
+        found = (
+            need
+            for need in needs(wheel)
+            if need.marker is None or any(need.marker.evaluate({"extra": e}) for e in wanted[1])
+        )
+        queue.extend((need, name, wheel.name.split("-")[1]) for need in found)
+    return chosen
 
 
 def _applies(need: Any, extras: Iterable[str]) -> bool:
@@ -123,45 +171,48 @@ def metadata(wheel: Path) -> Message:
         return Parser().parsestr(opened.read(name).decode())
 
 
-class Pip:
-    """pip, for the Python version that runs this script and a host with at least that glibc."""
+class Wheels:
+    """A folder of wheels for the Python version that runs this script; pip fetches those that are missing."""
 
-    def __init__(self, glibc: int) -> None:
+    def __init__(self, folder: Path, glibc: int) -> None:
         platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(glibc, 4, -1)]
         platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64"]
         self._tags = [argument for platform in platforms for argument in ("--platform", platform)]
         self._tags += ["--only-binary=:all:", "--python-version", f"{sys.version_info[0]}.{sys.version_info[1]}"]
+        self._folder = folder
+        self._needs: dict[Path, list[Any]] = {}
+        folder.mkdir(parents=True, exist_ok=True)
 
-    def resolve(self, roots: Sequence[str]) -> dict[str, tuple[str, list[Any]]]:
-        """The version and the requirements of everything that `roots` need, by name. Only metadata is fetched."""
+    def find(self, name: str, specifier: Any) -> Path | None:
+        """The newest wheel of the folder that fits, or else the newest that pip fetches; None if there is none."""
+        if (found := self._newest(name, specifier)) is None:
+            say(f"fetching {name}{specifier}")
+            self._pip("download", "--no-deps", "--dest", str(self._folder), f"{name}{specifier}")
+            found = self._newest(name, specifier)
+        return found
+
+    def _newest(self, name: str, specifier: Any) -> Path | None:
+        from pip._vendor.packaging.version import Version
+
+        named = ((wheel.name.split("-"), wheel) for wheel in self._folder.glob("*.whl"))
+        fitting = [(Version(version), wheel) for (package, version, *_), wheel in named if canonical(package) == name]
+        return max((each for each in fitting if specifier.contains(each[0], prereleases=True)), default=(None, None))[1]
+
+    def needs(self, wheel: Path) -> list[Any]:
+        """The requirements of a wheel, those of its extras too."""
         from pip._vendor.packaging.requirements import Requirement
 
-        with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder) / "report.json"
-            target = ("--dry-run", "--ignore-installed", "--report", str(report), "--target", folder)
-            self._run("install", *target, *roots)
-            listed = [found["metadata"] for found in json.loads(report.read_text())["install"]]
-        return {
-            canonical(each["name"]): (each["version"], [Requirement(line) for line in each.get("requires_dist", [])])
-            for each in listed
-        }
-
-    def download(self, versions: Mapping[str, str], folder: Path) -> list[Path]:
-        """The wheels of these versions; those that are not in the folder are fetched."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if missing := [name for name, version in versions.items() if not _wheel(folder, name, version)]:
-            pins = [f"{name}=={versions[name]}" for name in missing]
-            self._run("download", "--no-deps", "--dest", str(folder), *pins)
-        found = {name: _wheel(folder, name, version) for name, version in versions.items()}
-        if lost := [name for name, wheel in found.items() if wheel is None]:
-            raise KitError(f"pip fetched no wheel for {', '.join(lost)}")
-        return [wheel for wheel in found.values() if wheel is not None]
+        if wheel not in self._needs:
+            self._needs[wheel] = [Requirement(line) for line in metadata(wheel).get_all("Requires-Dist", [])]
+        return self._needs[wheel]
 
     def install(self, wheels: Iterable[Path], site: Path) -> None:
-        """Unpack wheels into a folder, as pip does, and nothing else."""
-        self._run("install", "--no-deps", "--no-index", "--no-compile", "--target", str(site), *map(str, wheels))
+        """Unpack wheels into a folder, as pip does, and nothing else. Raises KitError."""
+        arguments = ("--no-deps", "--no-index", "--no-compile", "--target", str(site))
+        if not self._pip("install", *arguments, *map(str, wheels)):
+            raise KitError("pip cannot unpack the wheels")
 
-    def _run(self, command: str, *arguments: str) -> None:
+    def _pip(self, command: str, *arguments: str) -> bool:
         whole = [
             sys.executable,
             "-m",
@@ -172,13 +223,7 @@ class Pip:
             *self._tags,
             *arguments,
         ]
-        if subprocess.run(whole, stdout=sys.stderr, check=False).returncode:
-            raise KitError(f"pip {command} failed")
-
-
-def _wheel(folder: Path, name: str, version: str) -> Path | None:
-    named = (wheel for wheel in sorted(folder.glob("*.whl")) if canonical(wheel.name.split("-")[0]) == name)
-    return next((wheel for wheel in named if wheel.name.split("-")[1] == version), None)
+        return not subprocess.run(whole, stdout=sys.stderr, check=False).returncode
 
 
 # What is in the archives
@@ -354,17 +399,15 @@ def build(options: argparse.Namespace) -> None:
     """Make the archives, and ORIGIN.md."""
     from pip._vendor.packaging.requirements import Requirement
 
-    out, limit, pip = options.out, int(options.limit * MIB), Pip(options.glibc)
-    roots = [f"vllm=={options.vllm}", *own_requirements()]
+    out, limit = options.out, int(options.limit * MIB)
     provided = host_packages(options.host.read_text()) | set(UNUSED)
-    say("resolving versions; this takes minutes")
-    resolved = pip.resolve(roots)
-    names = closure(map(Requirement, roots), provided, {name: needs for name, (_, needs) in resolved.items()})
-    say(f"fetching {len(names)} of {len(resolved)} packages")
-    wheels = pip.download({name: resolved[name][0] for name in sorted(names)}, options.wheels or out / "wheels")
+    roots = [Requirement(line) for line in (f"vllm=={options.vllm}", *own_requirements())]
+    found = Wheels(options.wheels or out / "wheels", options.glibc)
+    wheels = list(closure(roots, provided, found.find, found.needs).values())
+    say(f"unpacking {len(wheels)} packages")
     site = out / "tree" / "site"
     shutil.rmtree(site.parent, ignore_errors=True)
-    pip.install(wheels, site)
+    found.install(wheels, site)
     changes = slim(site, options.architecture)
     announce_plugins(site)
     for change in changes:

@@ -79,32 +79,61 @@ def test_a_damaged_fat_binary_is_refused_and_not_half_pruned(broken):
 
 
 NEEDS = {
-    "server": ["engine[fast]>=1", "Shared_Name", "only-on-old; python_version < '3'"],
-    "engine": ["torch==2", "compiler; extra == 'fast'", "docs; extra == 'docs'"],
-    "compiler": ["shared-name<3"],
-    "shared-name": [],
-    "torch": ["cuda"],
+    "server-1": ["engine[fast]>=1", "Shared_Name", "only-on-old; python_version < '3'"],
+    "engine-1": ["torch==2", "compiler; extra == 'fast'", "docs; extra == 'docs'"],
+    "compiler-1": ["shared-name<3"],
+    "compiler-2": ["shared-name>=4"],
+    "shared_name-2": [],
+    "shared_name-4": [],
+    "torch-2": ["cuda"],
+    "pinned-1": ["shared-name<3"],
+    "strict-1": ["compiler==2", "pinned"],
 }
 
 
-def packages(*roots: str, provided: tuple[str, ...] = ()) -> set[str]:
-    needs = {name: [Requirement(line) for line in lines] for name, lines in NEEDS.items()}
-    found: set[str] = kit.closure([Requirement(root) for root in roots], provided, needs)
-    return found
+def find(name, specifier):
+    fitting = [
+        key for key in NEEDS if kit.canonical(key.split("-")[0]) == name and specifier.contains(key.split("-")[1])
+    ]
+    return Path(f"{max(fitting)}-py3-none-any.whl") if fitting else None
+
+
+def needs(wheel):
+    return [Requirement(line) for line in NEEDS["-".join(wheel.name.split("-")[:2])]]
+
+
+def packages(*roots, provided=("torch",)):
+    found = kit.closure([Requirement(root) for root in roots], provided, find, needs)
+    return {name: wheel.name.split("-")[1] for name, wheel in found.items()}
 
 
 def test_a_package_of_the_host_and_what_only_it_needs_stay_out():
-    assert packages("server", provided=("torch",)) == {"server", "engine", "compiler", "shared-name"}
+    assert packages("server") == {"server": "1", "engine": "1", "compiler": "2", "shared-name": "4"}
 
 
 def test_an_extra_that_is_asked_for_later_brings_its_packages():
-    assert packages("engine", "server", provided=("torch",)) == packages("server", provided=("torch",))
-    assert packages("engine", provided=("torch",)) == {"engine"}
+    assert packages("engine", "server") == packages("server")
+    assert packages("engine") == {"engine": "1"}
 
 
-def test_a_package_that_pip_did_not_resolve_is_named():
-    with pytest.raises(kit.KitError, match="no version of cuda"):
-        packages("server")
+def test_the_newest_version_gives_way_to_what_another_package_pins():
+    assert packages("server", "pinned") == {
+        "server": "1",
+        "pinned": "1",
+        "engine": "1",
+        "compiler": "1",
+        "shared-name": "2",
+    }
+
+
+def test_wishes_that_exclude_each_other_are_named():
+    with pytest.raises(kit.KitError, match=r"no version of compiler is .*2.*strict 1|no version of strict"):
+        packages("strict")
+
+
+def test_a_package_without_a_wheel_is_named():
+    with pytest.raises(kit.KitError, match="no version of server is"):
+        packages("server", provided=())
 
 
 def test_the_packages_of_ours_are_those_of_pyproject():
