@@ -28,7 +28,7 @@ test: install ## run every test, including those on the real engine, in four pro
 	-@deploy/install-tools.sh
 	@$(BIN)/python -m $(PYTEST) -n $(PROCESSES) --no-loadscope-reorder
 
-slow: install ## run the tests that take minutes each: vLLM killed or crashed by a request, an encoder, answers in bfloat16, the size of the core, two versions side by side
+slow: install ## run the tests that take minutes each: vLLM killed or crashed by a request, an encoder, answers in bfloat16, the size of the core, two versions side by side, the check on a GPU at its reduced size
 	@$(BIN)/python -m pytest -m slow
 
 engines: install ## build an environment per supported version of vLLM (4 GB) and check the scheduler plug-in in each
