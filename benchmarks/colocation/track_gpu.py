@@ -57,6 +57,7 @@ OUT = Path("gpu-check")
 KV_BLOCK = 16
 BATCH_DIGITS = 6  # of the number that a batch prompt begins with; each digit is a token
 SAMPLE_SECONDS = 0.5  # between two readings of the engine's counters
+GRACE_SECONDS = 10.0  # after the limit: then a piece that takes longer than planned is given up
 DRAIN_SECONDS = 5.0  # a guess of how long the engine needs to become idle after a piece
 LOG_BYTES = 200_000  # of the end of each log that is kept
 _WORKER = {
@@ -121,6 +122,7 @@ class _Script:
         self._out, self._size, self._gpu, self._file, self._plan = options.out, size, gpu, file, plan
         self._given = Knee(options.knee, True, 0.0) if options.knee else None
         self._steps: list[StepStats] = []
+        self._log: Path | None = None
         self._assumed = of_device(gpu.name if gpu else "")
         self._clock = Clock(monotonic() + 60 * options.minutes - options.spent, seconds=self._lengths())
 
@@ -141,13 +143,18 @@ class _Script:
             return
         work = Path(tempfile.mkdtemp(prefix="gpu-check-"))  # short, as sockets lie in it, and outside --out
         work.chmod(0o755)  # the embedded database runs as a user of its own
+        self._log = work / "installation" / "up.log"
         try:
             with self._noted("engine"):
-                await self._on_engine(pending, work)
+                async with asyncio.timeout(self._clock.ends + GRACE_SECONDS - monotonic()):
+                    await self._on_engine(pending, work)
         finally:
-            for log in (*work.glob("engine/*.log"), *work.glob("installation/up.log")):
-                (self._out / log.name).write_bytes(log.read_bytes()[-LOG_BYTES:])
+            self._keep_log()
             shutil.rmtree(work, ignore_errors=True)
+
+    def _keep_log(self) -> None:
+        if self._log and self._log.exists():
+            (self._out / self._log.name).write_bytes(self._log.read_bytes()[-LOG_BYTES:])
 
     @contextmanager
     def _noted(self, name: str) -> Iterator[None]:
@@ -167,7 +174,7 @@ class _Script:
             await receiver.open()
             stack.callback(receiver.close)
             engine = bare_engine(
-                work / "engine",
+                self._out,  # its log is there even if this process is killed
                 gpu_model.MODEL,
                 policy="priority",
                 models_file=gpu_model.make(work, self._size),
@@ -253,6 +260,7 @@ class _Script:
             raise RuntimeError("the engine's page does not say that our scheduler shares the steps")
         self._file.add(record)
         write_result(self._out, self.result())
+        self._keep_log()
 
     def _arrivals(self, piece: Piece) -> tuple[list[Arrival], float, dict[str, Any]]:
         """The arrivals of a piece, how long it counts, and what else is stored with it. Raises RuntimeError without a knee."""
