@@ -115,7 +115,7 @@ def probes(slots: int, context: int, seconds: float) -> list[Arrival]:
     singles = [(1, context * share // 16, 4) for share in (1, 2, 4, 8, 12)] * 3
     groups = [*crowds[:-2], *singles, *crowds[-2:]]
     weights = [math.sqrt(count * prompt) for count, prompt, _ in groups]
-    listed = [Arrival(0.0, 16, context // 2) for _ in range(4)]
+    listed = [Arrival(0.0, 16, context * 3 // 8) for _ in range(4)]
     at, room = 0.5, 0.75 * seconds - 0.5  # the last group needs time to end
     for (count, prompt, output), weight in zip(groups, weights, strict=True):
         listed += [Arrival(at, max(1, prompt - NUMBER_DIGITS), output)] * count
