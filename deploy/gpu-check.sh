@@ -29,7 +29,7 @@ if [ ${#kit[@]} -gt 0 ]; then
     status=0
     "$python" deploy/gpu_kit.py unpack --to "$folder" "${kit[@]}" || status=$?
     [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || exit "$status"
-    export PYTHONPATH="$folder/site:$PWD${PYTHONPATH:+:$PYTHONPATH}"
+    export PYTHONPATH="$PWD:$folder/site${PYTHONPATH:+:$PYTHONPATH}"
     "$python" deploy/gpu_kit.py check --to "$folder"
     [ "$status" -eq 0 ] || { say "waiting for the other archives; ${SECONDS} s"; exit 0; }
 else
