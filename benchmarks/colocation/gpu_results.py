@@ -134,10 +134,9 @@ def table(records: Sequence[Record]) -> Table:
     }
 
 
-def verdict(records: Sequence[Record]) -> dict[str, Any]:
-    """Whether L2 meets the target at each load that has both, with everything that belongs to the answer."""
+def verdict(records: Sequence[Record], whole: Table) -> dict[str, Any]:
+    """Whether L2 meets the target at each load that has both, with all that belongs to the answer. `whole`: their table."""
     lines: dict[str, Any] = {}
-    whole = table(records)
     for share in dict.fromkeys(record["share"] for record in records if record["arm"] == L2):
         alone, ours = ([r for r in records if (r["arm"], r["share"]) == (arm, share)] for arm in (ALONE, L2))
         base, row = whole.get(BASE, {}).get(share_name(share)), whole[L2][share_name(share)]

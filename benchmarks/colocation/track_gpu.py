@@ -300,7 +300,7 @@ class _Script:
     def result(self) -> dict[str, Any]:
         """Figures of the pieces so far."""
         records, found = self._file.records, self._knee()
-        fit = gpu_results.step_times(records, self._assumed)
+        fit, table = gpu_results.step_times(records, self._assumed), gpu_results.table(records)
         return {
             "size": self._size.name,
             "gpu": self._gpu.name if self._gpu else None,
@@ -312,8 +312,8 @@ class _Script:
             "failed": dict(self.failed),
             "knee": asdict(found) if found else None,
             "notes": gpu_results.notes(self._size, records, found, fit),
-            "arms": gpu_results.table(records),
-            "verdict": gpu_results.verdict(records),
+            "arms": table,
+            "verdict": gpu_results.verdict(records, table),
             "step_times": fit,
         }
 

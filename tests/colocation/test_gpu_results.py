@@ -17,6 +17,7 @@ np = pytest.importorskip("numpy")
 from app.headroom.engine_metrics import EngineGauges  # noqa: E402
 from benchmarks.colocation import gpu_results, track_gpu  # noqa: E402
 from benchmarks.colocation.engine_profiles import GPU  # noqa: E402
+from benchmarks.colocation.engine_verdict import ratio  # noqa: E402
 from benchmarks.colocation.gpu_model import SIZES  # noqa: E402
 from benchmarks.colocation.gpu_plan import PLAN, parsed  # noqa: E402
 from benchmarks.colocation.gpu_results import PieceFile, recorded  # noqa: E402
@@ -112,10 +113,14 @@ def test_batch_tokens_are_the_engines_without_those_of_callers():
     assert gpu_results.samples(piece(ALONE_, batch=1000)).output_tokens == 0
 
 
+def verdict(records):
+    return gpu_results.verdict(records, gpu_results.table(records))
+
+
 def test_the_verdict_states_p95_with_p99_the_gaps_and_the_batch_rate():
     alone, ours = parsed("alone@88,alone@88,alone@60"), parsed("l2@88,l2@88,l2@60")
     records = [piece(each) for each in alone] + [piece(each, ttft=0.108, batch=5000) for each in ours[:2]]
-    found = gpu_results.verdict([*records, piece(ours[2], ttft=0.12)])
+    found = verdict([*records, piece(ours[2], ttft=0.12)])
     assert found["ttft_p95_at_88"]["holds"]
     assert found["ttft_p95_at_88"]["value"] == pytest.approx(1.08, abs=0.01)
     assert found["ttft_p95_at_88"]["batch_tok_s"] == pytest.approx(500, abs=5)
@@ -126,7 +131,7 @@ def test_the_verdict_states_p95_with_p99_the_gaps_and_the_batch_rate():
 
 
 def test_without_alone_there_is_no_verdict():
-    assert gpu_results.verdict([piece(L2_)]) == {}
+    assert verdict([piece(L2_)]) == {}
 
 
 def test_the_step_times_are_fitted_to_the_first_piece_and_judged_by_the_others():
@@ -179,3 +184,15 @@ def test_differences_from_the_original_are_told():
     listed = gpu_results.notes(SIZES["8b"], [piece(ALONE_)], None, None)
     assert any("pieces of 30 s (alone@88)" in line for line in listed)
     assert len(gpu_results.notes(SIZES["small"], [], None, None)) == len(listed) + 1
+
+
+def test_the_interval_of_a_ratio_counts_each_call_as_often_as_it_is_drawn():
+    chance = np.random.default_rng(3)
+    waits = chance.lognormal(-2, 0.5, 400)
+    alone = [Call(0.0, 0.0, wait, 9.0, 3, [wait, 2 * wait]) for wait in waits] + [Call(0.0, 0.0)]
+    twice = [Call(0.0, 0.0, call.first and 2 * call.first, 9.0, 3, [2 * gap for gap in call.gaps]) for call in alone]
+    for kind in ("ttft", "itl"):
+        assert ratio(alone, twice, kind, 95) == (2.0, 2.0, 2.0)
+    value, low, high = ratio(alone, [Call(0.0, 0.0, 1.1 * wait, 9.0) for wait in waits[::-1]], "ttft", 95)
+    assert low < value < high
+    assert value == pytest.approx(1.1, abs=1e-3)
