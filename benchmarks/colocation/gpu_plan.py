@@ -139,11 +139,15 @@ def _throughput(profile: EngineProfile, running: int, prompt: int, output: int) 
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """The rate at which callers begin to wait. Not `reached`: the ramp ended before, and `rate` is its last."""
+    """The rate at which callers begin to wait. Not `reached`: the ramp ended before, and `rate` is its last.
+
+    `base_ms`: p95 of the time to the first token at the beginning of the ramp. None: calls were not answered even there, and
+    `rate` is its first.
+    """
 
     rate: float
     reached: bool
-    base_ms: float  # p95 of the time to the first token at the beginning of the ramp
+    base_ms: float | None
 
 
 def knee(calls: Sequence[Call], low: float, high: float, seconds: float) -> Knee | None:
@@ -158,6 +162,8 @@ def knee(calls: Sequence[Call], low: float, high: float, seconds: float) -> Knee
     if len(levels) < 4:
         return None
     base = float(np.median([level for _, level in levels[: max(2, len(levels) // 4)]]))
+    if not math.isfinite(base):
+        return Knee(low, True, None)
     stay = float(
         np.median([call.end - call.due for call in ordered[: len(ordered) // 4] if call.end is not None] or [0.0])
     )

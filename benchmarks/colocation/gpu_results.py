@@ -145,7 +145,7 @@ def verdict(records: Sequence[Record], whole: Table) -> dict[str, Any]:
         pairs = _paired(alone, ours)
         value, low, high = ratio(*pairs, "ttft", 95) if pairs[0] else (row["ttft_p95_x"], None, None)
         lines[f"ttft_p95_at_{share}"] = {
-            "holds": value <= TTFT_P95_X,
+            "holds": value <= TTFT_P95_X and not base["unserved"] + row["unserved"],
             "value": value,
             "interval_95": [low, high],
             "at_most": TTFT_P95_X,
@@ -154,7 +154,7 @@ def verdict(records: Sequence[Record], whole: Table) -> dict[str, Any]:
                 for name in ("ttft_p95", "ttft_p99", "itl_p50", "itl_p95", "itl_p99")
             },
             "batch_tok_s": row["batch_tok_s"],
-            "unserved": row["unserved"],
+            "unserved": [base["unserved"], row["unserved"]],
         }
     return lines
 
@@ -197,11 +197,14 @@ def profile_like(assumed: EngineProfile, size: GpuSize, kv_capacity: int, block:
 def notes(size: GpuSize, records: Sequence[Record], found: Knee | None, fit: dict[str, Any] | None) -> list[str]:
     """Sentences above the tables: the knee, the fit, and how the run differs from llm-d-batch-gateway#491."""
     listed = []
-    if found:
-        reached = "" if found.reached else ", the end of the ramp: the knee was not reached"
+    if found and found.base_ms is None:
         listed.append(
-            f"Knee: {found.rate:.1f} requests per second{reached}. TTFT p95 at the start of the ramp: {found.base_ms:.0f} ms."
+            f"Calls were not answered even at the beginning of the ramp, {found.rate:.1f} requests per second."
         )
+    elif found:
+        reached = "" if found.reached else ", the end of the ramp: the knee was not reached"
+        start = f"TTFT p95 at the beginning of the ramp: {found.base_ms:.0f} ms."
+        listed.append(f"Knee: {found.rate:.1f} requests per second{reached}. {start}")
     if fit:
         for name, rows in fit["fitted_errors"].items():
             whole, before = rows["all"], fit["assumed_errors"][name]["all"]

@@ -146,6 +146,12 @@ def test_unanswered_calls_waited_without_end():
     assert found.rate == pytest.approx(rate_of_ramp(10.0, 30.0, 45.0, 28.5), rel=0.05)
 
 
+def test_calls_that_are_not_answered_at_the_beginning_put_the_knee_there():
+    found = knee([Call(0.05 * n, 0.05 * n) for n in range(900)], 10.0, 30.0, 45.0)
+    assert found is not None
+    assert (found.rate, found.reached, found.base_ms) == (10.0, True, None)
+
+
 def test_too_few_calls_have_no_knee():
     assert knee([Call(float(n), float(n), n + 0.1, n + 1.0) for n in range(9)], 1.0, 2.0, 9.0) is None
 

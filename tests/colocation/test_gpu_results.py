@@ -130,6 +130,15 @@ def test_the_verdict_states_p95_with_p99_the_gaps_and_the_batch_rate():
     assert not found["ttft_p95_at_60"]["holds"]
 
 
+def test_a_call_that_nobody_answered_breaks_the_target():
+    lost = piece(L2_)
+    lost["calls"][0] |= {"first": None, "end": None, "tokens": 0, "gaps": []}
+    found = verdict([piece(ALONE_), lost])["ttft_p95_at_88"]
+    assert found["value"] <= found["at_most"]
+    assert not found["holds"]
+    assert found["unserved"] == [0, 1]
+
+
 def test_without_alone_there_is_no_verdict():
     assert verdict([piece(L2_)]) == {}
 
