@@ -203,7 +203,7 @@ def notes(size: GpuSize, records: Sequence[Record], found: Knee | None, fit: dic
         )
     elif found:
         reached = "" if found.reached else ", the end of the ramp: the knee was not reached"
-        start = f"TTFT p95 at the beginning of the ramp: {found.base_ms:.0f} ms."
+        start = f"TTFT p95 at the beginning of the ramp: {found.base_ms:.0f} ms." if found.base_ms else "It was given."
         listed.append(f"Knee: {found.rate:.1f} requests per second{reached}. {start}")
     if fit:
         for name, rows in fit["fitted_errors"].items():
