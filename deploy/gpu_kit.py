@@ -488,13 +488,45 @@ def compile_all(folder: Path) -> None:
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)  # some are templates
 
 
-def check(site: Path) -> str:
-    """Load the kernels as vLLM does and, with a GPU, compare two of them with PyTorch. Returns what was seen. Raises KitError."""
+def lacking(text: str) -> list[str]:
+    """The packages of a host's list that this host does not have."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    missing = []
+    for name in sorted(host_packages(text)):
+        try:
+            version(name)
+        except PackageNotFoundError:
+            missing.append(name)
+    return missing
+
+
+def check(site: Path, host: Path) -> str:
+    """Whether the host has what its list says, and the kernels load and, on a GPU, compute what PyTorch does.
+
+    Returns what was seen. Raises KitError.
+    """
+    if missing := lacking(host.read_text()):
+        raise KitError(f"this host has no {', '.join(missing)}: take them off {host}, and build the kit again")
+    if waiting := [name for name in KERNELS if not (site / name).exists()]:
+        return f"{waiting[0]} is not unpacked yet"
+    load_kernels(site)
+    import torch
+
+    if not torch.cuda.is_available():
+        return "the kernels load; there is no GPU to run them on"
+    try:
+        compare_kernels()
+    except RuntimeError as error:
+        raise KitError(f"a kernel does not run on {torch.cuda.get_device_name()}: {error}") from error
+    return f"the kernels load and compute on {torch.cuda.get_device_name()}"
+
+
+def load_kernels(site: Path) -> None:
+    """Load the libraries as vLLM does, and look for operators of each. Raises KitError."""
     import torch
 
     for name in KERNELS:
-        if not (site / name).exists():
-            return f"{name} is not unpacked yet"
         try:
             torch.ops.load_library(str(site / name))
         except OSError as error:
@@ -503,27 +535,26 @@ def check(site: Path) -> str:
         space, name = operator.split(".")
         if not hasattr(getattr(torch.ops, space), name):
             raise KitError(f"the operator {operator} is missing")
-    if not torch.cuda.is_available():
-        return "the kernels load; there is no GPU to run them on"
+
+
+def compare_kernels() -> None:
+    """Two kernels of a pruned library beside PyTorch, on the GPU. Raises KitError, and RuntimeError if one does not run."""
+    import torch
+
     generator = torch.Generator("cuda").manual_seed(1)
     given = torch.randn(64, 4096, device="cuda", dtype=torch.bfloat16, generator=generator)
     weight = torch.randn(4096, device="cuda", dtype=torch.bfloat16, generator=generator)
-    try:
-        normed, gated = torch.empty_like(given), torch.empty_like(given[:, :2048])
-        torch.ops._C.rms_norm(normed, given, weight, 1e-5)
-        torch.ops._C.silu_and_mul(gated, given)
-        torch.cuda.synchronize()
-    except RuntimeError as error:
-        raise KitError(f"a kernel does not run on {torch.cuda.get_device_name()}: {error}") from error
-    wide = given.float()
-    wanted = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5) * weight.float()
-    for name, ours, reference in (
-        ("rms_norm", normed, wanted),
-        ("silu_and_mul", gated, torch.nn.functional.silu(wide[:, :2048]) * wide[:, 2048:]),
-    ):
+    normed, gated, wide = torch.empty_like(given), torch.empty_like(given[:, :2048]), given.float()
+    torch.ops._C.rms_norm(normed, given, weight, 1e-5)
+    torch.ops._C.silu_and_mul(gated, given)
+    torch.cuda.synchronize()
+    expected = {
+        "rms_norm": (normed, wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5) * weight.float()),
+        "silu_and_mul": (gated, torch.nn.functional.silu(wide[:, :2048]) * wide[:, 2048:]),
+    }
+    for name, (ours, reference) in expected.items():
         if not torch.allclose(ours.float(), reference, rtol=0.05, atol=0.05):
             raise KitError(f"{name} computes something else than PyTorch")
-    return f"the kernels load and compute on {torch.cuda.get_device_name()}"
 
 
 def archives_in(paths: Iterable[Path]) -> list[Path]:
@@ -543,9 +574,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--limit", type=float, default=48.0, help="MiB of an archive at most (48)")
     made.add_argument("--archives", type=int, default=3, help="fail if more are needed (3)")
     made.add_argument(
-        "--host", type=Path, default=ROOT / "deploy" / "gpu-host.txt", help="list of the packages that the host has"
-    )
-    made.add_argument(
         "--wheels", type=Path, help="folder of wheels; only those that are missing are fetched (OUT/wheels)"
     )
     made.add_argument("--vllm", default=VLLM, help=f"version of vLLM ({VLLM})")
@@ -554,11 +582,19 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--glibc", type=int, default=35, metavar="N", help="the host's glibc is 2.N or newer (35)")
     made.add_argument("--keep-tree", action="store_true", help="leave the unpacked files in OUT/tree")
+    lists = [made]
     for name, help_ in (("unpack", "unpack archives"), ("check", "load the kernels, and run some if there is a GPU")):
         command = commands.add_parser(name, help=help_)
         command.add_argument("--to", type=Path, default=FOLDER, help=f"folder outside the checkout ({FOLDER})")
-        if name == "unpack":
+        if name == "check":
+            lists.append(command)
+        else:
             command.add_argument("paths", type=Path, nargs="+", help="archives, or folders with archives")
+    for command in lists:
+        default = ROOT / "deploy" / "gpu-host.txt"
+        command.add_argument(
+            "--host", type=Path, default=default, help=f"list of the packages that the host has ({default})"
+        )
     return whole
 
 
@@ -569,7 +605,7 @@ def main() -> int:
         if options.command == "build":
             build(options)
         elif options.command == "check":
-            say(check(options.to / "site"))
+            say(check(options.to / "site", options.host))
         else:
             before = unpacked(options.to)[1]
             parts, of = unpack(archives_in(options.paths), options.to)

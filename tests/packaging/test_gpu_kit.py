@@ -149,6 +149,13 @@ def test_the_list_of_a_host_is_what_pip_freeze_prints():
     assert "torch" in kit.host_packages((ROOT / "deploy" / "gpu-host.txt").read_text())
 
 
+def test_a_host_that_lacks_what_its_list_says_is_told(tmp_path):
+    assert kit.lacking("pytest==1\nno_such.package\n") == ["no-such-package"]
+    (tmp_path / "host.txt").write_text("no-such-package\n")
+    with pytest.raises(kit.KitError, match="this host has no no-such-package: take them off"):
+        kit.check(tmp_path, tmp_path / "host.txt")
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_pieces_go_into_few_archives_within_the_limit(seed):
     chance = Random(seed)
