@@ -101,16 +101,7 @@ def gpu_table(result: Mapping[str, Any]) -> dict[str, Any] | None:
     """The table of a run on a GPU; None if it ran on none."""
     if not result.get("gpu"):
         return None
-    names = (
-        "gpu",
-        "vllm_version",
-        "client",
-        "client_version",
-        "cycles",
-        "differs_from_llm_d_491",
-        "arms",
-        "step_model",
-    )
+    names = ("gpu", "vllm_version", "client", "client_version", "knee", "notes", "arms", "verdict", "step_times")
     return {name: result.get(name) for name in names}
 
 

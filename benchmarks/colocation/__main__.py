@@ -24,8 +24,8 @@ import sys
 from pathlib import Path
 from time import monotonic
 
-from benchmarks.colocation import frontier, track_agree, track_attached, track_engine, track_gpu, track_simulate
-from benchmarks.colocation.report import markdown, plot
+from benchmarks.colocation import track_agree, track_attached, track_engine, track_gpu, track_simulate
+from benchmarks.colocation.report import draw, markdown, write_result
 from benchmarks.machine import describe
 
 TRACKS = {
@@ -75,16 +75,8 @@ def main() -> None:
     result = {**head, **measured, "seconds": round(monotonic() - began), "machine": describe()}
     line = json.dumps(result)
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "result.json").write_text(line + "\n")
-        (options.out / "table.md").write_text(markdown(result))
-        try:
-            if result.get("frontier"):
-                frontier.chart(result["frontier"], options.out / "frontier.png")
-            elif result["arms"]:
-                plot(result["arms"], options.out / "plot.png")
-        except ImportError:
-            print("no plot: matplotlib is not installed", file=sys.stderr)
+        write_result(options.out, result)
+        draw(options.out, result)
     if not options.json:
         print(markdown(result))
     print(line)

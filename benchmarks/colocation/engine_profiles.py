@@ -1,6 +1,6 @@
 """The simulated engines: their sizes, and how long their steps take. Controllers have to learn the latter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,15 @@ class EngineProfile:
 
 # An 8B model in bf16 on one H100-class GPU, by roofline.
 GPU = EngineProfile(256, 2048, 25_000, 3e-3, 6.4e-3, 32e-6, 0.15, 52e-9)
+
+# By the name of a device: the same arithmetic, and an H200 reads memory 1.43 times as fast and has room for twice the context.
+DEVICES = {"H100": GPU, "H200": replace(GPU, kv_blocks=51_000, read_weights=4.5e-3, per_context=36e-9)}
+
+
+def of_device(name: str) -> EngineProfile:
+    """The assumed profile of the device that NVML calls so; that of an H100 for others."""
+    return next((profile for device, profile in DEVICES.items() if device in name), GPU)
+
 
 # SmolLM2-135M on two cores, fitted to the figures of the engine track: a token takes 40 ms, 32 decodes and the prompts that
 # they need take 80 ms.

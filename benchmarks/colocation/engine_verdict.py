@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.colocation.result_table import Table
 from benchmarks.colocation.sync_callers import Call
@@ -58,21 +59,32 @@ def _on_batch(table: Table, workload: str) -> dict[str, Any]:
 
 def ratio(alone: Sequence[Call], ours: Sequence[Call], kind: str, q: int) -> tuple[float, float, float]:
     """The ratio of the percentiles and its 95 % interval, by bootstrap over the arrivals, which both arms share."""
-    a, b = _samples(alone, kind), _samples(ours, kind)
-    chance, count = np.random.default_rng(7), min(len(a), len(b))
+    a, b = _Samples(alone, kind), _Samples(ours, kind)
+    chance, count = np.random.default_rng(7), min(len(alone), len(ours))
     draws = []
     for _ in range(DRAWS):
         pick = chance.integers(0, count, count)
-        draws.append(_percentile([b[i] for i in pick], q) / _percentile([a[i] for i in pick], q))
+        draws.append(b.percentile(pick, q) / a.percentile(pick, q))
     low, high = np.percentile(draws, (2.5, 97.5))
-    return round(_percentile(b, q) / _percentile(a, q), 3), round(float(low), 3), round(float(high), 3)
+    value = b.percentile(np.arange(len(ours)), q) / a.percentile(np.arange(len(alone)), q)
+    return round(value, 3), round(float(low), 3), round(float(high), 3)
 
 
-def _samples(calls: Sequence[Call], kind: str) -> list[Sequence[float]]:
-    if kind == "ttft":
-        return [[call.ttft] if call.ttft is not None else [] for call in calls]
-    return [call.gaps for call in calls]
+class _Samples:
+    """The samples of each call, one after the other: a call has one time to the first token, or none, and any number of gaps."""
 
+    def __init__(self, calls: Sequence[Call], kind: str) -> None:
+        listed = (
+            [[call.ttft] if call.ttft is not None else [] for call in calls]
+            if kind == "ttft"
+            else [c.gaps for c in calls]
+        )
+        self._lengths = np.array([len(samples) for samples in listed], dtype=int)
+        self._begins = np.cumsum(self._lengths) - self._lengths
+        self._flat = np.array([sample for samples in listed for sample in samples], dtype=float)
 
-def _percentile(samples: Sequence[Sequence[float]], q: int) -> float:
-    return float(np.percentile(np.concatenate([np.asarray(s, dtype=float) for s in samples]), q))
+    def percentile(self, calls: NDArray[np.int_], q: int) -> float:
+        """Over the samples of these calls; a call that is named twice counts twice."""
+        lengths = self._lengths[calls]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return float(np.percentile(self._flat[np.repeat(self._begins[calls], lengths) + within], q))

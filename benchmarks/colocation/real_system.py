@@ -28,7 +28,8 @@ from workers.gpu.managed_engine import vllm_command, vllm_environment
 
 MODEL = "smollm2-135m-instruct"
 ACCOUNT = "colocation"
-START_SECONDS = 400.0
+START_SECONDS = 900.0  # a loaded machine takes minutes to start an engine
+STOP_SECONDS = 60.0
 ITEMS = 4000  # of one backlog; no run can finish it
 
 
@@ -68,8 +69,7 @@ class System:
 
     async def __aexit__(self, *exc: object) -> None:
         assert self._process
-        self._process.terminate()
-        await asyncio.to_thread(self._process.wait, 60)
+        await _stopped(self._process)
 
     async def _ready(self) -> bool:
         with psycopg.connect(embedded.database_url(self.settings)) as conn:
@@ -179,8 +179,17 @@ async def bare_engine(
         await _healthy(url, process, folder / "engine.log")
         yield url
     finally:
-        process.terminate()
-        await asyncio.to_thread(process.wait, 60)
+        await _stopped(process)
+
+
+async def _stopped(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process, if need be by force: an engine that is still starting may not hear the signal."""
+    process.terminate()
+    try:
+        await asyncio.to_thread(process.wait, STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        await asyncio.to_thread(process.wait)
 
 
 async def _healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

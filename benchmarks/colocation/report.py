@@ -1,15 +1,19 @@
 """A Markdown table for each workload, and a plot of synchronous latency against batch throughput."""
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from benchmarks.colocation import frontier
+from benchmarks.colocation.block_store import write_whole
 from benchmarks.colocation.result_table import LATENCIES, Figures, Table
 from benchmarks.colocation.simulator_verdict import static_line
 
 OURS = ("l1", "l2", "ours")
 _COLUMNS = (
     ("TTFT p50 ×", "ttft_p50_x", 2),
+    ("TTFT p95 ×", "ttft_p95_x", 2),
     ("TTFT p99 ×", "ttft_p99_x", 2),
     ("ITL p50 ms", "itl_p50_ms", 1),
     ("ITL p50 ×", "itl_p50_x", 2),
@@ -37,10 +41,29 @@ _LABEL_OFFSETS = {
 }  # offsets at which labels do not overlap
 
 
+def write_result(folder: Path, found: dict[str, Any]) -> None:
+    """Write result.json and table.md, each as a whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "result.json", json.dumps(found) + "\n")
+    write_whole(folder / "table.md", markdown(found))
+
+
+def draw(folder: Path, found: dict[str, Any]) -> None:
+    """Write the picture that a result has, if matplotlib is there."""
+    try:
+        if found.get("frontier"):
+            frontier.chart(found["frontier"], folder / "frontier.png")
+        elif found["arms"]:
+            plot(found["arms"], folder / "plot.png")
+    except ImportError:
+        print("no plot: matplotlib is not installed", file=sys.stderr)
+
+
 def markdown(found: dict[str, Any]) -> str:
     """All tables and the verdict of a result."""
     table: Table = found["arms"]
     parts = [f"Client: {found['client']} {found['client_version']}."] if found.get("client") else []
+    parts += ["\n".join(f"- {note}" for note in found["notes"])] if found.get("notes") else []
     parts += [_workload(table, workload) for workload in _workloads(table)]
     if found.get("clients"):
         parts.append(_clients(found["clients"], found["outside_client_agreement"]))
@@ -108,7 +131,9 @@ def plot(table: Table, path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    workloads = [name for name in _workloads(table) if any("ttft_p99_x" in by.get(name, {}) for by in table.values())]
+    workloads = [name for name in _workloads(table) if any(by.get(name, {}).get("ttft_p99_x") for by in table.values())]
+    if not workloads:
+        return
     columns = min(_PANELS_PER_ROW, len(workloads))
     rows = -(-len(workloads) // columns)
     figure, axes = pyplot.subplots(

@@ -27,7 +27,6 @@ import numpy as np
 
 from app import processes
 from benchmarks.colocation import gpu_model, outside_clients
-from benchmarks.colocation.gpu_sizes import SIZES
 from benchmarks.colocation.outside_clients import OURS, Client, ToolError
 from benchmarks.colocation.outside_results import lags
 from benchmarks.colocation.real_system import MODEL, bare_engine
@@ -69,7 +68,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def _agreed(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     clients, missing = {}, {}
     if options.engine == "fixed":
-        gpu_model.make(folder, SIZES["small"])
+        gpu_model.make(folder, gpu_model.SIZES["small"])
         tokenizer = folder / gpu_model.MODEL
     else:
         tokenizer = tokenizer_of(options.model)
