@@ -30,7 +30,9 @@ def stack() -> Iterator[Stack]:
     """`slackwater up` with an engine of its own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        with running(real_engine=True, models_file=models_in("float32", Path(folder)), idle_step_ms=60_000) as stack:
+        with running(
+            real_engine=True, models_file=models_in("float32", Path(folder)), idle_step_ms=60_000, steward_seconds=0.5
+        ) as stack:
             yield stack
 
 

@@ -55,7 +55,7 @@ def test_the_configuration_and_every_rule_pass_promtool(promtool: str) -> None:
 
 
 def test_an_alert_fires_on_what_it_is_for_and_not_on_what_is_normal(promtool: str, tmp_path: Path) -> None:
-    behave(COUNTS[:: examples(8, 1)], promtool, tmp_path)
+    behave(COUNTS[:: examples(12, 1)], promtool, tmp_path)
 
 
 @pytest.mark.parametrize(
