@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("vllm")
+from tests import needs
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 1800  # on a loaded machine
 SHARE = "88 % of the knee"
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(SECONDS + 60)]
+
+@pytest.fixture(scope="module", autouse=True)
+def vllm() -> None:
+    needs.module("vllm")
 
 
 def run(out: Path, *options: str) -> dict[str, object]:
@@ -23,6 +27,7 @@ def run(out: Path, *options: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.timeout(SECONDS + 60)
 def test_one_run_of_the_check_has_a_figure_of_every_piece(tmp_path):
     out = tmp_path / "out"
     plan = "steps,ramp,alone@88,l2@88,priority@88"
