@@ -1,6 +1,7 @@
 """Time that a test advances: of `app.clock`, and of the event loop, so that sleeps and time-outs end as if it had passed.
 
-What the database's `now()` decides is not moved; rows are dated back for that.
+What the database's `now()` decides is not moved; rows are dated back for that. A worker whose heartbeats the database answers
+in real time needs a lease that is longer than what is let pass.
 """
 
 import asyncio

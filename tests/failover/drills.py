@@ -29,7 +29,6 @@ from tests.failover.network import HERE, Network
 LEASE_SECONDS = 2.0
 CLIENTS = 4
 BUSY_RESULTS = 60  # stored before something is done to the installation
-GOES_ON_SECONDS = 3.0
 MANY_ITEMS = 800
 PATIENCE_SECONDS = 90.0
 CUT_LEASES = 2.0
@@ -74,7 +73,7 @@ class Drill:
         self._history.fault("SIGKILL of the primary")
         self._pair.primary.kill()
         await self._promote()
-        await asyncio.sleep(GOES_ON_SECONDS)
+        await self._until_works(time.time(), BUSY_RESULTS)
 
     async def partition(self) -> None:
         """Cut one connection after the other; at last the primary from everybody but one worker."""

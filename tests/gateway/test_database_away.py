@@ -136,7 +136,7 @@ async def test_no_synchronous_call_fails_in_an_outage_that_is_longer_than_the_wo
             httpx.AsyncClient(base_url=url, timeout=LIMIT_SECONDS, headers=headers) as client,
         ):
             calls = asyncio.create_task(call_on(client))
-            await clock.sleep(1)
+            await eventually(lambda: len(answers) >= 3)
             await asyncio.to_thread(embedded.stop, settings, "immediate")
             began = clock.monotonic()
             await clock.sleep(OUTAGE_SECONDS)

@@ -132,7 +132,7 @@ async def test_an_engine_that_came_back_as_another_gets_nothing_until_it_is_righ
     world: World, clock: Clock, changes: dict[str, Any], code: str, words: list[str]
 ) -> None:
     world.engine.serves, world.engine.window = [THEIRS], 4096
-    async with api(world) as client, attached(world.settings):
+    async with api(world) as client, attached(world.settings, lease_seconds=60):
         await world.until(engine_row("state = 'ready'"))
         for name, value in changes.items():
             setattr(world.engine, name, value)

@@ -49,7 +49,7 @@ async def test_pause_lets_what_runs_end_starts_nothing_more_and_resume_goes_on(w
     world.engine.script({"mode": "slow", "seconds": 1})
     prompts = [f"question {n}." for n in range(16)]
     batch = await world.submit(prompts, chunk=16)
-    async with world.worker(heartbeat_seconds=0.1, batch_max_in_flight=4):
+    async with world.worker(heartbeat_seconds=0.1, lease_seconds=60, batch_max_in_flight=4):
         await running(world, 4)
         await halt(world, batch, "pause")
         await world.until("not exists (select from chunk where state <> 'held')")

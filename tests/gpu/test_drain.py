@@ -41,11 +41,13 @@ async def counts(world: World, batch: int) -> tuple[Any, ...]:
 
 
 async def test_a_drain_lets_what_runs_end_and_hands_back_the_rest(world: World, clock: Clock) -> None:
-    world.engine.script({"match": "slow", "mode": "slow", "seconds": 0.2})
+    world.engine.script({"match": "slow", "mode": "slow", "seconds": 3})
     batch = await world.submit([f"slow {n}" for n in range(12)], chunk=12)
-    async with world.worker(batch_max_in_flight=4):
+    async with world.worker(lease_seconds=60, batch_max_in_flight=4):
         await in_engine(world, 4)
         assert await change(world, "drain")
+        await world.until(f"exists (select from engine where reason = '{DRAINING}')")
+        await clock.sleep(3)
         found = await drained(world)
         assert (found.reason, found.allowance, found.leased, found.state) == (DRAINING, 0, 0, "ready")
         assert await counts(world, batch) == (4, 4)
@@ -76,12 +78,12 @@ async def test_a_drain_now_hands_back_what_is_in_flight_at_once(world: World) ->
 
 
 async def test_a_drained_engine_stays_drained_when_its_worker_starts_again(world: World, clock: Clock) -> None:
-    async with world.worker():
+    async with world.worker(lease_seconds=60):
         await world.until("exists (select from engine where state = 'ready')")
         await change(world, "drain")
         await drained(world)
     batch = await world.submit(["waits"])
-    async with world.worker():
+    async with world.worker(lease_seconds=60):
         await world.until(f"exists (select from engine where state = 'ready' and reason = '{DRAINING}')")
         await clock.sleep(3 * world.settings.heartbeat_seconds)
         assert not world.engine.count

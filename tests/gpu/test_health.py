@@ -24,7 +24,7 @@ async def test_an_engine_without_the_model_is_asked_for_nothing_until_it_has_it(
     world.engine.serves = ["org/one", "org/two"]
     batch = await world.submit(["hi"])
     with capture_logs() as said:
-        async with world.worker(tuning=QUICK):
+        async with world.worker(tuning=QUICK, lease_seconds=60):
             await world.until("exists (select from engine where state = 'down' and reason = 'model_missing')")
             await clock.sleep(1)
             assert not world.engine.count

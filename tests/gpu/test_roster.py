@@ -132,11 +132,12 @@ async def test_two_processes_share_a_list_and_no_engine_has_two_workers(
     world: World, engines: list[FakeEngine], tmp_path: Path, clock: Clock
 ) -> None:
     spec = listed(tmp_path / "e.toml", {f"gpu-{n}": engine.url for n, engine in enumerate(engines)})
-    async with running(world, engines=spec, engines_max=2) as one, running(world, engines=spec, engines_max=2) as two:
+    how = {"engines": spec, "lease_seconds": 60}  # longer than the time that is let pass
+    async with running(world, **how, engines_max=2) as one, running(world, **how, engines_max=2) as two:
         await world.until(ready("gpu-0", "gpu-1", "gpu-2"))
         await eventually(lambda: not one.names & two.names and len(one.names | two.names) == 3)
         assert max(len(one.names), len(two.names)) == 2
-        async with running(world, engines=spec) as third:  # nothing is free for it
+        async with running(world, **how) as third:  # nothing is free for it
             await clock.sleep(10 * QUICK.list_seconds)
             assert not third.names
             await one.stop()
@@ -183,7 +184,7 @@ async def test_an_engine_that_the_dns_forgets_for_a_moment_keeps_its_worker(worl
     port = world.engine.port
     async with FakeEngine(host="127.0.0.9", port=port):
         hosts = {"vllm.test": ["127.0.0.1", "127.0.0.9"]}
-        async with running(world, hosts, engines=f"dns://vllm.test:{port}") as found:
+        async with running(world, hosts, engines=f"dns://vllm.test:{port}", lease_seconds=60) as found:
             await world.until(ready("vllm-0", "vllm-1"))
             before = await world.fetch("select name, url, worker_id from engine order by name")
             for answer in (["127.0.0.1"], []):  # a part of them, and none
@@ -200,7 +201,8 @@ async def test_an_engine_that_left_the_file_is_let_go_and_a_new_one_is_taken(
     world: World, engines: list[FakeEngine], tmp_path: Path, clock: Clock
 ) -> None:
     file = tmp_path / "e.toml"
-    async with running(world, engines=listed(file, {"a": engines[0].url, "b": engines[1].url})) as found:
+    listing = listed(file, {"a": engines[0].url, "b": engines[1].url})
+    async with running(world, engines=listing, lease_seconds=60) as found:
         await world.until(ready("a", "b"))
         file.write_text("[[engine")  # half an edit changes nothing
         await clock.sleep(10 * QUICK.list_seconds)

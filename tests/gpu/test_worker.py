@@ -242,10 +242,10 @@ async def test_a_worker_whose_lease_lapsed_aborts_its_requests_and_another_finis
 
 
 async def test_a_second_worker_of_the_same_engine_stands_by_and_takes_over(world: World, clock: Clock) -> None:
-    async with world.worker() as first:
+    async with world.worker(lease_seconds=60) as first:
         await world.until("exists (select from engine where state = 'ready')")
         [(holder,)] = await world.fetch("select worker_id from engine")
-        async with world.worker():
+        async with world.worker(lease_seconds=60):
             await world.until("count(*) = 2 from worker")
             await clock.sleep(2 * world.settings.heartbeat_seconds)
             assert await world.fetch("select worker_id from engine") == [(holder,)]
