@@ -7,6 +7,7 @@ examples of each property. `--shard 3/12` runs the third of twelve parts of that
 import os
 import re
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,30 @@ SLOW = "pytestmark = pytest.mark.slow"  # a file with this line is not even impo
 USUAL_SECONDS = 0.3  # of one test
 # Seconds of the groups that take longest, with what they set up, in the order in which they start.
 SECONDS: dict[str, float] = {
+    "tests/colocation/test_gpu_check.py": 300,
+    "tests/engine/test_door.py": 180,
+    "tests/engine/test_surface.py": 150,
+    "tests/engine/test_harvest_and_yield.py": 150,
+    "tests/engine/test_readme.py": 150,
+    "tests/engine/test_deaths.py": 120,
+    "tests/engine/test_attached_harvest.py": 120,
+    "tests/engine/test_bf16.py": 90,
+    "tests/engine/test_crashing_item.py": 90,
+    "tests/engine/test_embeddings.py": 90,
+    "tests/harvest/test_real_engine.py": 60,
+    "tests/system/test_kill.py": 120,
+    "tests/services/test_compose.py": 90,
+    "tests/services/test_database_roles.py": 60,
+    "tests/services/test_fault_matrix.py": 60,
+    "tests/crash/test_checker.py": 120,
+    "tests/crash/test_next_version.py": 100,
+    "tests/crash/test_crash.py": 60,
+    "tests/failover/test_failover.py": 120,
+    "tests/failover/test_restore.py": 60,
+    "tests/gateway/test_database_away.py": 60,
+    "tests/system/test_first_start.py": 60,
     "tests/installation.py": 60,
     "tests/engine/test_smoke.py": 60,
-    "tests/crash/test_crash.py": 30,
 }
 # What uses the shared installation: in `make test` one process runs all of it, so that one is started.
 ON_INSTALLATION = (
@@ -32,7 +54,12 @@ ON_INSTALLATION = (
     "tests/examples/test_code_runner.py",
     "tests/system/test_readme_walk.py",
 )
-SPREAD = ("tests/harvest/test_versions.py", "tests/clients/test_openai_versions.py")  # by test, not by file
+# By test, not by file; each takes so long.
+SPREAD = {
+    "tests/harvest/test_versions.py": 60,
+    "tests/clients/test_openai_versions.py": 40,
+    "tests/benchmarks/test_quick.py": 90,
+}
 ALL = "TESTS_ALL"  # set for the processes that this one starts
 STARTS = "TESTS_STARTS"  # so is the file in which each writes the tests that started an installation of their own
 MOST_STARTS = 12  # in `make test`
@@ -160,23 +187,23 @@ def shards(weights: dict[str, float], count: int) -> list[set[str]]:
     return parts
 
 
+def _seconds(name: str, count: int) -> float:
+    """How long a group of so many tests takes."""
+    return SECONDS.get(name) or SPREAD.get(name.partition("::")[0]) or USUAL_SECONDS * count
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what this set and this shard run, what takes longest first: it would otherwise delay the end."""
     kept = [item for item in items if _all or _named(config) or not item.get_closest_marker("slow")]
-    weights: dict[str, float] = {}
-    for item in kept:
-        name = group(item.nodeid)
-        weights[name] = weights.get(name, 0.0) + USUAL_SECONDS
-    weights |= {name: seconds for name, seconds in SECONDS.items() if name in weights}
+    weights = {name: _seconds(name, count) for name, count in Counter(group(item.nodeid) for item in kept).items()}
     number, count = shard(config)
     part = shards(weights, count)[number - 1]
     chosen = [item for item in kept if group(item.nodeid) in part]
-    chosen.sort(key=lambda item: -SECONDS.get(group(item.nodeid), 0.0))
-    if left := len(items) - len(chosen):
+    chosen.sort(key=lambda item: -weights[group(item.nodeid)])
+    if len(chosen) < len(items):
         taken = set(chosen)
         config.hook.pytest_deselected(items=[item for item in items if item not in taken])
-        assert left == len(items) - len(taken)
     items[:] = chosen
 
 

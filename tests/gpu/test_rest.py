@@ -14,7 +14,8 @@ from app.headroom.arrivals import ANNOUNCING
 from app.headroom.sampler import Sampler
 from app.queue import heartbeat
 from app.queue import service as queue
-from tests.gpu.world import Running, World, until
+from testing.waiting import eventually
+from tests.gpu.world import Running, World
 from workers.gpu import claim_backoff
 from workers.gpu import rest as resting
 from workers.gpu.rest import CALM_SECONDS, LOOK_SECONDS, Rest
@@ -53,9 +54,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 async def at_rest(running: Running, looks: Counter[str]) -> Counter[str]:
     """Wait until the worker rests, and every look that had begun has ended. Returns the counts."""
-    await until(lambda: running.worker._control._rest.lasts)
+    await eventually(lambda: running.worker._control._rest.lasts)
     beats = looks["send"] + 15
-    await until(lambda: looks["send"] >= beats)
+    await eventually(lambda: looks["send"] >= beats)
     return looks.copy()
 
 
@@ -63,13 +64,13 @@ async def test_at_rest_only_heartbeats_are_sent_and_a_wake_ends_it(world: World,
     token = bearer_token(secret_key(world.settings), ANNOUNCING)
     async with world.worker(heartbeat_seconds=0.1) as running, Announcer(token, rest_seconds=5) as api:
         before = await at_rest(running, looks)
-        await until(lambda: looks["send"] >= before["send"] + 10)
+        await eventually(lambda: looks["send"] >= before["send"] + 10)
         assert looks - before == {"send": looks["send"] - before["send"]}
         [(url, reason)] = await world.fetch("select arrival_url, reason from engine")
         assert reason == "open"  # its telemetry is as old as it may be at rest
         batch = await world.submit(["hello"])
         api.wake(url)
-        await until(lambda: world.engine.count.total() == 1)
+        await eventually(lambda: world.engine.count.total() == 1)
         assert looks["scrape"] > before["scrape"]
         await world.finished(batch)
 
@@ -78,7 +79,7 @@ async def test_a_caller_that_is_announced_ends_the_rest(world: World, looks: Cou
     async with world.worker(heartbeat_seconds=0.1) as running:
         before = await at_rest(running, looks)
         running.worker._events.take(orjson.dumps(CALLER))
-        await until(lambda: looks["scrape"] > before["scrape"] + 3 and looks["healthy"] > before["healthy"])
+        await eventually(lambda: looks["scrape"] > before["scrape"] + 3 and looks["healthy"] > before["healthy"])
 
 
 async def test_a_rest_begins_by_itself_and_ends_when_somebody_stirs(now: list[float]) -> None:
