@@ -336,6 +336,7 @@ def test_a_lost_connection_is_freed_at_once_with_its_last_request(
         gc.enable()
 
 
+@pytest.mark.slow
 def test_two_thousand_half_open_connections_under_a_thousand_files_stop_no_other_client(settings: Settings) -> None:
     port = processes.free_port()
     environment = child_environment(settings.model_copy(update={"port": port}), {"SLACKWATER_PORT": str(port)})

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
+import pytest
 from prometheus_client import REGISTRY, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -70,6 +71,7 @@ def processes_of(settings: Settings) -> list[int]:
     return [pid for pid in found if b"spawn_main" in open(f"/proc/{pid}/cmdline", "rb").read()]
 
 
+@pytest.mark.slow
 async def test_whatever_a_caller_does_each_of_its_requests_may_reach_another_api(settings: Settings, key: str) -> None:
     async with two_apis(settings, key) as client:
         whole = line(1) + line(2)
@@ -121,6 +123,7 @@ async def test_a_keys_limit_is_one_over_all_apis_and_a_revoked_key_is_refused_by
         await eventually(statuses, until=lambda found: found == {401})
 
 
+@pytest.mark.slow
 async def test_the_metrics_of_several_processes_add_up_and_survive_the_death_of_one(
     settings: Settings, key: str
 ) -> None:
@@ -146,6 +149,7 @@ async def test_the_metrics_of_several_processes_add_up_and_survive_the_death_of_
         assert processes_of(settings) == []
 
 
+@pytest.mark.slow
 async def test_no_process_of_an_api_outlives_the_killed_parent(settings: Settings) -> None:
     async with api(settings.model_copy(update={"api_processes": 2})) as (_, parent):
         assert processes_of(settings)
