@@ -87,6 +87,8 @@ READS = {
         "engine",
         "usage",
         *("batch_phase", "pool_status", "worker", "pipeline", "session"),
+        # Whether anything waits for a steward that rests.
+        *("chunk", "batch_delta", "sched_delta", "handoff", "turn", "audit_pending", "budget"),
     },
 }
 WRITES = {
