@@ -17,6 +17,18 @@ def application() -> FastAPI:
     return api.create_app(Settings())
 
 
+@cache
+def _served() -> FastAPI:
+    return api.create_app(Settings())  # a second one, so that a test may have both
+
+
+def served(settings: Settings) -> FastAPI:
+    """The routes for a server with these settings, as `create_app` makes them. A process has one such server at a time."""
+    app = _served()
+    app.router.lifespan_context = lambda app: api.running(app, settings)
+    return app
+
+
 @asynccontextmanager
 async def running(settings: Settings, key: str) -> AsyncIterator[tuple[FastAPI, httpx.AsyncClient]]:
     """The application while it runs, and a client with this API key."""

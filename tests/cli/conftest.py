@@ -11,10 +11,10 @@ import structlog
 import uvicorn
 
 from app import settings as configuration
-from app.api.app import create_app
 from app.cli.key import create_key
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS
+from tests.api import in_process
 from tests.cli.support import Run, command_line
 
 
@@ -25,7 +25,7 @@ def api(settings: Settings) -> Iterator[Settings]:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stdout__), cache_logger_on_first_use=False)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listening = settings.model_copy(update={"port": listener.getsockname()[1]})
-        server = uvicorn.Server(uvicorn.Config(create_app(listening), log_config=None, lifespan="on"))
+        server = uvicorn.Server(uvicorn.Config(in_process.served(listening), log_config=None, lifespan="on"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         httpx.get(f"http://127.0.0.1:{listening.port}/health", timeout=LIMIT_SECONDS)

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from app.webhooks import emitter
 from app.webhooks.egress import Egress
+from testing.waiting import wait_for
 from tests.cli.support import TERMINAL, Run
 from tests.webhooks.support import Receiver, receiving, send_due, statuses
 from workers.notifier.delivery import Sender
@@ -160,16 +162,29 @@ def test_a_dead_delivery_says_why_in_the_list_and_in_its_own_view(
         assert max(map(len, shown.splitlines())) <= 80
 
 
+@contextmanager
+def sent_once(settings: Settings) -> Iterator[None]:
+    """A notifier that sends what there is once there is something."""
+
+    def send() -> None:
+        with psycopg.connect(settings.database_url, autocommit=True) as conn:
+            wait_for(lambda: conn.execute("select from delivery").fetchall())
+        send_all(settings)
+
+    notifier = threading.Thread(target=send)
+    notifier.start()
+    yield
+    notifier.join()
+
+
 @pytest.mark.parametrize(("status", "outcome"), [(204, "delivered in "), (500, "Not delivered: 500 http_5xx")])
 def test_a_test_waits_for_its_outcome(
     run: Run, settings: Settings, webhook_to: Make, status: int, outcome: str
 ) -> None:
     with receiving(statuses(status)) as receiver:
         webhook = webhook_to(receiver)
-        notifier = threading.Timer(0.5, send_all, [settings])
-        notifier.start()
-        shown = run("subscription", "test", webhook)
-        notifier.join()
+        with sent_once(settings):
+            shown = run("subscription", "test", webhook)
     assert shown.exit_code == (status == 500)
     assert outcome in shown.output
 
@@ -179,10 +194,8 @@ def test_a_test_of_a_receiver_that_is_not_there_says_so_in_words(
 ) -> None:
     with receiving() as receiver:
         webhook = webhook_to(receiver)
-    notifier = threading.Timer(0.5, send_all, [settings])
-    notifier.start()
-    shown = run("subscription", "test", webhook)
-    notifier.join()
+    with sent_once(settings):
+        shown = run("subscription", "test", webhook)
     said = " ".join(shown.output.split())
     assert shown.exit_code == 1
     assert "Not delivered: the receiver could not be reached: no connection to it could be made (connect)." in said
@@ -198,10 +211,8 @@ def test_a_rule_that_forbids_the_receiver_is_named_with_whom_to_ask_and_no_furth
             '[[rule]]\nid = "partners"\nallow = { webhook_hosts = ["x.example"] }\ncontact = "ops@x.example"\n'
         )
         assert run("policy", "apply", str(rules)).exit_code == 0
-        notifier = threading.Timer(0.5, send_all, [settings])
-        notifier.start()
-        shown = run("subscription", "test", webhook)
-        notifier.join()
+        with sent_once(settings):
+            shown = run("subscription", "test", webhook)
     said = " ".join(shown.output.split())
     assert shown.exit_code == 1
     assert "Not delivered: Policy rule partners does not allow webhooks to 127.0.0.1. Ask ops@x.example." in said

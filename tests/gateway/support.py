@@ -9,13 +9,13 @@ import orjson
 import uvicorn
 from aiohttp import web
 
-from app.api.app import create_app
 from app.db.pool import Database
 from app.engines import service as engines
 from app.queue import service as queue
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
+from tests.api import in_process
 from tests.queue.support import report_engine
 
 
@@ -86,7 +86,7 @@ class FakeWorker:
 async def serve(settings: Settings) -> AsyncIterator[str]:
     """The URL of an API that serves until the block is left."""
     config = uvicorn.Config(
-        create_app(settings), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=5
+        in_process.served(settings), port=0, log_config=None, access_log=False, timeout_graceful_shutdown=5
     )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())

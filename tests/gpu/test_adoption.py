@@ -10,7 +10,6 @@ import pytest
 from pydantic import SecretStr
 
 from app import processes
-from app.api.app import create_app
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import overview as engine_overview
@@ -22,6 +21,7 @@ from app.tenants import service as tenants
 from app.user_errors import Failure
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually, in_time, is_ok
+from tests.api import in_process
 from tests.clock import Clock
 from tests.gpu.world import MODEL, Running, World
 from workers.gpu import model_adoption
@@ -59,12 +59,7 @@ async def api(world: World) -> AsyncIterator[httpx.AsyncClient]:
     """The API with a key of `acme`."""
     async with world.database.transaction() as conn:
         key = await tenants.create_key(conn, secret_key(world.settings), "acme", "test")
-    app, headers = create_app(world.settings), {"authorization": f"Bearer {key}"}
-    transport = httpx.ASGITransport(app=app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
-    ):
+    async with in_process.running(world.settings, str(key)) as (_, client):
         yield client
 
 
