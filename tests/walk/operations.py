@@ -1,27 +1,40 @@
-"""Every operation of the OpenAPI document as a request: its path, its body and its security are those of the document."""
+"""Every operation of the OpenAPI document: who may call it, what it needs, and what it names of an account.
 
-import io
+The list is the document's own, so a new route is walked as soon as it exists.
+"""
+
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 import httpx
 
-from app.access import operator_tokens
-from app.access.roles import Role
-from app.api import openapi_operations as operations
-from app.crypto import secret_key
-from app.db.pool import Database
-from app.settings import Settings
-from app.tenants import service as tenants
-from app.tenants.key_scope import KeyRole, KeyScope
+from app.api import openapi_operations, permissions
+from app.tenants.key_scope import KeyRole
 from tests.api import in_process
 from tests.api.support import MODEL, line
 
-_GONE = "00000000-0000-0000-0000-000000000000"
+ALIASES = "/ai/v1/"  # the same routes as those under /v1
+# Parameters of paths that name nothing of an account, or name it by the account's own words.
+_WORDS = {"account_id", "account", "model", "verb", "seq", "name"}
+# By what their paths have; the first that fits.
+SUBJECTS: Mapping[str, str] = {
+    "administration": "^/admin/",
+    "operators": "^/operator/",
+    "aliases": ALIASES,
+    "runs": "/ai/run",
+    "inference": "/v1/(chat|completions|embeddings|responses|models)",
+    "conversations": "conversations",
+    "files": "/v1/(files|uploads)",
+    "batches": "batches",
+    "pipelines": "pipelines",
+    "subscriptions": "event",
+    "webhooks": "webhook",
+    "installation and account": "",
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,27 @@ class Operation:
     @property
     def name(self) -> str:
         """As the tables of the API know it."""
-        return operations.name(self.method, self.path)
+        return openapi_operations.name(self.method, self.path)
+
+    @property
+    def label(self) -> str:
+        """As schemathesis names it."""
+        return f"{self.method.upper()} {self.path}"
+
+    @property
+    def subject(self) -> str:
+        """What it is about; one of SUBJECTS."""
+        return next(subject for subject, path in SUBJECTS.items() if re.search(path, self.path))
+
+    @property
+    def role(self) -> KeyRole:
+        """The least role of a key that may call it."""
+        return permissions.LEAST_ROLES[self.name]
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """What of an account its path names: it must exist, and belong to who asks."""
+        return tuple(name for name in re.findall(r"{(\w+)}", self.path) if name not in _WORDS)
 
 
 def every_operation() -> Iterator[Operation]:
@@ -53,16 +86,18 @@ def every_operation() -> Iterator[Operation]:
             [kind] = [*found.get("security", [{"none": []}])[0]]
             asked = [each for each in found.get("parameters", []) if each["in"] == "query"]
             query = {each["name"]: "x" * each["schema"].get("minLength", 1) for each in asked if each.get("required")}
-            free = [each["name"] for each in asked if _is_free(each["schema"])]
+            free = [each["name"] for each in asked if takes_any_text(each["schema"])]
             yield Operation(method, path, body, "multipart/form-data" in content, kind, query, free)
 
 
-def _is_free(schema: Mapping[str, Any]) -> bool:
+def takes_any_text(schema: Any) -> bool:
     """Whether a schema lets any text through, also as one of several forms or in a list."""
+    if not isinstance(schema, dict):
+        return False
     if forms := schema.get("anyOf"):
-        return any(_is_free(form) for form in forms)
+        return any(takes_any_text(form) for form in forms)
     if schema.get("type") == "array":
-        return _is_free(schema["items"])
+        return takes_any_text(schema.get("items"))
     return schema.get("type") == "string" and not schema.keys() & {"enum", "const", "format"}
 
 
@@ -77,29 +112,20 @@ def bodies_with(body: Any, value: str) -> Iterator[Any]:
             yield whole
 
 
-async def make_key(settings: Settings, database: Database, account: str, scope: KeyRole | KeyScope) -> str:
-    """A key with this scope, or with this role and no other limit."""
-    scope = KeyScope(scope) if isinstance(scope, KeyRole) else scope
-    async with database.transaction() as conn:
-        return str(await tenants.create_key(conn, secret_key(settings), account, "test", scope=scope))
-
-
-async def make_operator(settings: Settings, database: Database, role: Role) -> str:
-    """A token of an operator."""
-    async with database.transaction() as conn:
-        made = operator_tokens.create(conn, secret_key(settings), "ann", role, timedelta(days=1), "test")
-        return (await made)[1]
-
-
-async def ask(client: httpx.AsyncClient, operation: Operation, path: str, token: str) -> httpx.Response:
-    """Send it with this token; `""`: with no credential."""
-    sent: dict[str, Any] = {"headers": {"authorization": f"Bearer {token}" if token else ""}}
-    sent["params"] = dict(operation.query)
+def request(operation: Operation, path: str, token: str = "") -> dict[str, Any]:
+    """The document's example of an operation as arguments of a client. `token`: `""`: with no credential."""
+    sent: dict[str, Any] = {"method": operation.method, "url": path, "params": dict(operation.query)}
+    sent["headers"] = {"authorization": f"Bearer {token}" if token else ""}
     if operation.form:
-        sent |= {"data": {"purpose": "batch"}, "files": {"file": ("x.jsonl", io.BytesIO(line(1)))}}
+        sent |= {"data": {"purpose": "batch"}, "files": {"file": ("x.jsonl", line(1))}}
     elif operation.method in ("post", "put", "patch"):
         sent["json"] = operation.body or {}
-    return await client.request(operation.method, path, **sent)
+    return sent
+
+
+def ask(client: httpx.Client, operation: Operation, path: str, token: str) -> httpx.Response:
+    """Send the document's example with this token."""
+    return client.request(**request(operation, path, token))
 
 
 def filled(path: str, values: Mapping[str, str]) -> str:
@@ -107,6 +133,7 @@ def filled(path: str, values: Mapping[str, str]) -> str:
     return re.sub(r"{(\w+)}", lambda found: values[found[1]], path)
 
 
+_GONE = "00000000-0000-0000-0000-000000000000"
 NOTHING = {
     **{"account_id": "acme", "account": "acme", "model": MODEL, "name": MODEL, "verb": "pause", "seq": "0"},
     **dict.fromkeys(("request_id", "subscription_id", "endpoint_id"), _GONE),

@@ -1,0 +1,210 @@
+"""The walk over all operations of the OpenAPI document.
+
+Whatever is sent is answered as the document says. Who sends the ids of another account is answered as if they did not exist, and
+sees and changes nothing of it.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+import requests
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from app.access.roles import Role
+from app.cli.key import create_key
+from tests.api.support import MODEL
+from tests.system.stack import Stack, running, wait_for
+from tests.timing import note
+from tests.walk import cases, people
+from tests.walk.belongings import Account, Belongings
+from tests.walk.cases import POLICY, SPARE, Cases
+from tests.walk.operations import SUBJECTS, Operation, every_operation, filled, request
+
+ALIASES = "aliases"
+# The document's example, where it needs something else than a key, or something that is not there: what is sent instead.
+INSTEAD: Mapping[str, Any] = {
+    "post v1/uploads/{upload_id}/complete": {"part_ids": ["{part_id}"]},
+    "post /admin/v1/keys": {"account": SPARE, "name": "ward 3", "role": "submitter", "models": [MODEL]},
+    "put /admin/v1/policy": {"policy": POLICY},
+    "post /admin/v1/policy/rollback": {"version": 1},
+}
+# What answers nothing good here, and why.
+REFUSED: Mapping[str, str] = {
+    "post v1/embeddings": "no model for embeddings runs",
+}
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Stack]:
+    import json
+    import os
+
+    if os.environ.get("WALK_DEV"):
+        from pathlib import Path
+
+        folder, port, engine = json.load(open("/tmp/walk_hold.json"))
+        stack = Stack(Path(folder))
+        stack.settings = stack.settings.model_copy(update={"port": port})
+        stack.engine_port = engine
+        stack.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False)
+        yield stack
+        return
+    with running() as stack:
+        wait_for(lambda: stack.query("select from engine where state = 'ready'"), what="the engine ready")
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def new_account(installation: Stack) -> Callable[[], Account]:
+    """Makes an account that nobody has used."""
+    return lambda: _Account(installation)
+
+
+class _Account:
+    def __init__(self, stack: Stack) -> None:
+        self.name = f"acme-{uuid.uuid4().hex[:12]}"
+        self.key = create_key(stack.settings, self.name, "test", 1)
+        headers = {"authorization": f"Bearer {self.key}"}
+        self.client = httpx.Client(base_url=stack.client.base_url, headers=headers, timeout=60, trust_env=False)
+
+
+@pytest.fixture(scope="module")
+def owner(installation: Stack, new_account: Callable[[], Account]) -> Belongings:
+    """Something of everything, which nobody else may see or change."""
+    return belongings(installation, new_account())
+
+
+@pytest.fixture(scope="module")
+def generated(owner: Belongings) -> Cases:
+    """Requests about what the owner has."""
+    return Cases(owner.ids, owner.named.values())
+
+
+def belongings(stack: Stack, account: Account) -> Belongings:
+    """Something of everything in this account."""
+    found = Belongings(stack, account)
+    found.fill()
+    return found
+
+
+class Walk:
+    """Asks with one token about what the owner has (`theirs`), what the caller has (`own`) and what nobody has (`nobodys`).
+
+    Each maps the owner's ids to those that are sent.
+    """
+
+    def __init__(self, url: str, token: str, owner: Belongings, own: Belongings | None) -> None:
+        self.url, self.token, self.owner, self.own = url, token, owner, own
+        self.wrong: list[Any] = []
+        self.statuses: Counter[int] = Counter()
+        self.session = requests.Session()
+        self.session.trust_env = False
+
+    def mappings(self) -> list[dict[str, str]]:
+        """Own, theirs, nobody's. The account in the path is always the caller's."""
+        if self.own is None:
+            return [{}]
+        account = {self.owner.account: self.own.account}
+        ids = self.owner.named
+        own = {ids[name]: self.own.ids[name] for name in ids}
+        nobodys = {value: altered(value) for value in ids.values()}
+        return [mapping | account for mapping in (own, {}, nobodys)]
+
+    def send(self, arguments: dict[str, Any]) -> requests.Response:
+        answer = self.session.request(**arguments | {"url": self.url + arguments["url"]}, timeout=60)
+        self.statuses[answer.status_code] += 1
+        return answer
+
+    def look(
+        self, operation: Operation, case: Any, names: Mapping[str, str], arguments: dict[str, Any]
+    ) -> requests.Response:
+        """Send it, and note what is wrong with the answer."""
+        answer = self.send(arguments)
+        elsewhere = str([arguments.get(part) for part in ("params", "json", "data", "files", "headers", "cookies")])
+        tries_ids = any(each in elsewhere for each in (*names, *names.values()))
+        found = cases.problems(case, answer, *([positive_data_acceptance] if tries_ids else []))
+        shown = self.shown(f"{answer.text} {answer.headers}", f"{answer.request.url} {elsewhere}")
+        if found or shown:
+            self.wrong.append(
+                (operation.label, answer.status_code, found, shown, str(arguments)[:1500], answer.text[:500])
+            )
+        return answer
+
+    def shown(self, text: str, asked: str) -> list[str]:
+        if self.own is None:  # operators see names and ids, but no prompt
+            return [self.owner.words] if self.owner.words in text else []
+        return self.owner.shown_by(text, asked)
+
+    def walk(self, operation: Operation, generated: Cases) -> None:
+        """Send the example, and what is generated."""
+        own, *others = self.mappings()
+        self.example(operation, generated)
+        for case in generated.of(operation):
+            arguments = cases.sent(case, self.token)
+            self.look(operation, case, own, cases.renamed(arguments, own))
+            asked = [cases.renamed(arguments, names) for names in others]
+            if len(asked) == 2 and asked[0] != asked[1]:
+                self.compare(operation, case, asked)
+
+    def compare(self, operation: Operation, case: Any, asked: list[dict[str, Any]]) -> None:
+        """What the owner has must read as what nobody has."""
+        _, *others = self.mappings()
+        told = []
+        for names, arguments in zip(others, asked, strict=True):
+            answer = self.look(operation, case, names, arguments)
+            text = answer.text if answer.status_code >= 400 else ""
+            told.append((answer.status_code, cases.renamed(text, {new: old for old, new in names.items()})))
+        if told[0] != told[1]:
+            self.wrong.append((operation.label, "is told apart", *told, str(asked[0])[:1500]))
+
+    def example(self, operation: Operation, generated: Cases) -> None:
+        """Every operation answers well once."""
+        ids = (self.own or self.owner).ids
+        if self.own and operation.method != "get" and operation.needs:
+            self.own.renew(operation.needs[-1])
+        body = INSTEAD.get(operation.name)
+        values = {**ids, "name": MODEL} if any(part in operation.path for part in ("/engines/", "/models/")) else ids
+        arguments = request(operation, filled(operation.path, values), self.token)
+        if body:
+            arguments["json"] = cases.renamed(body, {f"{{{name}}}": value for name, value in ids.items()})
+        answer = self.send(arguments)
+        if not answer.ok and operation.name not in REFUSED:
+            self.wrong.append(
+                (operation.label, "the example", answer.status_code, str(arguments)[:500], answer.text[:500])
+            )
+        if found := generated.answered(operation, answer):
+            self.wrong.append((operation.label, "the example", answer.status_code, found, answer.text[:500]))
+
+
+def altered(value: str) -> str:
+    """A value of the same form."""
+    return value[:-1] + ("1" if value[-1] != "1" else "2")
+
+
+def in_order(operation: Operation) -> tuple[int, int]:
+    """What removes comes last, from the inside outwards."""
+    removes = operation.method == "delete"
+    return (2 if removes else operation.method != "get", -len(operation.path) if removes else 0)
+
+
+@pytest.mark.parametrize(
+    "subject", [pytest.param(each, marks=[pytest.mark.slow] if each == ALIASES else []) for each in SUBJECTS]
+)
+def test_whatever_is_sent_is_answered_as_the_document_says_and_what_others_have_is_as_if_it_were_not_there(
+    installation: Stack, new_account: Callable[[], Account], owner: Belongings, generated: Cases, subject: str
+) -> None:
+    operations = sorted((each for each in every_operation() if each.subject == subject), key=in_order)
+    url = str(installation.client.base_url).rstrip("/")
+    own = None if operations[0].security == "operator" else belongings(installation, new_account())
+    token = own.key if own else people.operator(installation, Role.OPERATOR)
+    walk = Walk(url, token, owner, own)
+    before = owner.fingerprint()
+    for operation in operations:
+        walk.walk(operation, generated)
+    note(f"walked {subject}: {len(operations)} operations, {dict(sorted(walk.statuses.items()))}")
+    assert walk.wrong == []
+    assert owner.fingerprint() == before
