@@ -51,6 +51,7 @@ class Belongings:
         self.words, self.names, self.budget = f"{name}s-own-words", f"{name}s-own-names", f"{name}s-budget"
         self._own = f"/client/v4/accounts/{name}"
         self.ids = {"account_id": name, "account": name, "model": MODEL, "verb": "pause", "seq": "0"}
+        self.ids["engine"] = stack.query("select name from engine where state = 'ready' order by name")[0][0]
         self.ids |= {"name": self.budget, "custom_id": self.names, "stage": "first", "item": "0"}
 
     def fill(self) -> None:
@@ -69,7 +70,7 @@ class Belongings:
     @property
     def named(self) -> dict[str, str]:
         """The ids that stand nowhere by chance. The budget's is no secret: /metrics names budgets."""
-        known = {"account_id", "account", "model", "name"}
+        known = {"account_id", "account", "model", "engine", "name"}
         return {name: value for name, value in self.ids.items() if len(value) >= _FEWEST and name not in known}
 
     def shown_by(self, text: str, asked: str) -> list[str]:
@@ -180,6 +181,7 @@ class Belongings:
         sent = {"filename": self.names, "purpose": "batch", "bytes": len(data), "mime_type": "application/jsonl"}
         upload = self.ids["upload_id"] = self._made("/v1/uploads", sent)["id"]
         part = self.client.post(f"/v1/uploads/{upload}/parts", files={"data": data})
+        assert part.status_code == 200, part.text
         self.ids["part_id"] = part.json()["id"]
 
     def _pipeline(self) -> None:

@@ -19,7 +19,7 @@ from app.api.workers_ai.events import MOST_WAIT_SECONDS
 from tests.api import in_process
 from tests.api.support import MODEL
 from tests.sets import examples
-from tests.walk.operations import Operation, takes_any_text
+from tests.walk.operations import Operation, takes_any_text, value
 from tests.walk.unsayable import is_known
 
 BOUNDS = examples(3, 100_000)  # of an operation's requests at, below and above each bound that the document names
@@ -169,7 +169,7 @@ def _parameter(path: str, parameter: Mapping[str, Any], ids: Mapping[str, str], 
     """The schema of a parameter: what the account has, or any text that may be one of its ids."""
     name, schema = parameter["name"], parameter["schema"]
     if parameter["in"] == "path" and name in ids:
-        return {"const": MODEL if name == "name" and ("/engines/" in path or "/models/" in path) else ids[name]}
+        return {"const": value(path, name, ids)}
     if parameter["in"] == "query" and name in ("model", "name") and path.endswith("/schema"):
         return {"const": MODEL}
     return _offered(schema, named) if parameter["in"] == "query" else schema

@@ -39,7 +39,7 @@ SUBJECTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """`body`: the document's example. `form`: it takes a file. `security`: which credential it takes: `key`, `operator`, `none`.
+    """`body`: the document's example. `form`: it takes a file, in place of `@…`. `security`: which credential it takes: `key`, `operator`, `none`.
     `query`: the parameters that it needs. `free`: those that take any text.
     """
 
@@ -82,7 +82,7 @@ def every_operation() -> Iterator[Operation]:
     for path, methods in in_process.application().openapi()["paths"].items():
         for method, found in methods.items():
             content = found.get("requestBody", {}).get("content", {})
-            body = content.get("application/json", {}).get("example")
+            body = next((each["example"] for each in content.values() if "example" in each), None)
             [kind] = [*found.get("security", [{"none": []}])[0]]
             asked = [each for each in found.get("parameters", []) if each["in"] == "query"]
             query = {each["name"]: "x" * each["schema"].get("minLength", 1) for each in asked if each.get("required")}
@@ -117,7 +117,8 @@ def request(operation: Operation, path: str, token: str = "") -> dict[str, Any]:
     sent: dict[str, Any] = {"method": operation.method, "url": path, "params": dict(operation.query)}
     sent["headers"] = {"authorization": f"Bearer {token}" if token else ""}
     if operation.form:
-        sent |= {"data": {"purpose": "batch"}, "files": {"file": ("x.jsonl", line(1))}}
+        sent["data"] = {name: value for name, value in (operation.body or {}).items() if value[0] != "@"}
+        sent["files"] = {name: ("x.jsonl", line(1)) for name in operation.body or {} if name not in sent["data"]}
     elif operation.method in ("post", "put", "patch"):
         sent["json"] = operation.body or {}
     return sent
@@ -129,8 +130,14 @@ def ask(client: httpx.Client, operation: Operation, path: str, token: str) -> ht
 
 
 def filled(path: str, values: Mapping[str, str]) -> str:
-    """A path with the values of its parameters."""
-    return re.sub(r"{(\w+)}", lambda found: values[found[1]], path)
+    """A path with the values of its parameters. `name` is a budget's, an engine's or a model's."""
+    return re.sub(r"{(\w+)}", lambda found: value(path, found[1], values), path)
+
+
+def value(path: str, parameter: str, values: Mapping[str, str]) -> str:
+    """Of a parameter of this path."""
+    kind = {"engines": "engine", "models": "model"}.get(path.partition("/{name}")[0].rpartition("/")[2], "name")
+    return values[kind if parameter == "name" and kind in values else parameter]
 
 
 _GONE = "00000000-0000-0000-0000-000000000000"

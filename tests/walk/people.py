@@ -5,16 +5,18 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
-from app.access import operator_tokens
-from app.access.roles import Role
+from app.access import operator_tokens, sessions
+from app.access.roles import Grant, Role
 from app.crypto import secret_key
 from app.db import embedded
 from app.db.pool import Connection, Database
+from app.engines.engine_key import door_token
 from app.tenants import service as tenants
-from app.tenants.key_scope import KeyRole, KeyScope
+from app.tenants.key_scope import KeyRole, KeyScope, networks_of
 from tests.system.stack import Stack
 
 T = TypeVar("T")
+ELSEWHERE = "of another network"  # a key that is refused for where it comes from, and not for what it is
 
 
 def done(stack: Stack, do: Callable[[Connection, bytes], Awaitable[T]]) -> T:
@@ -38,3 +40,31 @@ def operator(stack: Stack, role: Role) -> str:
     return done(
         stack, lambda conn, secret: operator_tokens.create(conn, secret, "ann", role, timedelta(days=1), "test")
     )[1]
+
+
+def no_operators(stack: Stack) -> None:
+    """Remove all of them: while there is one, changes on the database itself need a reason."""
+    stack.query("delete from operator_token returning token_id")
+
+
+def dead(stack: Stack, account: str) -> dict[str, str]:
+    """What opens nothing: keys of the account itself that no longer work, and credentials of other kinds."""
+    found = {name: key(stack, account, KeyRole.ADMIN) for name in ("expired", "revoked", "old", "live")}
+    found[ELSEWHERE] = key(stack, account, KeyScope(KeyRole.ADMIN, networks=networks_of(["10.0.0.0/8"])))
+    ids = {name: each.split("_")[2] for name, each in found.items()}
+    live = found.pop("live")
+
+    async def end(conn: Connection, secret: bytes) -> dict[str, str]:
+        await conn.execute("update api_key set expires_at = now() where key_id = %s", (ids["expired"],))
+        assert await tenants.revoke_key(conn, ids["revoked"])
+        await tenants.rotate_key(conn, secret, ids["old"], timedelta(0))
+        link = await sessions.invite(conn, Grant("ann", Role.ADMIN, await tenants.find_tenant(conn, account)))
+        session = await sessions.begin(conn, link)
+        assert session
+        token_id, token = await operator_tokens.create(conn, secret, "bob", Role.OPERATOR, timedelta(days=1), "test")
+        await conn.execute("update operator_token set expires_at = now() where token_id = %s", (token_id,))
+        return {"expired operator": token, "session": session, "invitation": link, "door": door_token(secret, "a")}
+
+    forged = f"sk_op_{live.removeprefix('sk_sw_')}"
+    others = {"none": "", "junk": "x" * 60, "forged operator": forged, "wrong secret": live[:-1] + "!"}
+    return found | others | done(stack, end)
