@@ -8,7 +8,9 @@ import httpx
 from tests.api.support import MODEL, line
 from tests.system.stack import Stack, wait_for
 
-FAILS = "this-one-fails"  # a prompt with it; the engine's message quotes the prompt, as vLLM's may
+# Prompts with these fail, and the engine's message quotes the prompt, as vLLM's may; or they are never answered.
+FAILS, WAITS = "this-one-fails", "this-one-waits"
+SPARE = "spare"  # an account of which operators may change everything
 _FEWEST = 8  # characters of an id that stands nowhere by chance
 _OWNED = {
     "tenant_id": "tenant_id = %s",
@@ -45,12 +47,13 @@ class Belongings:
     names, labels and addresses with `names`.
     """
 
-    def __init__(self, stack: Stack, account: Account) -> None:
+    def __init__(self, stack: Stack, account: Account, receiver: str) -> None:
+        self._receiver = receiver
         self.client, self.key, self._stack = account.client, account.key, stack
         name = self.account = account.name
         self.words, self.names, self.budget = f"{name}s-own-words", f"{name}s-own-names", f"{name}s-budget"
         self._own = f"/client/v4/accounts/{name}"
-        self.ids = {"account_id": name, "account": name, "model": MODEL, "verb": "pause", "seq": "0"}
+        self.ids = {"account_id": name, "account": name, "model": MODEL, "verb": "cancel", "seq": "0"}
         self.ids["engine"] = stack.query("select name from engine where state = 'ready' order by name")[0][0]
         self.ids |= {"name": self.budget, "custom_id": self.names, "stage": "first", "item": "0"}
 
@@ -58,7 +61,7 @@ class Belongings:
         """Make one of each."""
         stack_url = f"http://127.0.0.1:{self._stack.engine_port}/_script"
         fault = {"match": FAILS, "mode": "status", "status": 400, "message": f"the prompt {self.words} is not good"}
-        httpx.post(stack_url, json=[fault], trust_env=False)
+        httpx.post(stack_url, json=[fault, {"match": WAITS, "mode": "hang"}], trust_env=False)
         for make in dict.fromkeys(self._makers.values()):
             make()
 
@@ -97,6 +100,25 @@ class Belongings:
         [row] = self._stack.query(f"select {', '.join(hashes)}", *[tenant] * len(hashes))
         return dict(zip(tables, map(str, row), strict=True))
 
+    # ------------------------------------------------------------ what is in another state
+
+    def open_batches(self) -> None:
+        """Make the batches such that wait for their answers."""
+        item = {"messages": self._says(WAITS)}
+        run = f"{self._own}/ai/run/{MODEL}?queueRequest=true"
+        self.ids["request_id"] = self._made(run, {"requests": [item]})["request_id"]
+        asked = {"custom_id": "a", "body": item}
+        whole = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "requests": [asked]}
+        self.ids["batch_id"] = self._made("/v1/batches", whole)["id"]
+
+    def open_response(self) -> None:
+        """Make the response one that waits for its answer."""
+        self._background(f"{self.words} {WAITS}")
+
+    def ended_pipeline(self) -> None:
+        """Cancel the pipeline."""
+        self._made(f"/v1/pipelines/{self.ids['pipeline_id']}/cancel", {})
+
     # ------------------------------------------------------------ one of each
 
     @property
@@ -115,17 +137,24 @@ class Belongings:
         assert answer.status_code == 200, f"{method} {path}: {answer.text}"
         return answer.json().get("result") or answer.json()
 
+    def _wait(self, path: str, ready: Callable[[Any], Any]) -> Any:
+        """Until this holds of what the path answers."""
+        return wait_for(lambda: ready(self.client.get(path).json()), what=path)
+
     def _says(self, more: str = "") -> list[dict[str, str]]:
         return [{"role": "user", "content": f"{self.words} {more}"}]
 
     def _subscription(self) -> None:
-        webhook = {"type": "webhook", "url": f"http://127.0.0.1:9/{self.names}"}
+        """A subscription whose receiver has accepted the test event."""
+        webhook = {"type": "webhook", "url": f"{self._receiver}/{self.names}"}
         wanted = {"name": self.names, "source": {"type": "workersAi.model"}, "destination": webhook}
         wanted["events"] = ["batch.queued", "batch.succeeded"]
-        self.ids["subscription_id"] = self._made(f"{self._own}/event_subscriptions/subscriptions", wanted)["id"]
+        below = f"{self._own}/event_subscriptions/subscriptions"
+        made = self.ids["subscription_id"] = self._made(below, wanted)["id"]
+        self._wait(f"{below}/{made}", lambda found: found["result"]["state"] == "active")
 
     def _endpoint(self) -> None:
-        url = f"http://127.0.0.1:9/{self.names}"
+        url = f"{self._receiver}/{self.names}"
         wanted = {"name": self.names, "url": url, "event_types": ["batch.completed"]}
         self.ids["endpoint_id"] = self._made("/v1/webhook_endpoints", wanted)["id"]
 
@@ -140,8 +169,7 @@ class Belongings:
         ]
         run = f"{self._own}/ai/run/{MODEL}?queueRequest=true&tags={self.names}"
         batch = self.ids["request_id"] = self._made(run, {"requests": asked})["request_id"]
-        ended = lambda: self.client.get(f"{self._own}/ai/batches/{batch}").json()["result"]["status"] == "completed"  # noqa: E731
-        wait_for(ended, what="the end of a batch")
+        self._wait(f"{self._own}/ai/batches/{batch}", lambda found: found["result"]["status"] == "completed")
 
     def _file(self) -> None:
         self.ids["file_id"] = self._uploaded(self._line())
@@ -156,17 +184,21 @@ class Belongings:
         return str(answer.json()["id"])
 
     def _openai_batch(self) -> None:
-        file = self._uploaded(self._line())
+        file = self._uploaded(self._line() + line(2).replace(b"line 2", FAILS.encode()))
         whole = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
         batch = self.ids["batch_id"] = self._made("/v1/batches", whole | {"metadata": {"about": self.names}})["id"]
-        written = lambda: self.client.get(f"/v1/batches/{batch}").json().get("output_file_id")  # noqa: E731
-        self.ids["output_file_id"] = wait_for(written, what="the output file of a batch")
+        self.ids["output_file_id"] = self._wait(f"/v1/batches/{batch}", lambda found: found.get("output_file_id"))
         self._uploaded(line(1).replace(b'"messages"', b'"temperature":"%s","messages"' % self.words.encode()))
         assert self.words in self.client.get("/v1/files").text, "an invalid line is quoted"
 
     def _response(self) -> None:
-        wanted = {"model": MODEL, "input": self.words, "background": True}
-        self.ids["response_id"] = self._made("/v1/responses", wanted)["id"]
+        made = self._background(self.words)
+        self._wait(f"/v1/responses/{made}", lambda found: found["status"] == "completed")
+
+    def _background(self, said: str) -> str:
+        wanted = {"model": MODEL, "input": said, "background": True}
+        self.ids["response_id"] = str(self._made("/v1/responses", wanted)["id"])
+        return self.ids["response_id"]
 
     def _conversation(self) -> None:
         begun = {"items": self._says(), "metadata": {"about": self.names}}
@@ -191,13 +223,11 @@ class Belongings:
         lines = {"items": [{"custom_id": self.names, "text": self.words}]}
         flow = {"name": self.names, "input": lines, "stages": [outside, asks]}
         pipeline = self.ids["pipeline_id"] = self._made("/v1/pipelines", flow)["id"]
-        waiting = lambda: self.client.get(f"/v1/pipelines/{pipeline}/waiting").json()["data"]  # noqa: E731
-        wait_for(waiting, what="an item that waits outside")
+        self._wait(f"/v1/pipelines/{pipeline}/waiting", lambda found: found["data"])
 
     def _delivery(self) -> None:
         path = f"{self._own}/event_subscriptions/subscriptions/{self.ids['subscription_id']}/deliveries"
-        found = wait_for(lambda: self.client.get(path).json()["result"], what="a delivery")
-        self.ids["delivery_id"] = str(found[0]["id"])
+        self.ids["delivery_id"] = str(self._wait(path, lambda found: found["result"])[0]["id"])
 
     def _key(self) -> None:
         self.ids["key_id"] = self.client.get(f"{self._own}/ai/keys").json()["result"][0]["id"]

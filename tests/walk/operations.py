@@ -9,10 +9,12 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 
 from app.api import openapi_operations, permissions
+from app.api.docs_page import QUERY
 from app.tenants.key_scope import KeyRole
 from tests.api import in_process
 from tests.api.support import MODEL, line
@@ -39,8 +41,8 @@ SUBJECTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """`body`: the document's example. `form`: it takes a file, in place of `@…`. `security`: which credential it takes: `key`, `operator`, `none`.
-    `query`: the parameters that it needs. `free`: those that take any text.
+    """`body`: the document's example. `form`: it takes a file, in place of `@…`. `security`: which credential it takes: `key`,
+    `operator`, `none`. `query`: the parameters that it needs, and those of the example. `free`: those that take any text.
     """
 
     method: str
@@ -85,7 +87,8 @@ def every_operation() -> Iterator[Operation]:
             body = next((each["example"] for each in content.values() if "example" in each), None)
             [kind] = [*found.get("security", [{"none": []}])[0]]
             asked = [each for each in found.get("parameters", []) if each["in"] == "query"]
-            query = {each["name"]: "x" * each["schema"].get("minLength", 1) for each in asked if each.get("required")}
+            query: dict[str, str] = dict(parse_qsl(found.get(QUERY, "").removeprefix("?")))
+            query |= {each["name"]: "x" * each["schema"].get("minLength", 1) for each in asked if each.get("required")}
             free = [each["name"] for each in asked if takes_any_text(each["schema"])]
             yield Operation(method, path, body, "multipart/form-data" in content, kind, query, free)
 

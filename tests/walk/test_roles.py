@@ -6,12 +6,9 @@ Also who may not read prompts and answers finds none on any route.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import cycle, islice
-from typing import Any
 
 import httpx
-import pytest
 
-from app.access.roles import Role
 from app.api import permissions
 from app.engines.requests import CHAT
 from app.tenants.key_scope import KeyRole, KeyScope, networks_of
