@@ -22,19 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def installation() -> Iterator[Stack]:
-    import json
-    import os
-
-    if os.environ.get("WALK_DEV"):
-        from pathlib import Path
-
-        folder, port, engine = json.load(open("/tmp/walk_hold.json"))
-        stack = Stack(Path(folder))
-        stack.settings = stack.settings.model_copy(update={"port": port})
-        stack.engine_port = engine
-        stack.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False)
-        yield stack
-        return
+    """A whole installation with a ready engine."""
     with running() as stack:
         wait_for(lambda: stack.query("select from engine where state = 'ready'"), what="the engine ready")
         yield stack
@@ -43,15 +31,14 @@ def installation() -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def new_account(installation: Stack) -> Callable[[], Account]:
     """Makes an account that nobody has used."""
-    return lambda: _Account(installation)
+    return lambda: _account(installation, f"acme-{uuid.uuid4().hex[:12]}")
 
 
-class _Account:
-    def __init__(self, stack: Stack, name: str = "") -> None:
-        self.name = name or f"acme-{uuid.uuid4().hex[:12]}"
-        self.key = people.key(stack, self.name, KeyRole.ADMIN)
-        headers = {"authorization": f"Bearer {self.key}"}
-        self.client = httpx.Client(base_url=stack.client.base_url, headers=headers, timeout=60, trust_env=False)
+def _account(stack: Stack, name: str) -> Account:
+    key = people.key(stack, name, KeyRole.ADMIN)
+    headers = {"authorization": f"Bearer {key}"}
+    client = httpx.Client(base_url=stack.client.base_url, headers=headers, timeout=60, trust_env=False)
+    return Account(name, key, client)
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +63,7 @@ def owner(having: Callable[[Account], Belongings], new_account: Callable[[], Acc
 @pytest.fixture(scope="session")
 def spare(installation: Stack) -> Belongings:
     """What an account has of which operators may change everything."""
-    found = Belongings(installation, _Account(installation, SPARE), "")
+    found = Belongings(installation, _account(installation, SPARE), "")
     found.renew("key_id", "name")
     return found
 
