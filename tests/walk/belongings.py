@@ -7,10 +7,10 @@ import httpx
 
 from tests.api.support import MODEL, line
 from tests.system.stack import Stack, wait_for
+from tests.walk.operations import Operation
 
 # Prompts with these fail, and the engine's message quotes the prompt, as vLLM's may; or they are never answered.
 FAILS, WAITS = "this-one-fails", "this-one-waits"
-SPARE = "spare"  # an account of which operators may change everything
 _FEWEST = 8  # characters of an id that stands nowhere by chance
 _OWNED = {
     "tenant_id": "tenant_id = %s",
@@ -63,6 +63,21 @@ class Belongings:
         for make in dict.fromkeys(self._makers[name] for name in names if name in self._makers):
             make()
 
+    def ready_for(self, operation: Operation) -> None:
+        """Make what it ends or changes anew, and in the state that it needs."""
+        if operation.method != "get" and operation.needs:
+            self.renew(operation.needs[-1])
+        needed = {
+            "post ai/batches/{request_id}/{verb}": self._open_batches,
+            "post v1/batches/{batch_id}/{verb}": self._open_batches,
+            "post v1/responses/{response_id}/cancel": self._open_response,
+            "get ai/usage/compare": self._used_variants,
+            "post v1/pipelines/{pipeline_id}/retry": self._ended_pipeline,
+            "delete v1/pipelines/{pipeline_id}": self._ended_pipeline,
+        }
+        if operation.name in needed:
+            needed[operation.name]()
+
     @property
     def named(self) -> dict[str, str]:
         """The ids that stand nowhere by chance. The budget's is no secret: /metrics names budgets."""
@@ -95,7 +110,7 @@ class Belongings:
 
     # ------------------------------------------------------------ what is in another state
 
-    def open_batches(self) -> None:
+    def _open_batches(self) -> None:
         """Make the batches such that wait for their answers."""
         item = {"messages": self._says(WAITS)}
         run = f"{self._own}/ai/run/{MODEL}?queueRequest=true"
@@ -104,17 +119,17 @@ class Belongings:
         whole = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "requests": [asked]}
         self.ids["batch_id"] = self._made("/v1/batches", whole)["id"]
 
-    def open_response(self) -> None:
+    def _open_response(self) -> None:
         """Make the response one that waits for its answer."""
         self._background(f"{self.words} {WAITS}")
 
-    def ended_pipeline(self) -> None:
+    def _ended_pipeline(self) -> None:
         """Cancel the pipeline."""
         path = f"/v1/pipelines/{self.ids['pipeline_id']}"
         self._made(f"{path}/cancel", {})
         self._wait(path, lambda found: found["status"] == "cancelled")
 
-    def used_variants(self) -> None:
+    def _used_variants(self) -> None:
         """Send a request of each of the variants `x` and `y`."""
         for variant in ("x", "y"):
             body = {"model": MODEL, "messages": self._says(), "max_tokens": 1}

@@ -19,14 +19,12 @@ from app.api.workers_ai.events import MOST_WAIT_SECONDS
 from tests.api import in_process
 from tests.api.support import MODEL
 from tests.sets import examples
-from tests.walk.belongings import SPARE
-from tests.walk.operations import Operation, takes_any_text, value
+from tests.walk.operations import POLICY, SPARE, Operation, takes_any_text, value
 from tests.walk.unsayable import is_known
 
 BOUNDS = examples(3, 100_000)  # of an operation's requests at, below and above each bound that the document names
 DRAWN = examples(2, 12)  # requests that it allows
 DRAWN_WRONG = examples(0, 12)  # requests that it does not allow, which take a hundred times as long to find
-POLICY = '[[rule]]\nid = "spare"\nwhen = { account = "spare" }\nsensitive = "report"\n'
 # Properties of which other values would be refused at the door, or would reach others.
 _KNOWN: Mapping[str, Any] = {
     "model": {"const": MODEL},

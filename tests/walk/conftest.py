@@ -13,7 +13,8 @@ from app.access.roles import Role
 from app.tenants.key_scope import KeyRole
 from tests.system.stack import Stack, running, wait_for
 from tests.walk import people
-from tests.walk.belongings import SPARE, Account, Belongings
+from tests.walk.belongings import Account, Belongings
+from tests.walk.operations import SPARE
 from tests.webhooks.support import receiving
 
 if TYPE_CHECKING:

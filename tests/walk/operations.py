@@ -3,6 +3,7 @@
 The list is the document's own, so a new route is walked as soon as it exists.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -20,6 +21,8 @@ from tests.api import in_process
 from tests.api.support import MODEL, line
 
 ALIASES = "/ai/v1/"  # the same routes as those under /v1
+SPARE = "spare"  # an account of which operators may change everything
+POLICY = '[[rule]]\nid = "spare"\nwhen = { account = "spare" }\nsensitive = "report"\n'
 # Parameters of paths that name nothing of an account, or name it by the account's own words.
 _WORDS = {"account_id", "account", "model", "verb", "seq", "name"}
 # By what their paths have; the first that fits.
@@ -36,6 +39,22 @@ SUBJECTS: Mapping[str, str] = {
     "subscriptions": "event",
     "webhooks": "webhook",
     "installation and account": "",
+}
+
+# The examples of the document that name what is not there: what is sent instead. `{…}`: an id.
+_INSTEAD: Mapping[str, Mapping[str, Any]] = {
+    "get ai/models/schema": {"params": {"model": MODEL}},
+    "get ai/usage/compare": {"params": {"a": "x", "b": "y"}},
+    "post v1/uploads/{upload_id}/complete": {"json": {"part_ids": ["{part_id}"]}},
+    "post /admin/v1/accounts": {"json": {"account": "{account}-{key_id}"}},
+    "post /admin/v1/keys": {"json": {"account": "{account}", "name": "ward 3", "role": "submitter", "models": [MODEL]}},
+    "put /admin/v1/policy": {"json": {"policy": POLICY}},
+    "post /admin/v1/policy/rollback": {"json": {"version": 1}},
+}
+# The examples that answer nothing good here, and why.
+REFUSED: Mapping[str, str] = {
+    "post v1/embeddings": "no model for embeddings runs",
+    "post v1/uploads/{upload_id}/parts": "the upload has all its bytes; Belongings has sent them",
 }
 
 
@@ -125,6 +144,12 @@ def request(operation: Operation, path: str, token: str = "") -> dict[str, Any]:
     elif operation.method in ("post", "put", "patch"):
         sent["json"] = operation.body or {}
     return sent
+
+
+def example(operation: Operation, ids: Mapping[str, str], token: str) -> dict[str, Any]:
+    """A request that is answered well, where there is all that these ids name."""
+    instead = filled(json.dumps(_INSTEAD.get(operation.name, {})), ids)
+    return request(operation, filled(operation.path, ids), token) | json.loads(instead)
 
 
 def ask(client: httpx.Client, operation: Operation, path: str, token: str) -> httpx.Response:

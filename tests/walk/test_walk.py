@@ -13,64 +13,31 @@ import requests
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from app.api.openapi_operations import SUMMARIES
-from tests.api.support import MODEL
 from tests.system.stack import Stack
 from tests.timing import note
 from tests.walk import cases
-from tests.walk.belongings import SPARE, Account, Belongings
-from tests.walk.cases import POLICY, Cases
-from tests.walk.operations import SUBJECTS, Operation, every_operation, filled, request
+from tests.walk.belongings import Account, Belongings
+from tests.walk.cases import Cases
+from tests.walk.operations import REFUSED, SUBJECTS, Operation, every_operation, example, filled
 
 ALIASES, ADMINISTRATION, OPERATORS = "aliases", "administration", "operators"
-# The document's examples, where they name what is not there: what is sent instead. `{…}`: an id.
-INSTEAD: Mapping[str, Mapping[str, Any]] = {
-    "get ai/models/schema": {"params": {"model": MODEL}},
-    "get ai/usage/compare": {"params": {"a": "x", "b": "y"}},
-    "post v1/uploads/{upload_id}/complete": {"json": {"part_ids": ["{part_id}"]}},
-    "post /admin/v1/accounts": {"json": {"account": "{account}-{key_id}"}},
-    "post /admin/v1/keys": {"json": {"account": SPARE, "name": "ward 3", "role": "submitter", "models": [MODEL]}},
-    "put /admin/v1/policy": {"json": {"policy": POLICY}},
-    "post /admin/v1/policy/rollback": {"json": {"version": 1}},
-}
-# What an operation needs in another state than that in which Belongings makes it.
-BEFORE: Mapping[str, Callable[[Belongings], None]] = {
-    "post ai/batches/{request_id}/{verb}": Belongings.open_batches,
-    "post v1/batches/{batch_id}/{verb}": Belongings.open_batches,
-    "post v1/responses/{response_id}/cancel": Belongings.open_response,
-    "get ai/usage/compare": Belongings.used_variants,
-    "post v1/pipelines/{pipeline_id}/retry": Belongings.ended_pipeline,
-    "delete v1/pipelines/{pipeline_id}": Belongings.ended_pipeline,
-}
-# What answers nothing good here, and why.
-REFUSED: Mapping[str, str] = {
-    "post v1/embeddings": "no model for embeddings runs",
-    "post v1/uploads/{upload_id}/parts": "the upload has all its bytes; Belongings has sent them",
-}
 
 
 class Walk:
-    """Asks with one token about what the owner has (`theirs`), what the caller has (`own`) and what nobody has (`nobodys`).
+    """Asks with one token about what the caller has, and, if it is no operator, about what the owner has and what nobody has."""
 
-    Each maps the owner's ids to those that are sent.
-    """
-
-    def __init__(self, url: str, token: str, owner: Belongings, own: Belongings | None) -> None:
+    def __init__(self, url: str, token: str, owner: Belongings, own: Belongings) -> None:
         self.url, self.token, self.owner, self.own = url, token, owner, own
-        self.sees_all = token.startswith("sk_op_")
         self.wrong: list[Any] = []
         self.statuses: Counter[int] = Counter()
         self.session = requests.Session()
         self.session.trust_env = False
-
-    def mappings(self) -> list[dict[str, str]]:
-        """Own, theirs, nobody's. The account in the path is always the caller's."""
-        if self.own is None:
-            return [{}]
-        account = {self.owner.account: self.own.account}
-        ids = self.owner.named
-        own = {ids[name]: self.own.ids[name] for name in ids if name in self.own.ids}
-        nobodys = {value: altered(value) for value in ids.values()}
-        return [mapping | account for mapping in ((own,) if self.sees_all else (own, {}, nobodys))]
+        self.of_operators = token.startswith("sk_op_")
+        # The ids that are sent, in place of the owner's. The account in the path is the caller's.
+        ids, account = owner.named, {owner.account: own.account}
+        self.owns = {value: own.ids.get(name, value) for name, value in ids.items()} | account
+        self.nobodys = {value: altered(value) for value in ids.values()} | account
+        self.theirs = {value: value for value in ids.values()} | account
 
     def send(self, arguments: dict[str, Any]) -> requests.Response:
         answer = self.session.request(**arguments | {"url": self.url + arguments["url"]}, timeout=60)
@@ -83,7 +50,7 @@ class Walk:
         """Send it, and note what is wrong with the answer."""
         answer = self.send(arguments)
         elsewhere = str([arguments.get(part) for part in ("params", "json", "data", "files", "headers", "cookies")])
-        tries_ids = any(each in elsewhere for each in (*names, *names.values()))
+        tries_ids = any(names[each] in elsewhere for each in self.owner.named.values())
         found = cases.problems(case, answer, *([positive_data_acceptance] if tries_ids else []))
         shown = self.shown(f"{answer.text} {answer.headers}", f"{answer.request.url} {elsewhere}")
         if found or shown:
@@ -93,53 +60,41 @@ class Walk:
         return answer
 
     def shown(self, text: str, asked: str) -> list[str]:
-        if self.sees_all:  # names and ids, but no prompt
+        if self.of_operators:  # names and ids, but no prompt
             return [self.owner.words] if self.owner.words in text else []
         return self.owner.shown_by(text, asked)
 
     def walk(self, operation: Operation, generated: Cases) -> None:
         """Send the example, and what is generated."""
-        own, *others = self.mappings()
         self.example(operation, generated)
         for case in generated.of(operation):
             arguments = cases.sent(case, self.token)
-            self.look(operation, case, own, cases.renamed(arguments, own))
-            asked = [cases.renamed(arguments, names) for names in others]
-            if asked and asked[0] != asked[1]:
-                self.compare(operation, case, asked)
+            self.look(operation, case, self.owns, cases.renamed(arguments, self.owns))
+            if not self.of_operators and cases.renamed(arguments, self.theirs) != cases.renamed(
+                arguments, self.nobodys
+            ):
+                self.compare(operation, case, arguments)
 
-    def compare(self, operation: Operation, case: Any, asked: list[dict[str, Any]]) -> None:
+    def compare(self, operation: Operation, case: Any, arguments: dict[str, Any]) -> None:
         """What the owner has must read as what nobody has."""
-        _, *others = self.mappings()
         told = []
-        for names, arguments in zip(others, asked, strict=True):
-            answer = self.look(operation, case, names, arguments)
+        for names in (self.theirs, self.nobodys):
+            answer = self.look(operation, case, names, cases.renamed(arguments, names))
             text = answer.text if answer.status_code >= 400 else ""
             told.append((answer.status_code, cases.renamed(text, {new: old for old, new in names.items()})))
         if told[0] != told[1]:
-            self.wrong.append((operation.label, "is told apart", *told, str(asked[0])[:1500]))
+            self.wrong.append((operation.label, "is told apart", *told, str(arguments)[:1500]))
 
     def example(self, operation: Operation, generated: Cases) -> None:
         """Every operation answers well once."""
-        ids = (self.own or self.owner).ids
-        if self.own and operation.method != "get" and operation.needs and not self.sees_all:
-            self.own.renew(operation.needs[-1])
-        if self.own:
-            BEFORE.get(operation.name, _nothing)(self.own)
-        arguments = request(operation, filled(operation.path, ids), self.token)
-        instead = INSTEAD.get(operation.name, {})
-        arguments |= cases.renamed(dict(instead), {f"{{{name}}}": value for name, value in ids.items()})
+        if not self.of_operators:
+            self.own.ready_for(operation)
+        arguments = example(operation, self.own.ids, self.token)
         answer = self.send(arguments)
-        if not answer.ok and operation.name not in REFUSED:
-            self.wrong.append(
-                (operation.label, "the example", answer.status_code, str(arguments)[:500], answer.text[:500])
-            )
-        if found := generated.answered(operation, answer):
-            self.wrong.append((operation.label, "the example", answer.status_code, found, answer.text[:500]))
-
-
-def _nothing(own: Belongings) -> None:
-    pass
+        found = generated.answered(operation, answer)
+        if found or not (answer.ok or operation.name in REFUSED):
+            told = (answer.status_code, found, str(arguments)[:500], answer.text[:500])
+            self.wrong.append((operation.label, "the example", *told))
 
 
 def altered(value: str) -> str:
@@ -172,9 +127,8 @@ def test_whatever_is_sent_is_answered_as_documented_and_what_others_have_reads_a
 ) -> None:
     operations = in_order([each for each in every_operation() if each.subject == subject])
     url = str(installation.client.base_url).rstrip("/")
-    own = None if subject == OPERATORS else spare if subject == ADMINISTRATION else having(new_account())
-    token = operator if own in (None, spare) else own.key
-    walk = Walk(url, token, owner, own)
+    own = {OPERATORS: owner, ADMINISTRATION: spare}.get(subject) or having(new_account())
+    walk = Walk(url, operator if own in (owner, spare) else own.key, owner, own)
     before = owner.fingerprint()
     for operation in operations:
         walk.walk(operation, generated)
@@ -193,8 +147,7 @@ def test_what_was_made_is_there_and_what_was_deleted_is_gone(
     for operation in operations:
         if operation.method != "delete" or operation.path not in read or operation.subject == ALIASES:
             continue
-        own.renew(operation.needs[-1])
-        BEFORE.get(operation.name, _nothing)(own)
+        own.ready_for(operation)
         path = filled(operation.path, own.ids)
         statuses = [own.client.request(method, path).status_code for method in ("GET", "DELETE", "GET")]
         kept = "contents" in SUMMARIES[operation.name]
