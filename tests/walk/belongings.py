@@ -23,7 +23,7 @@ _MOVING = {"request_sample", "batch_delta", "sched", "sched_delta", "line", "ses
 _MOVING |= {"delivery", "attempt", "event"}
 _MOVING_COLUMNS = {
     "budget": ("spent", "held", "notified", "spent_noted", "diverted_to", "window_from", "window_to"),
-    "endpoint": ("failing_since", "hinted_at", "modified_at"),
+    "endpoint": ("failures", "failing_since", "open_until", "warned", "hinted_at", "modified_at"),
 }
 
 
@@ -68,8 +68,8 @@ class Belongings:
         if operation.method != "get" and operation.needs:
             self.renew(operation.needs[-1])
         needed = {
-            "post ai/batches/{request_id}/{verb}": self._open_batches,
-            "post v1/batches/{batch_id}/{verb}": self._open_batches,
+            "post ai/batches/{request_id}/{verb}": self._open_batch,
+            "post v1/batches/{batch_id}/{verb}": self._open_batch,
             "post v1/responses/{response_id}/cancel": self._open_response,
             "get ai/usage/compare": self._used_variants,
             "post v1/pipelines/{pipeline_id}/retry": self._ended_pipeline,
@@ -110,12 +110,13 @@ class Belongings:
 
     # ------------------------------------------------------------ what is in another state
 
-    def _open_batches(self) -> None:
-        """Make the batches such that wait for their answers."""
-        item = {"messages": self._says(WAITS)}
+    def _open_batch(self) -> None:
+        """Make the batch one that waits for its answer."""
         run = f"{self._own}/ai/run/{MODEL}?queueRequest=true"
-        self.ids["request_id"] = self._made(run, {"requests": [item]})["request_id"]
-        asked = {"custom_id": "a", "body": {**item, "model": MODEL}}
+        self.ids["request_id"] = self._made(run, {"requests": [{"messages": self._says(WAITS)}]})["request_id"]
+
+    def _open_openai_batch(self) -> None:
+        asked = {"custom_id": "a", "body": {"model": MODEL, "messages": self._says(WAITS)}}
         whole = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "requests": [asked]}
         self.ids["batch_id"] = self._made("/v1/batches", whole)["id"]
 
@@ -178,12 +179,12 @@ class Belongings:
         self._wait_for_the_test_event()
 
     def _wait_for_the_test_event(self) -> None:
-        pending = (
-            "select from endpoint join tenant using (tenant_id) where account_id = %s and endpoint.state = 'pending'"
+        """Until the receiver of the newest webhook has accepted it."""
+        states = (
+            "select endpoint.state from endpoint join tenant using (tenant_id) where account_id = %s"
+            " order by endpoint.created_at desc limit 1"
         )
-        wait_for(
-            lambda: not self._stack.query(pending, self.account), what="a webhook that has accepted the test event"
-        )
+        wait_for(lambda: self._stack.query(states, self.account) == [("active",)], what="the test event")
 
     def _budget(self) -> None:
         self._made(f"{self._own}/ai/budgets/{self.budget}", {"max_cost": "5 USD"}, "PUT")
