@@ -37,7 +37,7 @@ SUBJECTS: Mapping[str, str] = {
     "files": "/v1/(files|uploads)",
     "batches": "batches",
     "pipelines": "pipelines",
-    "subscriptions": "event",
+    "subscriptions": "event_subscriptions|/events",
     "webhooks": "webhook",
     "installation and account": "",
 }
