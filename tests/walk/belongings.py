@@ -69,7 +69,7 @@ class Belongings:
             self.renew(operation.needs[-1])
         needed = {
             "post ai/batches/{request_id}/{verb}": self._open_batch,
-            "post v1/batches/{batch_id}/{verb}": self._open_batch,
+            "post v1/batches/{batch_id}/{verb}": self._open_openai_batch,
             "post v1/responses/{response_id}/cancel": self._open_response,
             "get ai/usage/compare": self._used_variants,
             "post v1/pipelines/{pipeline_id}/retry": self._ended_pipeline,
