@@ -173,6 +173,8 @@ def _describe_openai(method: str, name: str, operation: dict[str, Any]) -> None:
         good["content"] = {"application/octet-stream": {"schema": schemas.STRING}}
         operation["responses"]["206"] = {"description": "The part that Range asked for", "content": good["content"]}
         operation["responses"]["416"] = {"description": "Nothing of the range exists"}
+    elif name == "pipelines/{pipeline_id}/results":
+        good["content"] = {"application/x-ndjson": {"schema": schemas.LINES}}
     elif (method, name) == ("get", "responses/{response_id}"):
         good["content"]["text/event-stream"] = {"schema": schemas.STREAM}
     elif method == "post" and name.startswith("webhook_endpoints"):

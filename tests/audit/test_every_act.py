@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,22 @@ import httpx
 import pytest
 from starlette.routing import Route
 
+from app.access import operator_tokens
 from app.access.roles import Role
 from app.api.openai import webhook_endpoints
 from app.api.openapi_operations import EXAMPLES
 from app.audit.acts import Act
 from app.batches import lifecycle
 from app.console.pages import ROUTES
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.pipelines import verbs
 from app.settings import Settings
 from tests.api.support import MODEL, NEW_SUBSCRIPTION, line, submit, uploaded
-from tests.api.test_operation_roles import every_operation, make_operator
 from tests.audit import surfaces
 from tests.audit.refusals import Refusing
 from tests.cli.test_docs import COMMANDS
+from tests.walk.operations import every_operation
 
 PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
 AI, HOOKS = "/client/v4/accounts/acme/ai", "/client/v4/accounts/acme/event_subscriptions/subscriptions"
@@ -249,7 +252,10 @@ async def test_what_a_key_changes_and_its_row_are_one(walk: Walk, monkeypatch: p
 
 
 async def test_what_an_operator_changes_and_its_row_are_one(walk: Walk, settings: Settings, database: Database) -> None:
-    walk.headers = {"authorization": f"Bearer {await make_operator(settings, database, Role.OPERATOR)}"}
+    async with database.transaction() as conn:
+        day, secret = timedelta(days=1), secret_key(settings)
+        _, token = await operator_tokens.create(conn, secret, "ann", Role.OPERATOR, day, "test")
+    walk.headers = {"authorization": f"Bearer {token}"}
     assert (await walk.client.get("/admin/v1/accounts", headers=walk.headers)).status_code == 200
     for step in ADMIN_STEPS:
         await walk.take(step)

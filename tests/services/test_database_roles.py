@@ -36,7 +36,7 @@ from app.storage.store import Store
 from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
 from testing.waiting import LIMIT_SECONDS, eventually
-from tests.api.operations import NOTHING, every_operation, filled
+from tests.walk.operations import NOTHING, every_operation, filled
 from tests.webhooks.support import receiving
 from workers.steward.metrics import Metrics
 from workers.steward.sealing import AuditLog

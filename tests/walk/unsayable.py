@@ -30,6 +30,7 @@ RULES = [
     Rule(
         r"/usage/explain", r"(before|after): .* (is not a period|ends before it begins)", "the calendar is no schema's"
     ),
+    Rule(r"/replay", r"since: must be a time with a time zone, and before until", "it compares two times"),
     Rule(r"/usage/compare", r"b: both variants are ", "it compares two parameters"),
     Rule(r"/(ai|operator)/batches", r"after: no such batch in th(is|ese) account", "it depends on what there is"),
     Rule(_INFERENCE + "|/v1/batches", r".*: unknown field(; did you mean|$)", "the query or a header may forbid them"),
