@@ -86,13 +86,14 @@ def calls_of(record: Record) -> list[Call]:
     return [Call(**call) for call in record["calls"]]
 
 
-def steps_of(record: Record) -> step_fit.Steps:
-    """The steps of a stored piece."""
-    seen = [
-        StepStats(at, 0, running, waiting, kv, prompt, made, 0.0)
-        for at, running, waiting, kv, prompt, made in record["steps"]
-    ]
-    return step_fit.Steps(seen, record["kv_capacity"])
+def steps_of(records: Sequence[Record]) -> step_fit.Steps:
+    """The steps of stored pieces."""
+    return step_fit.Steps([([_step(row) for row in record["steps"]], record["kv_capacity"]) for record in records])
+
+
+def _step(row: Sequence[Any]) -> StepStats:
+    at, running, waiting, kv_usage, prompt, made = row
+    return StepStats(at, 0, running, waiting, kv_usage, prompt, made, 0.0)
 
 
 def samples(record: Record) -> RunSamples:
@@ -175,17 +176,17 @@ def _cycle(record: Record) -> int:
 
 def step_times(records: Sequence[Record], assumed: EngineProfile) -> dict[str, Any] | None:
     """The profile fitted to the steps of the first piece, and how wrong it and the assumed one are, there and on later pieces."""
-    first = next((record for record in records if record["arm"] == STEPS), None)
-    fitted = step_fit.fitted(steps_of(first), assumed) if first else None
-    if first is None or fitted is None:
+    first = [record for record in records if record["arm"] == STEPS]
+    fitted = step_fit.fitted(steps_of(first), assumed)
+    if fitted is None:
         return None
-    on = {"steps": [first], "later pieces": [r for r in records if r["arm"] != STEPS and r["steps"]]}
-    seen = {name: [steps for r in own if len(steps := steps_of(r))] for name, own in on.items()}
+    on = {"steps": first, "later pieces": [record for record in records if record["arm"] != STEPS]}
+    seen = {name: steps for name, own in on.items() if len(steps := steps_of(own))}
     return {
         "fitted": step_fit.described(fitted),
         "assumed": step_fit.described(assumed),
-        "fitted_errors": {name: step_fit.errors(fitted, step_fit.joined(own)) for name, own in seen.items() if own},
-        "assumed_errors": {name: step_fit.errors(assumed, step_fit.joined(own)) for name, own in seen.items() if own},
+        "fitted_errors": {name: step_fit.errors(fitted, steps) for name, steps in seen.items()},
+        "assumed_errors": {name: step_fit.errors(assumed, steps) for name, steps in seen.items()},
     }
 
 

@@ -287,7 +287,7 @@ class _Script:
         if not pieces:
             return gpu_results.profile_like(self._assumed, self._size, self._assumed.kv_blocks * KV_BLOCK, KV_BLOCK)
         like = gpu_results.profile_like(self._assumed, self._size, pieces[0]["kv_capacity"], KV_BLOCK)
-        return step_fit.fitted(gpu_results.steps_of(pieces[0]), like) or like
+        return step_fit.fitted(gpu_results.steps_of(pieces), like) or like
 
     def _knee(self) -> Knee | None:
         if self._given:
