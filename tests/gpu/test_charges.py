@@ -12,7 +12,7 @@ HELD = "from chunk where state = 'leased'"
 async def test_a_worker_that_was_stopped_for_longer_than_its_lease_takes_its_charge_back(world: World) -> None:
     world.engine.script({"mode": "hang"})
     await world.submit([f"question {n}" for n in range(8)])
-    async with process(world) as child:
+    async with process(world, LEASE_SECONDS="1") as child:
         await world.until(f"exists (select {HELD})")
         child.send_signal(signal.SIGSTOP)
         await world.until("max(attempt) = 1 from chunk")
@@ -28,6 +28,8 @@ async def test_the_charge_of_a_worker_that_was_killed_stays_though_its_name_retu
     async with process(world) as child:
         await world.until(f"exists (select {HELD})")
         child.kill()
+        await child.wait()
+        await world.lapse()
         await world.until("max(attempt) = 1 from chunk")
     async with process(world):
         await world.until(f"exists (select {HELD})")

@@ -198,7 +198,7 @@ def _entering(running: Running) -> list[float]:
 async def test_a_stopped_worker_is_not_announced_and_sends_nothing_until_its_lease_is_confirmed(world: World) -> None:
     world.engine.token_seconds, world.engine.answer_tokens = 0.02, 60
     batch = await world.submit([f"question {n}" for n in range(64)])
-    async with process(world) as child:
+    async with process(world, LEASE_SECONDS="1") as child:
         await world.until("count(*) > 0 from item_result")
         await _between_sends(world)
         child.send_signal(signal.SIGSTOP)

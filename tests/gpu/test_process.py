@@ -17,7 +17,7 @@ from tests.timing import note
 async def test_sigterm_drains_and_exits_with_0(world: World) -> None:
     world.engine.latency = 0.2
     batch = await world.submit([f"question {i}." for i in range(100)])
-    async with process(world, LEASE_SECONDS="60") as child:
+    async with process(world) as child:
         await world.until("count(*) > 0 from item_result")
         child.send_signal(signal.SIGTERM)
         _, log = await child.communicate()
@@ -33,7 +33,7 @@ async def test_a_second_signal_hands_back_at_once_what_the_first_lets_end(world:
     """The drain time is longer than this test may take, and no telemetry takes the hanging requests back."""
     world.engine.script({"match": "hangs", "mode": "hang"})
     batch = await world.submit([*(f"question {i}." for i in range(20)), *(f"hangs {i}" for i in range(6))], chunk=26)
-    async with process(world, LEASE_SECONDS="60", DRAIN_SECONDS="600", HEADROOM="static") as child:
+    async with process(world, DRAIN_SECONDS="600", HEADROOM="static") as child:
         await eventually(lambda: world.engine.running == 6 and world.engine.finished.total() == 20)
         computing = asyncio.create_task(compute(world.engine))
         child.send_signal(signal.SIGTERM)
@@ -87,6 +87,7 @@ async def test_after_kill_9_the_next_worker_finishes_the_batch_and_repeats_nothi
         await world.until("count(*) > 60 from item_result")
         child.kill()
         await child.wait()
+        await world.lapse()
         stored = await world.results(batch)
         seen = world.engine.count.copy()
     async with process(world) as child:

@@ -297,6 +297,7 @@ async def test_after_kill_9_of_a_process_with_several_engines_another_one_loses_
         await world.until("(select count(distinct engine_id) from item_result) = 3 and count(*) > 100 from item_result")
         first.kill()
         await first.wait()
+        await world.lapse()
     stored = await world.results(batch)
     seen = sum((engine.count for engine in engines), Counter[str]())
     async with process(world, ENGINE_URL="", ENGINES=spec):

@@ -85,6 +85,10 @@ class World:
 
         await eventually(holds, condition)
 
+    async def lapse(self) -> None:
+        """Date back the leases of workers that were killed."""
+        await self.fetch("update worker set lease_until = now() - interval '1 second' returning 1")
+
     @asynccontextmanager
     async def worker(
         self, own: WorkerEngine | None = None, tuning: WorkerTuning = TUNING, **changes: Any
@@ -149,7 +153,7 @@ async def process(world: World, **changes: str) -> AsyncIterator[asyncio.subproc
         "SLACKWATER_SECRET_KEY": s.secret_key.get_secret_value(),
         "SLACKWATER_ENGINE_URL": s.engine_url,
         "SLACKWATER_ENGINE_MODEL": MODEL,
-        "SLACKWATER_LEASE_SECONDS": "1",
+        "SLACKWATER_LEASE_SECONDS": "30",  # longer than a busy machine may stand still
         "SLACKWATER_HEARTBEAT_SECONDS": "0.2",
         "SLACKWATER_DRAIN_SECONDS": "5",
         "SLACKWATER_SAMPLE_SECONDS": "0.05",
