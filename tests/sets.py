@@ -42,7 +42,7 @@ SECONDS: dict[str, float] = {
     "tests/failover/test_restore.py": 60,
     "tests/gateway/test_database_away.py": 60,
     "tests/system/test_first_start.py": 60,
-    "tests/installation.py": 60,
+    "tests/installation.py": 150,
     "tests/engine/test_smoke.py": 60,
 }
 # What uses the shared installation: in `make test` one process runs all of it, so that one is started.
@@ -53,12 +53,14 @@ ON_INSTALLATION = (
     "tests/console/test_every_page.py",
     "tests/examples/test_code_runner.py",
     "tests/system/test_readme_walk.py",
+    "tests/walk/",
 )
 # By test, not by file; each takes so long.
 SPREAD = {
     "tests/harvest/test_versions.py": 60,
     "tests/clients/test_openai_versions.py": 40,
     "tests/benchmarks/test_quick.py": 90,
+    "tests/walk/test_walk.py": 120,
 }
 ALL = "TESTS_ALL"  # set for the processes that this one starts
 STARTS = "TESTS_STARTS"  # so is the file in which each writes the tests that started an installation of their own
@@ -171,9 +173,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def group(nodeid: str) -> str:
     """What one process runs in order, in one shard: a file, or one test; of `make test`, all on the shared installation."""
     file = nodeid.partition("::")[0]
-    if file in SPREAD:
-        return nodeid
-    return "tests/installation.py" if file.startswith(ON_INSTALLATION) and not _all else file
+    if file.startswith(ON_INSTALLATION) and not _all:
+        return "tests/installation.py"
+    return nodeid if file in SPREAD else file
 
 
 def shards(weights: dict[str, float], count: int) -> list[set[str]]:

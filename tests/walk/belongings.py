@@ -1,13 +1,11 @@
 """What an account has: one object of every kind that a path can name, and a fingerprint of all of it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import httpx
+from typing import Any
 
 from testing.waiting import wait_for
 from tests.api.support import MODEL, line
-from tests.system.stack import Stack
+from tests.system.stack import Account, Stack
 from tests.walk.operations import Operation
 
 # Prompts with these fail, and the engine's message quotes the prompt, as vLLM's may; or they are never answered.
@@ -28,14 +26,6 @@ _MOVING_COLUMNS = {
 }
 
 
-class Account(NamedTuple):
-    """A name, a key that may do everything in it, and a client with this key."""
-
-    name: str
-    key: str
-    client: httpx.Client
-
-
 class Belongings:
     """One object of every kind in one account. `ids`: by the name of a path's parameter. Its texts begin with `words`, its
     names, labels and addresses with `names`.
@@ -53,9 +43,8 @@ class Belongings:
 
     def fill(self) -> None:
         """Make one of each."""
-        stack_url = f"http://127.0.0.1:{self._stack.engine_port}/_script"
         fault = {"match": FAILS, "mode": "status", "status": 400, "message": f"the prompt {self.words} is not good"}
-        httpx.post(stack_url, json=[fault, {"match": WAITS, "mode": "hang"}], trust_env=False)
+        self._stack.script(fault, {"match": WAITS, "mode": "hang"})
         for make in dict.fromkeys(self._makers.values()):
             make()
 

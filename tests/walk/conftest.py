@@ -1,4 +1,4 @@
-"""One installation, and who has what in it."""
+"""Who has what in the installation."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from app.access.roles import Role
 from app.tenants.key_scope import KeyRole
-from testing.waiting import wait_for
-from tests.system.stack import Stack, running
+from tests.system.stack import Account, Stack
 from tests.walk import people
-from tests.walk.belongings import Account, Belongings
+from tests.walk.belongings import Belongings
 from tests.walk.operations import SPARE
 from tests.webhooks.support import receiving
 
@@ -23,24 +21,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def installation() -> Iterator[Stack]:
-    """A whole installation with a ready engine."""
-    with running() as stack:
-        wait_for(lambda: stack.query("select from engine where state = 'ready'"), what="the engine ready")
-        yield stack
-
-
-@pytest.fixture(scope="session")
 def new_account(installation: Stack) -> Callable[[], Account]:
-    """Makes an account that nobody has used."""
+    """Makes an account that nobody has used, also while there are operators."""
     return lambda: _account(installation, f"acme-{uuid.uuid4().hex[:12]}")
 
 
 def _account(stack: Stack, name: str) -> Account:
-    key = people.key(stack, name, KeyRole.ADMIN)
-    headers = {"authorization": f"Bearer {key}"}
-    client = httpx.Client(base_url=stack.client.base_url, headers=headers, timeout=60, trust_env=False)
-    return Account(name, key, client)
+    return Account(stack.url, name, people.key(stack, name, KeyRole.ADMIN))
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +49,7 @@ def owner(having: Callable[[Account], Belongings], new_account: Callable[[], Acc
     return having(new_account())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spare(installation: Stack) -> Belongings:
     """What an account has of which operators may change everything."""
     found = Belongings(installation, _account(installation, SPARE), "")
@@ -70,14 +57,14 @@ def spare(installation: Stack) -> Belongings:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator(installation: Stack) -> Iterator[str]:
     """A token of an operator. While there is one, changes on the database itself need a reason."""
     yield people.operator(installation, Role.OPERATOR)
     people.no_operators(installation)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def auditor(installation: Stack, operator: str) -> str:
     """A token of an operator who only looks; it ends with the other one."""
     return people.operator(installation, Role.AUDITOR)

@@ -19,6 +19,7 @@ from app.api.docs_page import QUERY
 from app.tenants.key_scope import KeyRole
 from tests.api import in_process
 from tests.api.support import MODEL, line
+from tests.installation import EMBEDDER
 from tests.sets import examples
 
 ALIASES = "/ai/v1/"  # the same routes as those under /v1
@@ -46,6 +47,7 @@ SUBJECTS: Mapping[str, str] = {
 _INSTEAD: Mapping[str, Mapping[str, Any]] = {
     "get ai/models/schema": {"params": {"model": MODEL}},
     "get ai/usage/compare": {"params": {"a": "x", "b": "y"}},
+    "post v1/embeddings": {"json": {"model": EMBEDDER, "input": ["What is the capital of France?"]}},
     "post v1/uploads/{upload_id}/complete": {"json": {"part_ids": ["{part_id}"]}},
     "post /admin/v1/accounts": {"json": {"account": "{account}-{key_id}"}},
     "post /admin/v1/keys": {"json": {"account": "{account}", "name": "ward 3", "role": "submitter", "models": [MODEL]}},
@@ -54,7 +56,6 @@ _INSTEAD: Mapping[str, Mapping[str, Any]] = {
 }
 # The examples that answer nothing good here, and why.
 REFUSED: Mapping[str, str] = {
-    "post v1/embeddings": "no model for embeddings runs",
     "post v1/uploads/{upload_id}/parts": "the upload has all its bytes; Belongings has sent them",
 }
 

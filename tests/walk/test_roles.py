@@ -14,9 +14,9 @@ from app.engines.requests import CHAT
 from app.tenants.key_scope import KeyRole, KeyScope, networks_of
 from tests.api.support import MODEL
 from tests.sets import examples
-from tests.system.stack import Stack
+from tests.system.stack import Account, Stack
 from tests.walk import people
-from tests.walk.belongings import Account, Belongings
+from tests.walk.belongings import Belongings
 from tests.walk.operations import NOTHING, Operation, ask, bodies_with, every_operation, filled, walked
 
 TOKENS = examples(1, 20)  # for each operation, of all that it must refuse; in turn

@@ -15,10 +15,10 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from urllib3.util import Retry
 
 from app.api.openapi_operations import SUMMARIES
-from tests.system.stack import Stack
+from tests.system.stack import Account, Stack
 from tests.timing import note
 from tests.walk import cases
-from tests.walk.belongings import Account, Belongings
+from tests.walk.belongings import Belongings
 from tests.walk.cases import Cases
 from tests.walk.operations import REFUSED, SUBJECTS, Operation, every_operation, example, filled
 
@@ -130,9 +130,8 @@ def test_whatever_is_sent_is_answered_as_documented_and_what_others_have_reads_a
     subject: str,
 ) -> None:
     operations = in_order([each for each in every_operation() if each.subject == subject])
-    url = str(installation.client.base_url).rstrip("/")
     own = {OPERATORS: owner, ADMINISTRATION: spare}.get(subject) or having(new_account())
-    walk = Walk(url, operator if own in (owner, spare) else own.key, owner, own)
+    walk = Walk(installation.url, operator if own in (owner, spare) else own.key, owner, own)
     before = owner.fingerprint()
     for operation in operations:
         walk.walk(operation, generated)
