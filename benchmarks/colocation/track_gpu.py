@@ -271,7 +271,9 @@ class _Script:
         if piece.arm == BATCH_ONLY:
             return [], size.turn_seconds, {}
         if piece.arm == RAMP:
-            expected = gpu_plan.capacity(self._profile(), *lengths, KV_BLOCK)
+            expected = min(
+                float(size.slots), gpu_plan.capacity(self._profile(), *lengths, KV_BLOCK)
+            )  # no flood by a wrong fit
             low, high = (share * expected for share in gpu_plan.RAMP_RANGE)
             due = gpu_plan.ramp(low, high, size.ramp_seconds, *lengths)
             return due, size.ramp_seconds, {"low": low, "high": high}
