@@ -26,6 +26,7 @@ from time import monotonic
 
 from benchmarks.colocation import track_agree, track_attached, track_engine, track_gpu, track_simulate
 from benchmarks.colocation.report import draw, markdown, write_result
+from benchmarks.harness import say
 from benchmarks.machine import describe
 
 TRACKS = {
@@ -35,6 +36,8 @@ TRACKS = {
     "attached": track_attached,
     "gpu": track_gpu,
 }
+# On two idle cores. Those of a GPU are an option.
+MINUTES = {"simulate": 120, "engine": 240, "agree": 15, "attached": 10, "gpu": 9}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--json", action="store_true", help="print only the JSON line on stdout; without it, a table comes first"
         )
-        command.add_argument("--quick", action="store_true", help="short runs with one seed and without ablations")
+        command.add_argument(
+            "--quick", action="store_true", help="short runs with one seed and few arms: shows that it works"
+        )
         command.add_argument(
             "--trace", type=Path, help="CSV file of arrivals to use instead of the generator (Azure 2023 format)"
         )
@@ -69,6 +74,9 @@ def main() -> None:
     """Run a track, print its result and write it to the folder of --out."""
     options = parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that engines and servers are stopped
+    say(
+        f"colocation {options.track}: {'under 3 minutes' if options.quick else f'about {MINUTES[options.track]} minutes'}"
+    )
     began = monotonic()
     measured = TRACKS[options.track].run(options)
     head = {"benchmark": f"colocation {options.track}", "quick": options.quick, "seed": options.seed}

@@ -57,7 +57,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Figures of each client, and their agreement."""
+    """Figures of each client, and their agreement. With --quick: one short list on the fake engine."""
+    if options.quick:
+        options.engine, options.blocks, options.arrivals = "fixed", 1, 20
     folder = Path(tempfile.mkdtemp(prefix="agree-"))
     try:
         return _agreed(options, folder)

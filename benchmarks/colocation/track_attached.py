@@ -52,6 +52,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """The ratios, or the reason for which nothing was run."""
     if SETTING not in Settings.model_fields:
         return {"not_run": f"this version has no setting `{SETTING}`: an attached engine gets L1", "arms": {}}
+    if options.quick:
+        options.pairs, options.arrivals = 1, 20
     folder = Path(tempfile.mkdtemp(prefix="attached-"))
     folder.chmod(0o755)
     try:

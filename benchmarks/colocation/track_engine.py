@@ -40,7 +40,7 @@ from benchmarks.machine import describe
 
 WARM_SECONDS = 8.0
 BATCH_ONLY_SECONDS = 60.0  # per seed; short, because there are no rare events to wait for
-BLOCKS = 4  # of each arm in the quick form
+BLOCKS, QUICK_ARRIVALS = 2, 30  # of each arm in the quick form, and of each block
 FLOOD = 64
 MANAGED = ("sync_only", "ours")
 ALONE = ("sync_only", "sync_plain")
@@ -57,7 +57,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--client", choices=NAMES, default=NAMES[0], help=f"who sends the requests: {', '.join(NAMES)}"
     )
-    command.add_argument("--arrivals", type=int, default=0, help="arrivals per seed (quick: 75 per block; full: 334)")
+    command.add_argument("--arrivals", type=int, default=0, help="arrivals per seed (quick: 30 per block; full: 334)")
     command.add_argument("--seeds", type=int, default=3, help="number of seeds in the full form (3)")
     command.add_argument("--rate", type=float, default=3.0, help="synchronous requests per second (3)")
     command.add_argument("--words", type=int, default=12, help="mean words of a synchronous prompt (12)")
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 async def _quick(options: argparse.Namespace, folder: Path) -> Runs:
     seen: Runs = {}
     [workload] = (options.workloads or "poisson").split(",")
-    count = options.arrivals or 75
+    count = options.arrivals or QUICK_ARRIVALS
     async with System(folder / "ours", options.model, **_changes(options)) as system:
         await _warm(system, options)
         for block in range(BLOCKS):

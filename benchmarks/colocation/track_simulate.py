@@ -75,10 +75,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
     if options.frontier:
         return _frontier(options)
-    chosen_arms = _chosen("arm", options.arms, list(arms()), REFERENCES)
-    chosen_workloads = _chosen(
-        "workload", options.workloads or ",".join(workloads(options.quick)), list(_known(options.quick))
-    )
+    few = ("l1,l2", "poisson") if options.quick else ("", ",".join(workloads(quick=False)))
+    chosen_arms = _chosen("arm", options.arms or few[0], list(arms()), REFERENCES)
+    chosen_workloads = _chosen("workload", options.workloads or few[1], list(_known(options.quick)))
     tasks = list(_tasks(options, chosen_arms, chosen_workloads))
     done = _work(tasks, options.processes)
     plain = {(a, w): runs for (a, w, ablation), runs in done.items() if not ablation}
