@@ -40,7 +40,7 @@ select
   (select md5(string_agg(concat(tgname, tgenabled), ',' order by tgname)) from pg_trigger where not tgisinternal),
   (select count(*) from pg_constraint), (select count(*) from pg_attrdef), (select count(*) from pg_statistic s
      join pg_class c on c.oid = s.starelid join pg_namespace n on n.oid = c.relnamespace where {_OWN}),
-  (select count(*) from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase
+  (select string_agg(s.setconfig::text, ',') from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase
      where d.datname = current_database())"""
 _LARGEST = f"""
 select coalesce(max(pg_relation_size(c.oid)), 0) from pg_class c join pg_namespace n on n.oid = c.relnamespace
