@@ -34,6 +34,7 @@ class Belongings:
     def __init__(self, stack: Stack, account: Account, receiver: str) -> None:
         self._receiver = receiver
         self.client, self.key, self._stack = account.client, account.key, stack
+        self._removed: set[str] = set()
         name = self.account = account.name
         self.words, self.names, self.budget = f"{name}s-own-words", f"{name}s-own-names", f"{name}s-budget"
         self._own = f"/client/v4/accounts/{name}"
@@ -54,9 +55,12 @@ class Belongings:
             make()
 
     def ready_for(self, operation: Operation) -> None:
-        """Make what it ends or changes anew, and in the state that it needs."""
-        if operation.method != "get" and operation.needs:
-            self.renew(operation.needs[-1])
+        """Make what it changes or removes anew, also what an earlier one has removed, and in the state that it needs."""
+        changed = [] if operation.method == "get" else operation.needs[-1:]
+        renewed = {*changed, *self._removed.intersection(operation.needs)}
+        self.renew(*renewed)
+        self._removed -= renewed
+        self._removed |= {*changed} if operation.method == "delete" else set()
         needed = {
             "post ai/batches/{request_id}/{verb}": self._open_batch,
             "post v1/batches/{batch_id}/{verb}": self._open_openai_batch,

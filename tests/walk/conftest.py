@@ -49,6 +49,12 @@ def owner(having: Callable[[Account], Belongings], new_account: Callable[[], Acc
     return having(new_account())
 
 
+@pytest.fixture(scope="session")
+def stranger(having: Callable[[Account], Belongings], new_account: Callable[[], Account]) -> Belongings:
+    """Something of everything too, which the walk changes and removes."""
+    return having(new_account())
+
+
 @pytest.fixture(scope="module")
 def spare(installation: Stack) -> Belongings:
     """What an account has of which operators may change everything."""

@@ -5,7 +5,7 @@ sees and changes nothing of it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from urllib3.util import Retry
 
 from app.api.openapi_operations import SUMMARIES
-from tests.system.stack import Account, Stack
+from tests.system.stack import Stack
 from tests.timing import note
 from tests.walk import cases
 from tests.walk.belongings import Belongings
@@ -121,16 +121,15 @@ def _step(operation: Operation) -> int:
 )
 def test_whatever_is_sent_is_answered_as_documented_and_what_others_have_reads_as_what_is_not_there(
     installation: Stack,
-    new_account: Callable[[], Account],
-    having: Callable[[Account], Belongings],
     owner: Belongings,
+    stranger: Belongings,
     spare: Belongings,
     operator: str,
     generated: Cases,
     subject: str,
 ) -> None:
     operations = in_order([each for each in every_operation() if each.subject == subject])
-    own = {OPERATORS: owner, ADMINISTRATION: spare}.get(subject) or having(new_account())
+    own = {OPERATORS: owner, ADMINISTRATION: spare}.get(subject, stranger)
     walk = Walk(installation.url, operator if own in (owner, spare) else own.key, owner, own)
     before = owner.fingerprint()
     for operation in operations:
@@ -140,19 +139,17 @@ def test_whatever_is_sent_is_answered_as_documented_and_what_others_have_reads_a
     assert owner.fingerprint() == before
 
 
-def test_what_was_made_is_there_and_what_was_deleted_is_gone(
-    having: Callable[[Account], Belongings], new_account: Callable[[], Account]
-) -> None:
+def test_what_was_made_is_there_and_what_was_deleted_is_gone(stranger: Belongings) -> None:
     """Every operation that deletes, where the same path can be read. Who deletes the contents of something keeps the rest."""
-    own, wrong = having(new_account()), []
+    wrong = []
     operations = list(every_operation())
     read = {each.path for each in operations if each.method == "get" and each.security == "key"}
     for operation in operations:
         if operation.method != "delete" or operation.path not in read or operation.subject == ALIASES:
             continue
-        own.ready_for(operation)
-        path = filled(operation.path, own.ids)
-        statuses = [own.client.request(method, path).status_code for method in ("GET", "DELETE", "GET")]
+        stranger.ready_for(operation)
+        path = filled(operation.path, stranger.ids)
+        statuses = [stranger.client.request(method, path).status_code for method in ("GET", "DELETE", "GET")]
         kept = "contents" in SUMMARIES[operation.name]
         if statuses != [200, 200, 200 if kept else 404]:
             wrong.append((operation.label, statuses))
