@@ -95,8 +95,13 @@ class Ring:
         return name
 
     def _see(self) -> None:
-        """Remember the shape of the template and its rows, and what empties a copy: all tables but those that have rows in it."""
-        with psycopg.connect(self.url(TEMPLATE), autocommit=True) as conn:
+        """Remember the shape and the rows of a copy, and what empties it again: all tables but those that have rows now.
+
+        The template itself differs: settings of a database are not copied.
+        """
+        name = self._made()
+        self._free.append(name)
+        with psycopg.connect(self.url(name), autocommit=True) as conn:
             found = conn.execute(
                 f"""select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
                 where c.relkind = 'r' and pg_relation_size(c.oid) > 0 and {_OWN}""".encode()

@@ -5,12 +5,15 @@ read the wheel's programs, these are put into a folder of `OUTSIDE`. Existing fo
 the folders of cluster and socket.
 """
 
+import fcntl
 import hashlib
 import os
 import pwd
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,18 +94,33 @@ def programs(wheel: Path) -> Path:
         return wheel / "bin"
     copy = OUTSIDE / f"programs-{_hash(wheel)}-{int(wheel.stat().st_mtime)}"
     if not copy.exists():
-        OUTSIDE.mkdir(mode=0o711, exist_ok=True)
-        OUTSIDE.chmod(0o711)
-        draft, package = Path(tempfile.mkdtemp(dir=OUTSIDE)), wheel.parent
-        shutil.copytree(wheel, draft / package.name / wheel.name, symlinks=True)
-        libraries = package.with_name(f"{package.name}.libs")  # the programs expect them next to the package
-        if libraries.exists():
-            shutil.copytree(libraries, draft / libraries.name, symlinks=True)
-        for path in (draft, *draft.rglob("*")):
-            if not path.is_symlink():
-                path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
-        draft.rename(copy)
+        with alone():
+            if not copy.exists():
+                _copy(wheel, copy)
     return copy / wheel.parent.name / wheel.name / "bin"
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """For a block, be the only process that changes what all of this machine's clusters share. Needs root."""
+    OUTSIDE.mkdir(mode=0o711, exist_ok=True)
+    OUTSIDE.chmod(0o711)
+    with (OUTSIDE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _copy(wheel: Path, copy: Path) -> None:
+    draft, package = OUTSIDE / "draft", wheel.parent
+    shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+    shutil.copytree(wheel, draft / package.name / wheel.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")  # the programs expect them next to the package
+    if libraries.exists():
+        shutil.copytree(libraries, draft / libraries.name, symlinks=True)
+    for path in (draft, *draft.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
+    draft.rename(copy)
 
 
 def _passage(folder: Path, data: Path) -> None:

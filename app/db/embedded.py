@@ -148,10 +148,14 @@ def _as_owner(wheel: ModuleType, found: ClusterFolders) -> dict[str, Any]:
 
 def _owner(wheel: ModuleType) -> pwd.struct_passwd:
     """The user that the server runs as: ours, unless we are root."""
-    if os.geteuid() == 0:
-        wheel.ensure_user_exists(SERVER_USER)
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid())
+    try:
         return pwd.getpwnam(SERVER_USER)
-    return pwd.getpwuid(os.geteuid())
+    except KeyError:
+        with cluster.alone():  # of two `useradd` at once, one fails
+            wheel.ensure_user_exists(SERVER_USER)
+        return pwd.getpwnam(SERVER_USER)
 
 
 def _wheel() -> ModuleType:

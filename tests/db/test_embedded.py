@@ -7,8 +7,11 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -196,15 +199,17 @@ def test_a_user_with_a_private_home_has_the_cluster_in_the_data_directory(home: 
 
 
 @root_only
-def test_programs_that_the_servers_user_cannot_read_are_copied_once_to_where_it_can(home: Path) -> None:
+def test_programs_that_the_servers_user_cannot_read_are_copied_once_by_all_who_start_at_once(home: Path) -> None:
     version = embedded._programs(embedded._wheel()).parent
     package = home / "site-packages" / version.parent.name
     shutil.copytree(version, package / version.name, symlinks=True)
     libraries = version.parent.with_name(f"{package.name}.libs")
     if libraries.exists():
         shutil.copytree(libraries, package.with_name(libraries.name), symlinks=True)
-    found = cluster.programs(package / version.name)
+    with ThreadPoolExecutor(4) as threads:
+        found, *others = threads.map(cluster.programs, [package / version.name] * 4)
     try:
+        assert others == [found] * 3
         assert cluster.OUTSIDE in found.parents
         owner = pwd.getpwnam(cluster.SERVER_USER)
         command = [found / "postgres", "--version"]
@@ -212,9 +217,31 @@ def test_programs_that_the_servers_user_cannot_read_are_copied_once_to_where_it_
             command, user=owner.pw_uid, group=owner.pw_gid, extra_groups=[], cwd="/", text=True
         )
         assert "PostgreSQL" in said
-        assert cluster.programs(package / version.name) == found
     finally:
         shutil.rmtree(next(folder for folder in found.parents if folder.parent == cluster.OUTSIDE))
+
+
+@root_only
+def test_the_servers_user_is_created_once_by_all_who_start_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created: list[str] = []
+
+    def known(name: str) -> str:
+        if name not in created:
+            raise KeyError(name)
+        return name
+
+    def create(name: str) -> None:
+        if name not in created:
+            time.sleep(0.05)
+            created.append(name)
+
+    monkeypatch.setattr(cluster, "OUTSIDE", tmp_path / "outside")
+    monkeypatch.setattr(embedded, "pwd", SimpleNamespace(getpwnam=known))
+    with ThreadPoolExecutor(4) as threads:
+        owners = list(threads.map(embedded._owner, [SimpleNamespace(ensure_user_exists=create)] * 4))
+    assert (owners, created) == ([cluster.SERVER_USER] * 4, [cluster.SERVER_USER])
 
 
 def test_a_socket_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
