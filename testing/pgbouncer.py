@@ -79,9 +79,12 @@ class PgBouncer:
         user = SERVER_USER if os.geteuid() == 0 else None
         if user:
             shutil.chown(self.folder, user)
-        with (self.folder / "errors").open("wb") as errors:
+        # By its descriptor, because the user may not be able to enter the folder that it lies in.
+        with Path(path).open("rb") as opened, (self.folder / "errors").open("wb") as errors:
             self._process = subprocess.Popen(
                 [path, str(self._config)],
+                executable=f"/proc/self/fd/{opened.fileno()}",
+                pass_fds=[opened.fileno()],
                 user=user,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
