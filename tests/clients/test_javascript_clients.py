@@ -7,8 +7,9 @@ from tests.installation import EMBEDDER
 from tests.system.stack import MODEL, Account, Stack
 
 
-@pytest.mark.parametrize("file", ["cloudflare.mjs", "ai-sdk.mjs"])
-def test_in_javascript(installation: Stack, account: Account, chat_model: str, node_packages: None, file: str) -> None:
+@pytest.mark.parametrize("file", ["ai-sdk.mjs", pytest.param("cloudflare.mjs", marks=pytest.mark.slow)])
+def test_in_javascript(installation: Stack, account: Account, chat_model: str, file: str) -> None:
+    node.install(cloudflare=file == "cloudflare.mjs")
     variables = {
         "BASE_URL": account.url,
         "API_KEY": account.key,
