@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from xdist.scheduler import LoadScopeScheduling
+
+from testing.waiting import wait_for
 
 SLOW = "pytestmark = pytest.mark.slow"  # a file with this line is not even imported by `make test`
 USUAL_SECONDS = 0.3  # of one test
@@ -114,6 +117,19 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis_settings.register_profile("here", drawn(20, 100))
     hypothesis_settings.load_profile("here")
     shard(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Called by pytest, in each process. The first compiles all modules; the others read what it has written."""
+    process = getattr(session.config, "workerinput", {}).get("workerid", "")
+    compiled = Path(os.environ[STARTS]).with_name("compiled")
+    if process not in ("", "gw0"):
+        wait_for(compiled.exists, "the first process has imported all tests")
+    found = yield
+    if process == "gw0":
+        compiled.touch()
+    return found
 
 
 def shard(config: pytest.Config) -> tuple[int, int]:

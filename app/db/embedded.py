@@ -98,23 +98,11 @@ def log_file(settings: Settings) -> Path:
 
 
 def _admit(found: ClusterFolders, owner: pwd.struct_passwd) -> None:
-    """Admit only the server's user and ours. Older versions let every local user connect; this replaces their rules."""
-    if _trusts(found):
-        log.info(
-            "database.former_cluster",
-            folder=str(found.cluster),
-            effect="it stays there and no longer trusts every user",
-        )
+    """Admit only the server's user and ours."""
     names = dict.fromkeys((owner.pw_name, pwd.getpwuid(os.geteuid()).pw_name))
     ident = "".join(f'slackwater "{name}" all\n' for name in names)
     for name, text in (("pg_hba.conf", _HBA), ("pg_ident.conf", ident)):
         (found.cluster / name).write_text(text)
-
-
-def _trusts(found: ClusterFolders) -> bool:
-    """Whether the cluster lets in whoever connects, as those of former versions did."""
-    rules = (line.split() for line in (found.cluster / "pg_hba.conf").read_text().splitlines())
-    return any(rule[-1] == "trust" for rule in rules if rule and not rule[0].startswith("#"))
 
 
 def _runs(wheel: ModuleType, found: ClusterFolders) -> bool:

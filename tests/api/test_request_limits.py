@@ -36,6 +36,7 @@ from tests.clock import Clock
 GET = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n"
 POST = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\n"
 CHUNKED = "transfer-encoding: chunked\r\n\r\n"
+USUAL, *OTHERS = parsers()
 Serve = Callable[..., Any]
 Loop = Literal["auto", "asyncio"]
 
@@ -60,7 +61,9 @@ def served(settings: Settings, base: type[LimitedProtocol], loop: Loop = "auto")
             thread.join()
 
 
-@pytest.fixture(params=parsers(), ids=lambda base: base.__name__)
+@pytest.fixture(
+    params=[USUAL, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)], ids=lambda base: base.__name__
+)
 def serve(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Serve]:
     """Starts an API with changed settings, on a kind of event loop; gives its port."""
     with ExitStack() as stack:

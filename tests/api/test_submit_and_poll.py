@@ -10,6 +10,7 @@ import pytest
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from tests.api.support import COMPLETION, RUN, SUBMIT, TWO, run_all
+from tests.db import commits
 from tests.queue import support
 
 
@@ -25,6 +26,14 @@ async def test_submit_answers_the_documented_envelope(client: httpx.AsyncClient)
         "errors": [],
         "messages": [],
     }
+
+
+async def test_it_is_answered_when_its_commit_is_on_disk(client: httpx.AsyncClient, database: Database) -> None:
+    async with database.durable() as conn:
+        for table in ("batch", "chunk"):
+            await commits.watch(conn, table, "insert")
+        assert (await client.post(SUBMIT, json={"requests": TWO})).status_code == 200
+        assert await commits.seen(conn) == {("INSERT batch", "on"), ("INSERT chunk", "on")}
 
 
 @pytest.mark.parametrize("query", ["", "?queueRequest=true", "?tags=x&somethingElse=1"])

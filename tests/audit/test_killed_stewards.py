@@ -14,8 +14,9 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.storage.store import Store
 from testing.waiting import in_time
+from tests.sets import examples
 
-KILLS = 12
+KILLS = examples(4, 12)
 ACCOUNTS = ("acme", "birch", None)
 
 

@@ -83,10 +83,10 @@ def test_settings_of_one_meaning_have_one_spelling() -> None:
     [
         ("model", "list"),
         ("api",),
-        ("gpu-worker",),
-        ("engine",),
-        ("model", "prepare"),
-        ("demo",),
+        *(
+            pytest.param(part, marks=pytest.mark.slow)
+            for part in (("gpu-worker",), ("engine",), ("model", "prepare"), ("demo",))
+        ),
     ],
 )
 def test_every_program_says_in_two_lines_that_there_is_no_catalogue(settings: Settings, arguments: tuple[str]) -> None:
@@ -129,7 +129,14 @@ def test_a_data_directory_that_cannot_be_written_is_named_by_its_variable(
     assert ("SLACKWATER_DATA_DIR" in failure.value.remedy) == is_named
 
 
-@pytest.mark.parametrize("arguments", [("up", "--attach", "http://127.0.0.1:9"), ("model", "prepare"), ("api",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("api",),
+        pytest.param(("up", "--attach", "http://127.0.0.1:9"), marks=pytest.mark.slow),
+        pytest.param(("model", "prepare"), marks=pytest.mark.slow),
+    ],
+)
 def test_every_program_says_which_variable_names_the_directory(settings: Settings, arguments: tuple[str, ...]) -> None:
     file = settings.data_dir / "file"
     file.touch()

@@ -23,7 +23,6 @@ from app.settings import Settings
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="as root the server has a user of its own")
 NOBODY = 65534
-TRUST = "local all all trust\n"
 CHECK = """
 import psycopg, sys
 from pathlib import Path
@@ -111,32 +110,6 @@ def test_under_root_the_cluster_of_a_private_folder_is_outside_it_and_a_file_the
     assert found.parent.parent == cluster.OUTSIDE
     assert found.owner() == cluster.SERVER_USER
     assert (found.parent / "data_dir").read_text().strip() == str(private.data_dir)
-
-
-@root_only
-def test_a_cluster_of_the_former_layout_is_used_where_it_is_and_trusts_nobody_any_more(private: Settings) -> None:
-    embedded.start(private)
-    embedded.stop(private)
-    outside = cluster.place(private).cluster
-    former = private.data_dir / "postgres"
-    folders = [f for f in (private.data_dir, *private.data_dir.parents) if not f.stat().st_mode & stat.S_IXOTH]
-    modes = [folder.stat().st_mode for folder in folders]
-    for folder in folders:
-        folder.chmod(0o755)  # as earlier versions did
-    shutil.copytree(outside, former)
-    subprocess.run(["chown", "-R", cluster.SERVER_USER, former], check=True)
-    shutil.rmtree(outside.parent)
-    (former / "pg_hba.conf").write_text(TRUST)
-    try:
-        with capture_logs() as told:
-            assert user_of(embedded.start(private)) == "postgres"
-        assert [(line["event"], line["folder"]) for line in told] == [("database.former_cluster", str(former))]
-        assert cluster.place(private).cluster == former
-        assert (former / "pg_hba.conf").read_text() != TRUST
-        embedded.stop(private)
-    finally:
-        for folder, mode in zip(folders, modes, strict=True):
-            folder.chmod(mode)
 
 
 @root_only

@@ -56,6 +56,17 @@ async def test_of_a_call_that_does_not_stream_the_first_token_is_told_at_the_end
     assert (finished["output_tokens"], finished["itl_p50_ms"]) == (4, None)
 
 
+async def test_calls_of_two_accounts_never_share_a_salt_and_those_of_one_do(
+    gateway: Gateway, registry: Registry, call: SyncCall
+) -> None:
+    async with FakeEngine() as engine:
+        await registry.ready(engine)
+        for each in (call, replace(call, tenant_id=call.tenant_id + 1), call):
+            await gateway.complete(each)
+        first, others, again = (body["cache_salt"] for body in engine.bodies)
+    assert first == again != others
+
+
 @pytest.mark.parametrize("trouble", ["deaf", "refuses", "gone"])
 async def test_a_worker_that_cannot_be_told_fails_no_request_and_is_left_alone_for_a_while(
     settings: Settings,

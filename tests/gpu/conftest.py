@@ -22,5 +22,5 @@ async def world(settings: Settings, database: Database) -> AsyncIterator[World]:
     async with FakeEngine(latency=0.01) as engine:
         changes = {"engine_url": engine.url, "sample_seconds": 0.05, "drain_seconds": 5, "request_timeout_seconds": 5}
         steward = asyncio.create_task(tend(database))
-        yield World(settings.model_copy(update=changes), database, engine, tenant, pool)
+        yield World(settings.model_copy(update=changes), database, engine, tenant, pool, steward)
         steward.cancel()

@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from app.engines import catalogue
 from app.settings import Settings
+from testing.waiting import eventually
 from tests.gpu.world import MODEL, World
 from tests.queue import support
 from tests.timing import note
@@ -91,6 +95,24 @@ async def test_a_suspect_runs_with_nothing_beside_it(world: World) -> None:
         await world.finished(batch)
     assert world.engine.peak == 1
     assert world.engine.count.total() == 12
+
+
+async def test_a_suspect_waits_until_no_caller_is_in_the_engine(world: World) -> None:
+    world.engine.script({"match": "a caller", "mode": "hang"})
+    batch = await world.submit(["question 0."], chunk=1)
+    await world.fetch("update chunk set attempt = 2 returning 1")
+    asked = {"model": MODEL, "messages": [{"role": "user", "content": "a caller"}], "stream": True}
+    async with aiohttp.ClientSession() as session:
+        caller = await session.post(world.engine.url + "/v1/chat/completions", json=asked)
+        async with world.worker(tuning=replace(QUICK, suspect_wait_seconds=math.inf)) as running:
+            admission = running.worker._puller._admission
+            await eventually(lambda: admission._suspect_since is not None and admission.allowance > 0)
+            looks = running.worker._control.sampler.latest
+            await eventually(lambda: running.worker._control.sampler.latest is not looks)
+            assert world.engine.count["question 0."] == 0
+            caller.close()
+            await world.finished(batch)
+    assert world.engine.count["question 0."] == 1
 
 
 async def test_what_is_given_up_is_not_sent_again(world: World) -> None:

@@ -286,6 +286,7 @@ async def test_while_there_is_a_notice_a_process_has_no_worker_and_afterwards_it
     assert set(world.engine.finished) == {f"item {n}" for n in range(8)}
 
 
+@pytest.mark.slow
 async def test_after_kill_9_of_a_process_with_several_engines_another_one_loses_and_repeats_nothing_stored(
     world: World, engines: list[FakeEngine], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from app.queue.types import Lease
 from testing.waiting import eventually
 from tests.clock import Clock
 from tests.gpu.world import World
+from tests.queue import support
 from workers.gpu.tuning import WorkerTuning
 
 
@@ -45,6 +47,16 @@ async def test_requests_carry_the_batch_class_the_served_name_and_the_tenants_sa
     assert (body["priority"], body["model"], body["stream"]) == (10, "smollm2-135m-instruct", True)
     assert len(body["cache_salt"]) == 43
     assert "external_reference" not in body
+
+
+async def test_prompts_of_two_accounts_never_share_a_salt_and_those_of_one_do(world: World) -> None:
+    async with world.database.durable() as conn:
+        other = replace(world, tenant=await support.make_tenant(conn, "birch"))
+    async with world.worker():
+        for owner in (world, other, world):
+            await owner.finished(await owner.submit(["hi"]))
+    first, others, again = (body["cache_salt"] for body in world.engine.bodies)
+    assert first == again != others
 
 
 async def test_no_more_than_the_cap_is_in_the_engine(world: World) -> None:

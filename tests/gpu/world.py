@@ -37,6 +37,7 @@ class World:
     engine: FakeEngine
     tenant: int
     pool: int
+    steward: "asyncio.Task[None] | None" = None
 
     async def submit(self, items: Sequence[str | dict[str, Any]], *, chunk: int = 8, open_ended: bool = False) -> int:
         """A batch of one item per prompt, or of whole items. Returns its id."""
@@ -81,6 +82,8 @@ class World:
         """Wait until a query returns true."""
 
         async def holds() -> bool:
+            if self.steward is not None and self.steward.done():
+                self.steward.result()  # nothing goes on without it: its error says why
             return bool((await self.fetch(f"select {condition}"))[0][0])
 
         await eventually(holds, condition)

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 
 import psycopg
+import pytest
 
 from app.db.pool import Database
 from app.settings import Settings
@@ -104,6 +105,7 @@ create function full_disk() returns trigger language plpgsql as $$
 create trigger full_disk before delete on pgmq.q_{names.WEBHOOKS} for each row execute function full_disk()"""
 
 
+@pytest.mark.slow
 def test_more_failed_acknowledgements_than_places_stop_no_delivery(settings: Settings) -> None:
     count = 4 * app._THREADS
 
@@ -192,6 +194,7 @@ def test_sigterm_lets_a_running_delivery_finish(settings: Settings) -> None:
         wait_for_value(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS}", 0)
 
 
+@pytest.mark.slow
 def test_two_notifiers_that_start_on_an_empty_broker_deliver_each_event_once(settings: Settings) -> None:
     async def many(url: str) -> None:
         async with Database.of(settings, "test") as database, database.transaction() as conn:
@@ -225,6 +228,7 @@ raise SystemExit(app.run(settings.load()))
 """
 
 
+@pytest.mark.slow
 def test_the_message_of_a_running_task_stays_invisible_beyond_its_timeout(settings: Settings) -> None:
     command = [sys.executable, "-c", RUN_WITH_SHORT_VISIBILITY]
     with receiving() as receiver, notifying(settings, command=command):
