@@ -28,6 +28,7 @@ from workers.gpu.membership import Membership
 LIMIT_SECONDS = 600
 
 
+@pytest.mark.slow
 async def test_when_the_primary_is_killed_and_its_standby_promoted_nothing_is_lost_doubled_or_run_again() -> None:
     outcome = await run("crash")
     text = report(outcome.history, 1)
