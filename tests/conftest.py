@@ -1,6 +1,7 @@
 """Fixtures that all tests may use."""
 
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,12 +51,10 @@ def _no_prompt_was_seen() -> None:
     families.of.cache_clear()
 
 
-@pytest.fixture
-def settings(database_url: str, tmp_path: Path) -> Settings:
-    """Settings of one test: its own database and data directory, fast timers."""
+@cache
+def _usual() -> Settings:
+    """Fast timers. Made once, because it takes as long as many a test."""
     return Settings(
-        data_dir=tmp_path,
-        database_url=database_url,
         secret_key="test-secret-key-of-at-least-32-bytes!",
         lease_seconds=3,
         heartbeat_seconds=0.5,
@@ -67,6 +66,12 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
         console_port=0,
         steward_metrics_port=0,
     )
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    """Settings of one test: its own database and data directory, fast timers."""
+    return _usual().model_copy(update={"data_dir": tmp_path, "database_url": database_url})
 
 
 @pytest.fixture

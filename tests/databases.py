@@ -66,6 +66,7 @@ class Ring:
         self._admin_url = embedded.database_url(settings)
         self._numbers = itertools.count()
         self._free: list[str] = []
+        self._open: dict[str, psycopg.Connection] = {}  # a new connection would have to read all of the catalogue again
         self._see()
 
     def url(self, name: str) -> str:
@@ -87,11 +88,13 @@ class Ring:
             if self._emptied(name):
                 self._free.append(name)
             else:
+                self._open.pop(name).close()
                 self.administer(f"drop database if exists {name} with (force)")
 
     def _made(self) -> str:
         name = f"test_{os.getpid()}_{next(self._numbers)}"
         self.administer(f"create database {name} template {TEMPLATE} strategy file_copy")  # half the time of `wal_log`
+        self._open[name] = psycopg.connect(self.url(name), autocommit=True)
         return name
 
     def _see(self) -> None:
@@ -101,32 +104,32 @@ class Ring:
         """
         name = self._made()
         self._free.append(name)
-        with psycopg.connect(self.url(name), autocommit=True) as conn:
-            found = conn.execute(
-                f"""select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
-                where c.relkind = 'r' and pg_relation_size(c.oid) > 0 and {_OWN}""".encode()
-            ).fetchall()
-            seeded = [name for (name,) in found]
-            self.version = str(conn.info.parameter_status("server_version")).split()[0]
-            self._empty = _EMPTY.format(seeded=" ".join(seeded))
-            self._read_seeds = "select " + ", ".join(f"(select jsonb_agg(t) from {name} t)" for name in seeded)
-            self._seeds = conn.execute(self._read_seeds.encode()).fetchone()
-            self._shape = conn.execute(_SHAPE.encode()).fetchone()
+        conn = self._open[name]
+        found = conn.execute(
+            f"""select c.oid::regclass::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+            where c.relkind = 'r' and pg_relation_size(c.oid) > 0 and {_OWN}""".encode()
+        ).fetchall()
+        seeded = [table for (table,) in found]
+        self.version = str(conn.info.parameter_status("server_version")).split()[0]
+        self._empty = _EMPTY.format(seeded=" ".join(seeded))
+        self._read_seeds = "select " + ", ".join(f"(select jsonb_agg(t) from {table} t)" for table in seeded)
+        self._seeds = conn.execute(self._read_seeds.encode()).fetchone()
+        self._shape = conn.execute(_SHAPE.encode()).fetchone()
 
     def _emptied(self, name: str) -> bool:
         """Whether it is like new again. False: it has to be dropped."""
+        conn = self._open[name]
         try:
-            with psycopg.connect(self.url(name), autocommit=True) as conn:
-                conn.execute(_LEAVE)
-                (largest,) = conn.execute(_LARGEST.encode()).fetchone() or (0,)
-                if largest > KEPT_BYTES or conn.execute(_SHAPE.encode()).fetchone() != self._shape:
-                    return False
-                if conn.execute(self._read_seeds.encode()).fetchone() != self._seeds:
-                    return False
-                conn.execute(self._empty.encode())
-                return True
-        except psycopg.OperationalError:
+            conn.execute(_LEAVE)
+            (largest,) = conn.execute(_LARGEST.encode()).fetchone() or (0,)
+            if largest > KEPT_BYTES or conn.execute(_SHAPE.encode()).fetchone() != self._shape:
+                return False
+            if conn.execute(self._read_seeds.encode()).fetchone() != self._seeds:
+                return False
+            conn.execute(self._empty.encode())
+        except psycopg.OperationalError:  # the test has ended it
             return False
+        return True
 
 
 @pytest.fixture(scope="session")

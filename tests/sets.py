@@ -46,7 +46,8 @@ SECONDS: dict[str, float] = {
     "tests/gateway/test_database_away.py": 60,
     "tests/system/test_first_start.py": 60,
     "tests/installation.py": 150,
-    "tests/engine/test_smoke.py": 60,
+    "tests/engine/test_smoke.py": 90,
+    "tests/harvest/test_in_vllm.py": 40,
 }
 # What uses the shared installation: in `make test` one process runs all of it, so that one is started.
 ON_INSTALLATION = (

@@ -133,13 +133,15 @@ class Database:
 
 
 def watching(settings: Settings, application: str) -> Pool:
-    """A closed pool of one connection, for monitoring, which must not take connections that callers wait for."""
+    """A closed pool of one connection, made when it is first needed, for monitoring, which must not take those of callers."""
     from app.db.embedded import database_url
 
-    return _pool(database_url(settings), 1, f"slackwater {application}", 1.0, None)
+    return _pool(database_url(settings), 1, f"slackwater {application}", 1.0, None, least=0)
 
 
-def _pool(url: str, size: int, application: str, patience_seconds: float, commit_seconds: float | None) -> Pool:
+def _pool(
+    url: str, size: int, application: str, patience_seconds: float, commit_seconds: float | None, *, least: int = 1
+) -> Pool:
     kwargs: dict[str, Any] = {"autocommit": True, "application_name": application}
     if "connect_timeout" not in conninfo.conninfo_to_dict(url):
         kwargs["connect_timeout"] = CONNECT_SECONDS
@@ -159,7 +161,7 @@ def _pool(url: str, size: int, application: str, patience_seconds: float, commit
         url,
         connection_class=PooledConnection,
         kwargs=kwargs,
-        min_size=1,
+        min_size=least,
         max_size=size,
         open=False,
         timeout=patience_seconds,
