@@ -20,6 +20,7 @@ HOUR = {"anchor": "created_at", "seconds": 3600}
 
 def test_a_file_object_has_every_field(client: OpenAI) -> None:  # §2
     content = json.dumps(line(0)).encode()
+    client.files.create(file=("older.jsonl", content), purpose="batch")
     made = client.files.create(file=("input.jsonl", content), purpose="batch")
     found = shown(client, f"files/{made.id}")
     golden = {

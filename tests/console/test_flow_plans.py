@@ -10,10 +10,9 @@ import pytest
 from app.batches import lookups_sql
 from app.pipelines import listing_sql as pipelines
 from app.sessions import listing_sql as conversations
-from app.settings import Settings
 from testing import large_flows
 from testing.large_installation import ACCOUNTS
-from tests.queue import support
+from tests.databases import Ring
 from tests.queue.plans import explain
 
 pytestmark = pytest.mark.slow
@@ -21,9 +20,9 @@ MOST_PAGES = 200
 
 
 @pytest.fixture(scope="module")
-def database(server_settings: Settings, template: str) -> Iterator[psycopg.Connection]:
+def database(ring: Ring) -> Iterator[psycopg.Connection]:
     with (
-        support.copied(server_settings, template, "flow_plans") as url,
+        ring.taken() as url,
         psycopg.connect(url, autocommit=True, prepare_threshold=None, options="-c synchronous_commit=off") as conn,
     ):
         conn.execute(f"{ACCOUNTS}; {large_flows.SQL}".encode())

@@ -15,9 +15,8 @@ from app.batches import queue_outlook_sql
 from app.console import queries_items_sql as items_sql
 from app.console import queries_sql as sql
 from app.db.day_tables import on_day
-from app.settings import Settings
 from testing.large_installation import LargeInstallation
-from tests.queue import support
+from tests.databases import Ring
 from tests.queue.plans import explain
 
 LARGE = LargeInstallation()
@@ -27,9 +26,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def database(server_settings: Settings, template: str) -> Iterator[psycopg.Connection]:
+def database(ring: Ring) -> Iterator[psycopg.Connection]:
     with (
-        support.copied(server_settings, template, "console_plans") as url,
+        ring.taken() as url,
         psycopg.connect(url, autocommit=True, prepare_threshold=None, options="-c synchronous_commit=off") as conn,
     ):
         conn.execute(LARGE.sql().encode())
