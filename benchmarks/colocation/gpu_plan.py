@@ -22,7 +22,8 @@ INSIDE = "inside"  # the installation whose worker commands the scheduler in the
 NUMBER_DIGITS = 7  # of the number that a prompt begins with; each digit is a token
 
 RAMP_RANGE = 0.6, 1.3  # of the predicted knee: where a ramp begins and ends
-WINDOW_SECONDS = 3.0  # of a ramp: each has one p95
+RAMP_CALLS = 80  # at least; a slow engine gets them in a longer ramp
+WINDOW_SECONDS, WINDOW_CALLS = 3.0, 10  # of a ramp, at least: each window has one p95
 KNEE_X = 2.5  # the knee is where p95 of the time to the first token has grown to this multiple
 
 
@@ -157,7 +158,8 @@ def knee(calls: Sequence[Call], low: float, high: float, seconds: float) -> Knee
     An unanswered call counts as one that waited without end.
     """
     ordered = sorted(calls, key=lambda call: call.due)
-    windows = [_window(ordered, begin) for begin in np.arange(0.0, seconds - WINDOW_SECONDS / 2, WINDOW_SECONDS)]
+    width = max(WINDOW_SECONDS, 2 * WINDOW_CALLS * seconds / max(1, len(ordered)))
+    windows = [_window(ordered, begin, width) for begin in np.arange(0.0, seconds - width / 2, width)]
     levels = [(at, level) for at, level in windows if level is not None]
     if len(levels) < 4:
         return None
@@ -185,12 +187,10 @@ def _crossing(levels: Sequence[tuple[float, float]], first: int, limit: float) -
     return before + (after - before) * (limit - low) / (high - low)
 
 
-def _window(calls: Sequence[Call], begin: float) -> tuple[float, float | None]:
-    """The middle of a window, and its p95; None with fewer than ten calls."""
-    waits = [
-        math.inf if call.ttft is None else call.ttft for call in calls if begin <= call.due < begin + WINDOW_SECONDS
-    ]
-    middle = float(begin) + WINDOW_SECONDS / 2
-    if len(waits) < 10:
+def _window(calls: Sequence[Call], begin: float, width: float) -> tuple[float, float | None]:
+    """The middle of a window, and its p95; None with too few calls."""
+    waits = [math.inf if call.ttft is None else call.ttft for call in calls if begin <= call.due < begin + width]
+    middle = float(begin) + width / 2
+    if len(waits) < WINDOW_CALLS:
         return middle, None
     return middle, sorted(waits)[math.ceil(0.95 * len(waits)) - 1]

@@ -275,8 +275,8 @@ class _Script:
                 float(size.slots), gpu_plan.capacity(self._profile(), *lengths, KV_BLOCK)
             )  # no flood by a wrong fit
             low, high = (share * expected for share in gpu_plan.RAMP_RANGE)
-            due = gpu_plan.ramp(low, high, size.ramp_seconds, *lengths)
-            return due, size.ramp_seconds, {"low": low, "high": high}
+            seconds = max(size.ramp_seconds, gpu_plan.RAMP_CALLS / low)
+            return gpu_plan.ramp(low, high, seconds, *lengths), seconds, {"low": low, "high": high}
         if (found := self._knee()) is None:
             raise RuntimeError("no knee is known: run the piece `ramp` first, or give --knee")
         rate = found.rate * piece.share / 100

@@ -214,7 +214,14 @@ async def test_while_a_key_is_changed_both_verify_and_then_only_the_new_one(
         assert receiver.requests[1].verified(last)
         with pytest.raises(Exception, match="No matching signature"):
             receiver.requests[1].verified(new)
-        for wrong in ({"overlap_hours": -1}, {"overlap_hours": 1000}, {"secret": "short"}, {"surprise": 1}):
+        for wrong in (
+            {"overlap_hours": -1},
+            {"overlap_hours": 1000},
+            {"overlap_hours": "1"},
+            {"overlap_hours": True},
+            {"secret": "short"},
+            {"surprise": 1},
+        ):
             assert (await client.post(rotate, json=wrong)).status_code == 400
 
 

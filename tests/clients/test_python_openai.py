@@ -16,7 +16,8 @@ from tests.clients.batches import ENDLESS, SLOW, created, ended, line, lines_of,
 from tests.installation import EMBEDDER
 from tests.system.stack import MODEL, Account, Stack
 
-FLEX = "select request_id from batch join tenant using (tenant_id) where account_id = %s and kind = 'flex'"
+FLEX = """
+select request_id from batch join tenant using (tenant_id) where account_id = %s and kind = 'flex' and finalized_at is null"""
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 
 

@@ -11,6 +11,7 @@ from benchmarks.colocation.gpu_model import SIZES, vocabulary
 from benchmarks.colocation.gpu_plan import (
     INSIDE,
     PLAN,
+    RAMP_CALLS,
     RAMP_RANGE,
     Clock,
     capacity,
@@ -122,6 +123,15 @@ def test_the_knee_of_a_queue_is_where_it_serves_no_more(serves):
     assert found is not None
     assert found.reached
     assert 0.8 < found.rate / serves < 1.1
+
+
+@pytest.mark.parametrize("serves", [0.5, 2.0])
+def test_a_slow_engine_has_a_longer_ramp_and_its_knee_too(serves):
+    rates = [share * serves for share in RAMP_RANGE]
+    seconds = RAMP_CALLS / rates[0]
+    found = knee(queue(rates, seconds, serves), *rates, seconds)
+    assert found is not None
+    assert 0.6 < found.rate / serves <= RAMP_RANGE[1]
 
 
 def test_a_ramp_that_ends_before_the_knee_says_so():

@@ -42,7 +42,7 @@ class Cases:
 
     def __init__(self, ids: Mapping[str, str], named: Collection[str]) -> None:
         found = deepcopy(in_process.application().openapi())
-        _each_property(found, lambda name, schema: dict(_KNOWN[name]) if name in _KNOWN else _offered(schema, named))
+        _each_property(found, lambda name, schema: _known(name, schema) or _offered(schema, named))
         for path, methods in found["paths"].items():
             for operation in methods.values():
                 for parameter in operation.get("parameters", []):
@@ -153,6 +153,14 @@ def _each_property(value: Any, change: Callable[[str, Any], Any]) -> None:
     if isinstance(value, dict) and isinstance(value.get("properties"), dict):
         for name, schema in value["properties"].items():
             value["properties"][name] = change(name, schema)
+
+
+def _known(name: str, schema: Any) -> Any:
+    """The schema of a property whose values are known, also null where it may be. None: they are not."""
+    if name not in _KNOWN:
+        return None
+    null = {"type": "null"}
+    return {"anyOf": [dict(_KNOWN[name]), null]} if null in schema.get("anyOf", ()) else dict(_KNOWN[name])
 
 
 def _offered(schema: Any, ids: Collection[str]) -> Any:

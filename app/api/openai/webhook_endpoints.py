@@ -39,7 +39,7 @@ _KNOWN = ", ".join(sorted(_KINDS))
 class NewEndpoint(BaseModel):
     """The body of a create."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     name: str
     url: str
@@ -49,7 +49,7 @@ class NewEndpoint(BaseModel):
 class EndpointUpdate(BaseModel):
     """The body of an update."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     name: str | None = None
     url: str | None = None
@@ -59,7 +59,7 @@ class EndpointUpdate(BaseModel):
 class SecretRotation(BaseModel):
     """The body of a rotation."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     keep_old_secret_active_for_24_hours: bool = False
 
@@ -67,7 +67,7 @@ class SecretRotation(BaseModel):
 class EndpointTest(BaseModel):
     """The body of a test."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     event_type: str
 

@@ -50,7 +50,7 @@ class KeyRotation(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     secret: str | None = None
-    overlap_hours: float = Field(24, allow_inf_nan=False)
+    overlap_hours: float = Field(24, allow_inf_nan=False, strict=True)
 
 
 @router.get("/deliveries")
