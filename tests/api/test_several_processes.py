@@ -101,6 +101,7 @@ async def test_whatever_a_caller_does_each_of_its_requests_may_reach_another_api
         assert (await client.post(f"{BATCHES}/{ids.pop()}/cancel")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_keys_limit_is_one_over_all_apis_and_a_revoked_key_is_refused_by_each(
     settings: Settings, database: Database, key: str
 ) -> None:

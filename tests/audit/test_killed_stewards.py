@@ -8,15 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from app.audit import check, checkpoints, log, sealing
 from app.audit.record import Record
 from app.db.pool import Database
 from app.settings import Settings
 from app.storage.store import Store
 from testing.waiting import in_time
-from tests.sets import examples
 
-KILLS = examples(4, 12)
+pytestmark = pytest.mark.slow
+KILLS = 12
 ACCOUNTS = ("acme", "birch", None)
 
 

@@ -5,6 +5,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from app.db.pool import Database
 from app.engines import catalogue
 from app.environment import foreign_environment
@@ -15,6 +17,8 @@ from tests.walking import Shell, blocks
 PAGE = Path(__file__).parents[2] / "docs" / "worked-month.md"
 _SHOWN = re.compile(r"```bash\n.*?```\n\n```text\n(.*?)```", re.DOTALL)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
+
+pytestmark = pytest.mark.slow
 
 
 def words(text: str) -> list[str]:

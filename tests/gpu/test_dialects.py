@@ -40,8 +40,10 @@ QUICK = WorkerTuning(health_seconds=0.1, inspection_seconds=0.1)
 PROMPTS = [f"a long question, number {n}, about the sea" for n in range(6)]
 
 every = pytest.mark.parametrize("name", FAKES)
-# Without TensorRT-LLM, which cannot continue an answer either: what a stranger's OpenAI server does is the harder case.
-most = pytest.mark.parametrize("name", ["vllm", "sglang", "openai", pytest.param("trtllm", marks=pytest.mark.slow)])
+# vLLM is the engine of all other tests. What a stranger's OpenAI server does is a harder case than TensorRT-LLM, which cannot
+# continue an answer either.
+MOST = [*(pytest.param(name, marks=pytest.mark.slow) for name in ("vllm", "trtllm")), "sglang", "openai"]
+most = pytest.mark.parametrize("name", MOST)
 
 
 @asynccontextmanager
