@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 from unittest import SkipTest
 
+import orjson
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
@@ -35,6 +36,14 @@ _KNOWN: Mapping[str, Any] = {
     "url": {"const": "http://127.0.0.1:9/hook"},
 }
 _ADMINISTERED: Mapping[str, Any] = {"account": {"enum": [SPARE, "a-new-one"]}, "policy": {"enum": ["", POLICY]}}
+
+
+@schemathesis.serializer("application/x-ndjson")
+def _lines(context: Any, value: Any) -> dict[str, Any]:
+    """A text as it is, anything else as one line."""
+    return {
+        "data": value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else orjson.dumps(value)
+    }
 
 
 class Cases:

@@ -85,7 +85,8 @@ class Walk:
         for names in (self.theirs, self.nobodys):
             answer = self.look(operation, case, names, cases.renamed(arguments, names))
             text = answer.text if answer.status_code >= 400 else ""
-            told.append((answer.status_code, cases.renamed(text, {new: old for old, new in names.items()})))
+            undone = {new: old for old, new in reversed(names.items())}  # an account's name is also part of other names
+            told.append((answer.status_code, cases.renamed(text, undone)))
         if told[0] != told[1]:
             self.wrong.append((operation.label, "is told apart", *told, str(arguments)[:1500]))
 
