@@ -14,6 +14,7 @@ from tests.linear import growth
 def in_blocks(feed: Callable[[Any], object], size: int) -> Callable[[Any], object]:
     def run(given: Any) -> object:
         return [feed(given[at : at + size]) for at in range(0, len(given), size)]
+
     return run
 
 
@@ -23,6 +24,7 @@ def read(raw):
     except strict_json.JsonError:
         return None
 
+
 FIND = Detectors(BUILT_IN_KINDS, {}).find
 CASES = {
     "a": (FIND, lambda n: b"4000000000000-" * n),
@@ -31,9 +33,10 @@ CASES = {
     "d": (FIND, lambda n: b"a@b.cc.1." * n),
     "e": (FIND, lambda n: b"-----BEGIN " * n),
     "f": (FIND, lambda n: b"eyJabcdefghijk.eyJ" * n),
-    "dup": (read, lambda n: b'{' + b",".join(b'"%d":0' % i for i in range(n)) + b',"n":0,"n":0}'),
+    "dup": (read, lambda n: b"{" + b",".join(b'"%d":0' % i for i in range(n)) + b',"n":0,"n":0}'),
     "split": (lambda raw: in_blocks(LineSplitter(1 << 40).feed, 100)(raw), lambda n: b"a" * n),
 }
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_linear(name):

@@ -115,9 +115,7 @@ class _Scan:
         self.hit = self._from(position)
 
     def go_on(self, end: int) -> None:
-        """Go on behind a value that ends here. Of a value that begins before and ends behind, the rest is left, which may be long.
-        With a checksum it would be none: so such a kind is searched for again.
-        """
+        """Go on behind a value that ends here. What reaches beyond it keeps its rest, but for a checksum no rest is a value."""
         if self.hit is None or self.hit.start >= end:
             return
         if self._check is None and self.hit.end > end:
