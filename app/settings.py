@@ -502,10 +502,11 @@ def load(**overrides: Any) -> Settings:
 
 
 # Too much is hidden rather than too little: a password may hold `@` and `/`, and so may a user's name hold `@`.
-_CREDENTIALS = re.compile(r"(://[^:/?#]*:).*@", re.DOTALL)
-_PARAMETER = re.compile(r"((?:pass|secret|token)[\w-]*=)[^&;\s]*", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(://[^:/?#]*:).*", re.DOTALL)
+_PARAMETER = re.compile(r"(?<![\w-])(?=[\w-]*(?:pass|secret|token))([\w-]+=)[^&;\s]*", re.IGNORECASE)
 
 
 def masked(value: object) -> str:
     """A setting's value for the eye: passwords in URLs are hidden, in front of the host and among the parameters."""
-    return _PARAMETER.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", str(value)))
+    user, at, rest = str(value).rpartition("@")
+    return _PARAMETER.sub(r"\1***", _CREDENTIALS.sub(r"\1***", user) + at + rest)

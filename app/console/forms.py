@@ -22,6 +22,7 @@ async def read(request: Request, most_bytes: int = MOST_BYTES) -> FormData:
         if len(body) > most_bytes:
             raise BodyTooLarge(f"The form is too large: at most {most_bytes // 1024} KB are accepted")
     try:
-        return FormData(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+        given = parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise BadInput(f"The form has more than {_MOST_FIELDS:,} fields") from None
+    return FormData([(name, value) for name, value in given])
