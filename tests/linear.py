@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_ENOUGH_SECONDS = 0.01  # of processor time: the clock measures it well, and what is quadratic shows
+_ENOUGH_SECONDS = 0.004  # of processor time: the clock measures it well, and what is quadratic shows
 _LONGEST = 1 << 22
 _TRIES = 5
 
@@ -16,7 +16,7 @@ Make = Callable[[int], Any]
 def growth(run: Run, make: Make) -> float:
     """By what factor `run(make(n))` takes longer when `n` doubles: about 2 if it is linear, 4 if it is quadratic.
 
-    Of two doublings, each measured as the best of five.
+    Of two doublings, each end measured as the best of five.
     """
     n = 64
     while seconds(run, make(n), 1) < _ENOUGH_SECONDS and n < _LONGEST:
