@@ -59,7 +59,8 @@ class Settings(BaseSettings):
     connections: int = Field(
         8192,
         gt=0,
-        description="maximum number of open connections to one process of the API; fewer if open files are limited",
+        description="maximum number of open connections to one process of the API, and to the console; fewer if open files are "
+        "limited",
     )
     connections_per_address: int = Field(
         0, ge=0, description="maximum from one address; 0: half of `connections`. Behind a proxy: `connections`"
