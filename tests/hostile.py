@@ -15,9 +15,12 @@ _PROBE = 300  # repetitions; of the input that takes longest, the growth counts
 _MOST_PARTS = 7
 
 
-def worst_growth(pattern: re.Pattern[Any]) -> float:
-    """By what factor a search takes longer for twice the input, at its worst that we know to make."""
-    search = partial(_search, pattern)
+def worst_growth(pattern: re.Pattern[Any], *, anchored: bool = False) -> float:
+    """By what factor a search takes longer for twice the input, at its worst that we know to make.
+
+    `anchored`: it begins at the beginning of a text only.
+    """
+    search = partial(_match if anchored else _search, pattern)
     hostile = max(_hostile(pattern), key=lambda parts: seconds(search, _made(pattern, *parts, _PROBE), 1))
     return growth(search, partial(_made, pattern, *hostile))
 
@@ -25,6 +28,11 @@ def worst_growth(pattern: re.Pattern[Any]) -> float:
 def _search(pattern: re.Pattern[Any], text: Any) -> None:
     for _ in pattern.finditer(text):
         pass
+    pattern.fullmatch(text)
+
+
+def _match(pattern: re.Pattern[Any], text: Any) -> None:
+    pattern.match(text)
     pattern.fullmatch(text)
 
 
