@@ -208,7 +208,7 @@ def _expressions(path: Path) -> Iterator[tuple[str, re.Pattern[Any], bool]]:
     text = path.read_text()
     module = importlib.import_module(_module(path))
     for name, value in vars(module).items():
-        if isinstance(value, re.Pattern) and re.search(rf"^{name}\b.*= ", text, re.MULTILINE):
+        if isinstance(value, re.Pattern) and re.search(rf"^.*\b{name}\b.* = re\.compile", text, re.MULTILINE):
             yield f"{_module(path)}:{name}", value, not re.search(rf"\b{name}\.(?!(full)?match\b|pattern\b)", SOURCES)
     for call in ast.walk(ast.parse(text)):
         match call:
