@@ -15,14 +15,13 @@ from app.detection.detectors import Detectors
 from app.settings import masked
 
 LEFT_OUT = "…"
-_PRIVATE = (
-    r"(?:proxy-)?authorization|(?:set-)?cookie|password|secret|(?:x-)?api[-_]key|x-[\w-]*(?:key|token)|idempotency-key"
-)
+_PRIVATE = r"(?:proxy-)?authorization|(?:set-)?cookie|password|secret|(?:x-)?api[-_]key|x-[\w-]{0,40}(?:key|token)|idempotency-key"
 _PRIVATE_FIELD = re.compile(_PRIVATE, re.IGNORECASE)
 _HEADER = re.compile(rf"\b({_PRIVATE})(['\"]\s*,\s*|['\"]?\s*[:=]\s*).+", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[^\s'\"]+", re.IGNORECASE)
 _USER = re.compile(r"(\w://)[^/\s'\"<>]*@")
-_QUERY = re.compile(r"((?:\w://|(?<![\w.])/)[^\s?'\"<>]*\?)[^\s'\"<>]+")
+_RUN = re.compile(r"[^\s'\"<>]+")
+_BEGINS_URL = re.compile(r"\w://|(?<![\w.])/")
 _ROW = re.compile(r"^(DETAIL|CONTEXT|QUERY|STATEMENT):.*$", re.MULTILINE)
 _INPUT = re.compile(r"(invalid input (?:syntax|value) for [^:\n]{1,80}: |input_value=).*")  # PostgreSQL, pydantic
 _QUOTED = re.compile(r"(?<!\w)(['\"])((?:\\.|(?!\1).)*)(?:\1|\Z)", re.DOTALL)
@@ -55,10 +54,17 @@ def text(given: str) -> str:
     """A text as it may be logged."""
     if _WORDS.fullmatch(given) or _ID.fullmatch(given):  # some digits of an id may happen to look like a card
         return given
-    given = _QUERY.sub(rf"\1{LEFT_OUT}", _USER.sub(rf"\1{LEFT_OUT}@", masked(given)))
+    given = _RUN.sub(_without_query, _USER.sub(rf"\1{LEFT_OUT}@", masked(given)))
     given = _HEADER.sub(rf"\1\2{LEFT_OUT}", _BEARER.sub(rf"\1 {LEFT_OUT}", given))
     given = _INPUT.sub(rf"\1{LEFT_OUT}", _ROW.sub(rf"\1: {LEFT_OUT}", given))
     return _detectors().scrubbed(given)
+
+
+def _without_query(run: re.Match[str]) -> str:
+    """What stands between spaces and quotes, without the query of a URL in it."""
+    url = _BEGINS_URL.search(run[0]) if "?" in run[0] else None
+    end = run[0].find("?", url.end()) + 1 if url else 0
+    return run[0][:end] + LEFT_OUT if 0 < end < len(run[0]) else run[0]
 
 
 def message_of(error: BaseException) -> str:

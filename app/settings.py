@@ -59,7 +59,8 @@ class Settings(BaseSettings):
     connections: int = Field(
         8192,
         gt=0,
-        description="maximum number of open connections to one process of the API; fewer if open files are limited",
+        description="maximum number of open connections to one process of the API, and to the console; fewer if open files are "
+        "limited",
     )
     connections_per_address: int = Field(
         0, ge=0, description="maximum from one address; 0: half of `connections`. Behind a proxy: `connections`"
@@ -502,10 +503,11 @@ def load(**overrides: Any) -> Settings:
 
 
 # Too much is hidden rather than too little: a password may hold `@` and `/`, and so may a user's name hold `@`.
-_CREDENTIALS = re.compile(r"(://[^:/?#]*:).*@", re.DOTALL)
-_PARAMETER = re.compile(r"((?:pass|secret|token)[\w-]*=)[^&;\s]*", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(://[^:/?#]*:).*", re.DOTALL)
+_PARAMETER = re.compile(r"(?<![\w-])(?=[\w-]*(?:pass|secret|token))([\w-]+=)[^&;\s]*", re.IGNORECASE)
 
 
 def masked(value: object) -> str:
     """A setting's value for the eye: passwords in URLs are hidden, in front of the host and among the parameters."""
-    return _PARAMETER.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", str(value)))
+    user, at, rest = str(value).rpartition("@")
+    return _PARAMETER.sub(r"\1***", _CREDENTIALS.sub(r"\1***", user) + at + rest)

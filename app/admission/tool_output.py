@@ -15,7 +15,7 @@ HEAD_ROWS, TAIL_ROWS = 36, 9
 HEAD_LINES, TAIL_LINES = 200, 100
 HEAD_TEXT, TAIL_TEXT = 6_000, 2_000  # characters of a text within JSON, or of a line
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
-_BASE64 = re.compile(r"(?:data:[\w.+/-]*;base64,)?[A-Za-z0-9+/]{512,}={0,2}")
+_BASE64 = re.compile(r"(?:data:[\w.+/-]*;base64,|(?<![A-Za-z0-9+/]))[A-Za-z0-9+/]{512,}={0,2}")
 _MARK = "[slackwater: "
 
 

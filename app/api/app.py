@@ -29,7 +29,6 @@ from app.api.openai import (
 )
 from app.api.openai import batches as openai_batches
 from app.api.queue_gauges import QueueGauges
-from app.api.request_limits import RequestLimits
 from app.api.response_headers import ResponseHeaders
 from app.api.store_check import StoreCheck
 from app.api.workers_ai import (
@@ -60,6 +59,7 @@ from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
 from app.memory import collect_seldom, trim_often
 from app.policy.in_force import PolicyInForce
+from app.serving.request_limits import RequestLimits
 from app.sessions.leases import TurnLeases
 from app.settings import Settings
 from app.webhooks.egress import Egress
@@ -141,7 +141,7 @@ def create_app(settings: Settings, *, store_checked: bool = True) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(RequestLimits)
+    app.add_middleware(RequestLimits, answer=envelope.failure)
     app.add_middleware(Listeners, admin_port=settings.admin_port)
     app.add_middleware(ResponseHeaders)
     envelope.install(app)

@@ -1,18 +1,17 @@
 """Read a request's body up to a size limit, and determine its media type."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
+from app import off_loop
 from app.batches.validation import strict_json
 from app.errors import BadInput, BodyTooLarge, MissingInput
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-_SMALL_BYTES = 64 * 1024  # parsed faster than a thread starts
 _UNSET = ("", "application/x-www-form-urlencoded", "text/plain")
 _CONFIGURATION_MB = 0.0625  # limit of the body that describes a subscription and the like
 
@@ -62,10 +61,7 @@ async def read_json(request: Request, cap_mb: float) -> dict[str, Any]:
     if not raw.strip():
         raise MissingInput("Request is missing headers or body: the body is empty")
     try:
-        if len(raw) <= _SMALL_BYTES:
-            value = strict_json.loads(bytes(raw))
-        else:
-            value = await asyncio.to_thread(strict_json.loads, bytes(raw))
+        value = await off_loop.done(raw, strict_json.loads, bytes(raw))
     except strict_json.JsonError as error:
         raise BadInput(f"Bad input: {error}") from None
     if not isinstance(value, dict):

@@ -69,10 +69,11 @@ def failure(
     return JSONResponse(content, status, headers=retry | (headers or {}))
 
 
-def refusal(status: int, message: str) -> dict[str, Any]:
-    """The envelope of an error that occurs before the route is known, for both kinds of clients."""
+def refusal(status: int, message: str) -> tuple[str, bytes]:
+    """The envelope of an error that occurs before the route is known, for both kinds of clients: media type and body."""
     code = NoCapacity.code if status == 503 else BadInput.code
-    return {**_content(code, message), "error": _openai(status, code, message, None, None)}
+    content = {**_content(code, message), "error": _openai(status, code, message, None, None)}
+    return "application/json", orjson.dumps(content)
 
 
 def _content(code: int, message: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import Request
 
-from app import clock, trace_context
+from app import clock, off_loop, trace_context
 from app.admission import control
 from app.admission.admission import Admission, Admitted
 from app.api import policy_header, response_headers
@@ -92,7 +92,7 @@ class SingleRoute:
     kind: Kind
 
 
-def single_order(
+async def single_order(
     request: Request,
     tenant: Tenant,
     parts: Parts,
@@ -114,7 +114,7 @@ def single_order(
     admission = parts.admission.begin(tenant, labels.spend, route.kind, parts.catalogue, stored=labels.stored)
     usual = parts.lengths.of(tenant.tenant_id)
     examine = examined_by(route.examine, usual)
-    admitted = admit(admission, model, item, route.endpoint, examine, values)
+    admitted = await admit(admission, model, item, route.endpoint, examine, values)
     policy_header.add(request, admission, admitted.model.name)
     order = Order(
         tenant,
@@ -133,7 +133,7 @@ def examined_by(examine: Examine, usual: UsualLength | None) -> CheckItem:
     return lambda model, item: examine(item, rules_of(model, usual, stream=True))
 
 
-def admit(
+async def admit(
     admission: Admission,
     model: Model,
     item: dict[str, Any],
@@ -143,7 +143,7 @@ def admit(
 ) -> Admitted[ItemFacts]:
     """A request as it may run. `values`: of placeholders that it has already. Raises BadInput naming the field, PolicyDenied."""
     try:
-        return admission.admit(model, item, endpoint, examine, values)
+        return await off_loop.done(item, admission.admit, model, item, endpoint, examine, values)
     except ItemError as error:
         missing = error.field and "." not in error.field and item.get(error.field) is None
         reason = MISSING if missing else None

@@ -14,9 +14,8 @@ from app import processes, telemetry
 from app import settings as configuration
 from app.api import process_metrics
 from app.api.app import create_app
-from app.api.connection_limits import backlog, limits_of, raise_file_limit
-from app.api.http_protocol import ClientTimeouts, limited, parsers
-from app.api.request_limits import HEAD_BYTES
+from app.api.envelope import refusal
+from app.serving.options import limited_options
 from app.settings import Settings
 from app.tracing import recorder
 
@@ -89,18 +88,6 @@ def _serve_in_processes(settings: Settings, *, store_checked: bool) -> None:
 
 
 def serving(settings: Settings) -> dict[str, Any]:
-    """The options of uvicorn, with the limits on clients. Raises this process's limit of open files."""
-    files = raise_file_limit()
-    timeouts = ClientTimeouts(settings.header_seconds, settings.body_seconds)
-    return {
-        "host": settings.host,
-        "port": settings.port,
-        "http": limited(parsers()[0], limits_of(settings, files), timeouts),
-        "ws": "none",  # an upgrade would bypass the limits
-        "h11_max_incomplete_event_size": HEAD_BYTES,
-        "backlog": backlog(files),
-        "log_config": None,
-        "access_log": False,
-        "proxy_headers": False,
-        "timeout_graceful_shutdown": 10,
-    }
+    """The options of uvicorn."""
+    address = {"host": settings.host, "port": settings.port}
+    return {**limited_options(settings, refusal), **address, "timeout_graceful_shutdown": 10}

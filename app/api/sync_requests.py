@@ -11,6 +11,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from app import off_loop
 from app.admission.admission import Admission, Admitted
 from app.api import policy_header, rate_limits, request_parsing, submit_params
 from app.api.deps import Parts
@@ -86,7 +87,7 @@ async def prepare(
     labels = labels if affinity is None else replace(labels, session=affinity)
     admission = parts.admission.begin(tenant, labels.spend, SYNC, parts.catalogue, stored=labels.stored)
     examine = request_parsing.examined_by(route.examine, usual)
-    admitted = request_parsing.admit(admission, model, item, route.endpoint, examine, values)
+    admitted = await request_parsing.admit(admission, model, item, route.endpoint, examine, values)
     await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
     labels = request_parsing.thinned(labels, parts.settings.trace_sync_share)
     calls = [_call(admitted, tenant, labels, parts, route)]
@@ -199,8 +200,11 @@ async def whole(prepared: PreparedCall, request: Request, parts: Parts) -> tuple
     async with while_connected(request.receive):
         body, call = await _first_with_room(prepared, request, answer)
     if prepared.values:
-        body = restored_body(body, prepared.values, of_answer=True)
-    return (body if prepared.tools is None else withheld_body(body, prepared.tools)), call
+        restored = partial(restored_body, of_answer=True)
+        body = await off_loop.done(body, restored, body, prepared.values)
+    if prepared.tools is not None:
+        body = await off_loop.done(body, withheld_body, body, prepared.tools)
+    return body, call
 
 
 async def _first_with_room(

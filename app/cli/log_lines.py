@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.text import Text
 
 _CONSOLE = re.compile(r"(?P<at>\d{4}-\d\d-\d\dT\S+Z) \[(?P<level>\w+)\s*\] (?P<part>\S+)\s+(?P<text>.*)")
-_FACT = re.compile(r"(\w+)=('[^']*'|\S+)")
+_FACT = re.compile(r"\b(\w+)=('[^']*'|\S+)")
 _STYLES = {"warning": "yellow", "error": "bold red", "critical": "bold red", "debug": "dim"}
 _TRACEBACK = re.compile(r"\s*(\+ )?(Exception Group )?Traceback \(most recent call last\):")
 

@@ -13,6 +13,8 @@ from app.access import oidc, origin
 from app.console.app import create_app
 from app.engines import catalogue
 from app.files import shared_storage
+from app.serving.http_protocol import plain
+from app.serving.options import limited_options
 from app.settings import Settings
 from app.user_errors import Failure, guarded
 
@@ -32,12 +34,9 @@ def main() -> None:
         create_app(settings),
         host=settings.console_host,
         port=settings.console_port,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_STOP_SECONDS,
+        **limited_options(settings, plain),
     )
 
 

@@ -36,6 +36,7 @@ from app.engines.model_registry import ModelRegistry
 from app.errors import SlackwaterError
 from app.policy.in_force import PolicyInForce
 from app.sentences import ended
+from app.serving.request_limits import RequestLimits
 from app.settings import Settings
 
 _PATIENCE_SECONDS = 2.0
@@ -77,7 +78,7 @@ def create_app(settings: Settings) -> Starlette:
     files = StaticFiles()
     app = Starlette(
         routes=_routes(files),
-        middleware=[Middleware(Guard)],
+        middleware=[Middleware(RequestLimits, answer=_too_much), Middleware(Guard)],
         lifespan=lambda app: running(app, settings),
         exception_handlers={
             SlackwaterError: _refused,
@@ -109,6 +110,10 @@ def _shower(page: Page) -> Callable[[Request], Awaitable[Response]]:
         return await show(request, page)
 
     return shown
+
+
+def _too_much(request: Request, status: int, code: int, message: str, headers: dict[str, str]) -> Response:
+    return PlainTextResponse(f"{message}\n", status, headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

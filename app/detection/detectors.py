@@ -1,8 +1,9 @@
 """Finds sensitive values in a text: personal data, secrets, and what an account's own patterns describe. Pure.
 
-One pass of RE2 (https://github.com/google/re2) over the text finds candidates, in time linear in its length whatever the patterns
-are. A kind with a checksum counts only where that holds: cards (Luhn, ISO/IEC 7812-1), IBANs (mod 97, ISO 13616), US social
-security numbers (the ranges that are never assigned).
+Each kind is searched for by itself with RE2 (https://github.com/google/re2). Built-in kinds take time linear in the length of the
+text: those with a checksum are short, so that a search that goes on within a candidate costs little, and of the others all that a
+search has read is a value or is read once more at most. A kind with a checksum counts only where that holds: cards (Luhn,
+ISO/IEC 7812-1), IBANs (mod 97, ISO 13616), US social security numbers (the ranges that are never assigned).
 """
 
 import re
@@ -37,7 +38,7 @@ _SECRETS = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
 )
 # By kind: its pattern in RE2's syntax, and the check that returns how many bytes of a candidate are such a value; None: all.
-# Among candidates that begin at the same place the first kind wins.
+# Among values that begin at the same place the first kind wins.
 Check = Callable[[bytes], int]
 _BUILT_IN: Mapping[str, tuple[str, Check | None]] = {
     "secret": ("|".join(_SECRETS), None),
@@ -83,28 +84,21 @@ class Detectors:
         own = {kind: (pattern, None) for kind, pattern in patterns.items()}
         known: Mapping[str, tuple[str, Check | None]] = {**own, **_BUILT_IN}
         wanted = frozenset(kinds)
-        self._kinds = [(kind, *known[kind]) for kind in known if kind in wanted]
-        self._alone = [compiled(pattern) for _, pattern, _ in self._kinds]
-        self._places: dict[int, int] = {}  # of kinds, by the number of their group in the pattern of all
-        groups = 1
-        for place, alone in enumerate(self._alone):
-            self._places[groups] = place
-            groups += 1 + alone.groups
+        chosen = [(kind, *known[kind]) for kind in known if kind in wanted]
+        self._kinds = [(kind, compiled(pattern), check) for kind, pattern, check in chosen]
         self._shortest = 1 if own else _SHORTEST
-        self._any = compiled("|".join(f"({pattern})" for _, pattern, _ in self._kinds)) if self._kinds else None
+        self._any = compiled("|".join(f"(?:{pattern})" for _, pattern, _ in chosen)) if chosen else None
 
     def find(self, text: bytes) -> list[Hit]:
-        """The sensitive values of a text in UTF-8, in order and without overlap."""
+        """The sensitive values of a text in UTF-8, in order and without overlap. Of two that overlap, the first stays whole."""
+        if self._any is None or len(text) < self._shortest or (first := self._any.search(text)) is None:
+            return []
+        scans = [_Scan(*kind, text, first.start()) for kind in self._kinds]
         hits: list[Hit] = []
-        position = 0
-        if len(text) < self._shortest:
-            return hits
-        while self._any is not None and (found := self._any.search(text, position)) is not None:
-            start, end = found.span()
-            kind, accepted = self._accepted(text, start, self._places[found.lastindex], end)
-            if accepted:
-                hits.append(Hit(kind, start, start + accepted))
-            position = start + (accepted or 1)
+        while waiting := [scan.hit for scan in scans if scan.hit is not None]:
+            hits.append(min(waiting, key=_start))
+            for scan in scans:
+                scan.go_on(hits[-1].end)
         return hits
 
     def scrubbed(self, text: str) -> str:
@@ -112,19 +106,35 @@ class Detectors:
         data = text.encode("utf-8", "replace")
         return joined(data, self.find(data), lambda hit, _: f"[{hit.kind.upper()}]")
 
-    def _accepted(self, text: bytes, start: int, first: int, end: int) -> tuple[str, int]:
-        """The kind of the candidate that begins here and its length; 0: it is of none. `first`: the kind that RE2 found."""
-        for place in range(first, len(self._kinds)):
-            if place != first:
-                found = self._alone[place].match(text, start)
-                if found is None:
-                    continue
-                end = found.end()
-            kind, _, check = self._kinds[place]
-            length = end - start if check is None else check(text[start:end])
+
+class _Scan:
+    """A search of a text for one kind. `hit`: the next value; None: there is no more."""
+
+    def __init__(self, kind: str, pattern: Any, check: Check | None, text: bytes, position: int) -> None:
+        self._kind, self._pattern, self._check, self._text = kind, pattern, check, text
+        self.hit = self._from(position)
+
+    def go_on(self, end: int) -> None:
+        """Go on behind a value that ends here. What reaches beyond it keeps its rest, but for a checksum no rest is a value."""
+        if self.hit is None or self.hit.start >= end:
+            return
+        if self._check is None and self.hit.end > end:
+            self.hit = self.hit._replace(start=end)
+        else:
+            self.hit = self._from(end)
+
+    def _from(self, position: int) -> Hit | None:
+        while (found := self._pattern.search(self._text, position)) is not None:
+            start, end = found.span()
+            length = end - start if self._check is None else self._check(self._text[start:end])
             if length:
-                return kind, length
-        return "", 0
+                return Hit(self._kind, start, start + length)
+            position = start + 1
+        return None
+
+
+def _start(hit: Hit) -> int:
+    return hit.start
 
 
 def joined(data: bytes, hits: list[Hit], replace: Callable[[Hit, str], str]) -> str:

@@ -59,11 +59,16 @@ class Splitter:
     """Splits a `text/event-stream` body into events, however its bytes are divided into blocks."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []  # pieces of the line that has not ended
 
     def feed(self, block: bytes) -> list[bytes]:
         """The data of the events that this block completes. vLLM sends one data line per event."""
-        *lines, self._rest = (self._rest + block).split(b"\n")
+        *ends, rest = block.split(b"\n")
+        lines = []
+        for end in ends:
+            lines.append(b"".join((*self._rest, end)))
+            self._rest.clear()
+        self._rest.append(rest)
         return [line[5:].strip() for line in lines if line.startswith(b"data:")]
 
 

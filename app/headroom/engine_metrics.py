@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from app.engines.dialects import VLLM, MetricsPage
 
 _CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
-_ASLEEP = re.compile(
-    r'^vllm:engine_sleep_state\{[^\n]*sleep_state="awake"[^\n]*\}[ \t]+0(?:\.0*)?[ \t]*\r?$', re.MULTILINE
-)
+_NOT = re.compile(r"^vllm:engine_sleep_state\{(.*)\}[ \t]+0(?:\.0*)?[ \t]*\r?$", re.MULTILINE)
+_AWAKE = 'sleep_state="awake"'
 _SIZE = re.compile(r'(block_size|num_gpu_blocks)="(\d+)"')
 
 
@@ -75,7 +74,7 @@ def parse(text: str, page: MetricsPage = _PAGE, batch_priority: int | None = Non
         kv_capacity=total("kv_capacity") or _kv_capacity(text),
         engines=len(running) if page.series else len(running[""]),
         sync=(classes.get("running", 0), classes.get("waiting", 0)) if classes is not None else None,
-        asleep=_ASLEEP.search(text) is not None,
+        asleep=any(_AWAKE in state[1] for state in _NOT.finditer(text)),
     )
 
 

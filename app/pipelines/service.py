@@ -9,7 +9,7 @@ from uuid import UUID
 
 import orjson
 
-from app import cells
+from app import cells, off_loop
 from app.admission import quota_events, quotas
 from app.admission.admission import Admission
 from app.batches.intake.offload import Offload
@@ -71,7 +71,8 @@ async def order_of(caller: Caller, given: Given, catalogue: Catalogue, usual: Us
     found = models.resolved(flow, catalogue)
     models.check_budget(flow, found)
     if (redaction := caller.admission.redaction) is not None:
-        redaction.check("the definition of the pipeline", orjson.dumps(given.definition).decode())
+        text = orjson.dumps(given.definition)
+        await off_loop.done(text, redaction.check, "the definition of the pipeline", text.decode())
     await asyncio.to_thread(models.check_requests, flow, found, caller.admission, usual)
     stored = stored_flow.of_definition(given.definition)
     return Order(caller.tenant, flow, stored, found, caller.labels, caller.admission, flow.window)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from app import cells
+from app import cells, off_loop
 from app.batches.openai import file_batches
 from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.db.pool import Connection, Database
@@ -75,7 +75,7 @@ async def _order(catalogue: Catalogue, tenant: Tenant, new: NewFileBatch, stages
     found = models.resolved(flow, catalogue, root=_ROOT)
     given = stored_flow.of_then(stages, new.endpoint)
     if (redaction := new.admission.redaction) is not None:
-        redaction.check(_ROOT, given.decode())
+        await off_loop.done(given, redaction.check, _ROOT, given.decode())
     await asyncio.to_thread(models.check_requests, flow, found, new.admission, usual, root=_ROOT)
     return Order(tenant, flow, given, found, new.labels, new.admission, new.deadline_seconds)
 

@@ -108,7 +108,9 @@ class StreamRestorer:
     def _restored(self, text: str) -> str:
         if self._in_json is None:
             self._begin += text
-            if not _UNDECIDED.fullmatch(self._begin):
+            if _UNDECIDED.fullmatch(self._begin):
+                self._begin = self._begin.strip()  # white space decides nothing, and there may be much of it
+            else:
                 self._in_json = bool(_JSON_BEGINS.match(self._begin))
         return self._restored_json(text) if self._in_json else restored_text(text, self._values)
 

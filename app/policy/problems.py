@@ -27,12 +27,16 @@ class PolicyError(ValueError):
         self.problems = tuple(problems)
 
 
+_KEY = re.compile(r"(?:^|(?<=[\s{,.\[\"]))([^\s{},.\"\[\]=]+)[\"\]]?\s*[=.\]]")
+
+
 class Lines:
     """Finds the line of a rule's field in the text, which the parser of TOML does not tell."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
         self._begins = [n for n, line in enumerate(self._lines) if re.match(r"\s*\[\[\s*rule\s*\]\]", line)]
+        self._known: dict[int | None, dict[str, int]] = {}  # by rule, the first line of each name in it
 
     def of(self, name: str, rule: int | None = None) -> int:
         """The line that names this field; that of the rule's beginning, if none does."""
@@ -40,5 +44,7 @@ class Lines:
         if rule is not None and rule < len(self._begins):
             begin = self._begins[rule]
             end = self._begins[rule + 1] if rule + 1 < len(self._begins) else end
-        key = re.compile(rf"(^|[\s{{,.\[\"]){re.escape(name)}[\"\]]?\s*[=.\]]")
-        return next((n for n in range(begin, end) if key.search(self._lines[n])), begin) + 1
+        if rule not in self._known:
+            named = ((key[1], n) for n in range(end - 1, begin - 1, -1) for key in _KEY.finditer(self._lines[n]))
+            self._known[rule] = dict(named)
+        return self._known[rule].get(name, begin) + 1

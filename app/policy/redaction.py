@@ -17,6 +17,7 @@ from app.policy import leaves
 from app.policy.placeholders import SHAPE, Placeholders, is_json, restored_text
 from app.policy.rules import Sensitive
 
+_SHAPE_IN_BODY = re.compile(SHAPE.pattern.encode())
 _JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
@@ -135,6 +136,6 @@ def restored(item: Any, values: Mapping[str, str], *, of_answer: bool) -> Any:
 
 def restored_body(body: bytes, values: Mapping[str, str], *, of_answer: bool) -> bytes:
     """The same for a body in JSON."""
-    if not any(name.encode() in body for name in values):
+    if not any(found[0].decode() in values for found in _SHAPE_IN_BODY.finditer(body)):
         return body
     return orjson.dumps(restored(orjson.loads(body), values, of_answer=of_answer))

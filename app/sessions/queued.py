@@ -14,6 +14,7 @@ import orjson
 import psycopg
 import structlog
 
+from app import off_loop
 from app.admission.control import AdmissionControl
 from app.batches import single_request
 from app.batches.openai import background_responses
@@ -89,7 +90,7 @@ class Steward:
             self.database, self.settings, tenant.tenant_id, turn_id, Kind.RESPONSE, on_withheld=noted
         )
 
-    def redacted(self, tenant: Tenant, items: Any, values: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
+    async def redacted(self, tenant: Tenant, items: Any, values: Mapping[str, str]) -> tuple[Any, Mapping[str, str]]:
         """Items as the policy lets them rest and run, and the values of all placeholders. `values`: of those that they have.
 
         Raises SensitiveFound, RedactionDown, PolicyUnknown.
@@ -97,7 +98,7 @@ class Steward:
         redaction = self.control.redaction(tenant)
         if redaction is None:
             return items, values
-        found = redaction.redact(items, values)
+        found = await off_loop.done(items, redaction.redact, items, values)
         return found.item, found.values
 
 
@@ -152,7 +153,7 @@ async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState
         await ending.give_up(steward.database, turn_id, "cancel" if cancelled else "fail")
         return
     try:
-        output, values = steward.redacted(tenant, shown["output"], turn.values)
+        output, values = await steward.redacted(tenant, shown["output"], turn.values)
     except SensitiveFound as refusal:
         _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
         await ending.give_up(steward.database, turn_id, "fail")
@@ -183,7 +184,7 @@ async def _start(steward: Steward, tenant: Tenant, session_id: UUID, turn_id: UU
     own, known = transcript.renamed(orjson.dumps(list(turn.given)).decode(), turn.values, done)
     before = transcript.rendered(session.past, session.summary)
     try:
-        whole, values = steward.redacted(tenant, [*before, *orjson.loads(own)], known)
+        whole, values = await steward.redacted(tenant, [*before, *orjson.loads(own)], known)
     except SensitiveFound as refusal:  # a rule that has come since
         _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
         async with steward.database.transaction() as conn:

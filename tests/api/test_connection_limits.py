@@ -1,6 +1,6 @@
 """Claims about which connections are admitted beside busy and idle ones, without a socket."""
 
-from app.api.connection_limits import RESERVE, ConnectionEntry, ConnectionLimits
+from app.serving.connection_limits import RESERVE, ConnectionEntry, ConnectionLimits
 
 MOST = 4
 

@@ -1,6 +1,7 @@
 """Claims about redaction on every surface: planted secrets rest nowhere, and a permitted reader gets them back exactly."""
 
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -306,6 +307,27 @@ async def test_an_invalid_request_is_refused_without_repeating_its_values(
     refused = await client.post("/v1/chat/completions", json=body)
     assert refused.status_code == 400
     assert MAIL not in refused.text
+
+
+@pytest.mark.parametrize(("words", "in_thread"), [(1, False), (20_000, True)])
+async def test_a_large_request_is_searched_in_a_thread(
+    client: httpx.AsyncClient, apply: Apply, monkeypatch: pytest.MonkeyPatch, words: int, in_thread: bool
+) -> None:
+    await apply(RULE.replace('ssn = "refuse"', 'email = "refuse"'))
+    searched_by, find = set[int](), detectors.Detectors.find
+
+    def noted(self: detectors.Detectors, text: bytes) -> list[detectors.Hit]:
+        if MAIL.encode() in text:
+            searched_by.add(threading.get_ident())
+        return find(self, text)
+
+    monkeypatch.setattr(detectors.Detectors, "find", noted)
+    messages = [{"role": "user", "content": "word " * words + MAIL}]
+    for path in ("/v1/chat/completions", "/v1/responses"):
+        field = "messages" if "chat" in path else "input"
+        refused = await client.post(path, json={"model": MODEL, field: messages})
+        assert refused.status_code == 400, refused.text
+    assert (threading.get_ident() not in searched_by, bool(searched_by)) == (in_thread, True)
 
 
 async def test_without_detectors_requests_are_503_and_nothing_is_stored(

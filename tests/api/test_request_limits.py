@@ -25,10 +25,11 @@ from fastapi.responses import StreamingResponse
 
 from app import processes
 from app.api.app import create_app
-from app.api.connection_limits import limits_of
-from app.api.http_protocol import ClientTimeouts, LimitedProtocol, limited, parsers
+from app.api.envelope import refusal
 from app.api.server import serving
 from app.environment import child_environment
+from app.serving.connection_limits import limits_of
+from app.serving.http_protocol import ClientTimeouts, LimitedProtocol, limited, parsers
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.clock import Clock
@@ -46,7 +47,7 @@ def served(settings: Settings, base: type[LimitedProtocol], loop: Loop = "auto")
     """The port of an API with these settings."""
     options = serving(settings)
     options["http"] = limited(
-        base, limits_of(settings, 1 << 20), ClientTimeouts(settings.header_seconds, settings.body_seconds)
+        base, limits_of(settings, 1 << 20), ClientTimeouts(settings.header_seconds, settings.body_seconds), refusal
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(create_app(settings), loop=loop, **options))

@@ -11,7 +11,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from app import cells, clock
+from app import cells, clock, off_loop
 from app.api.body import read_model
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai import turns
@@ -64,7 +64,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     meta, keeper = read_metadata(new.metadata) or {}, parts.keeper(tenant)
     _check_texts(parts, tenant, meta)
     seal = await turns.seal_for(parts, tenant, CLEAR, parts.admission.encrypts_files(tenant))
-    first = _turn_of(parts, tenant, _checked(new.items), seal, NO_VALUES) if new.items else None
+    first = await _turn_of(parts, tenant, _checked(new.items), seal, NO_VALUES) if new.items else None
     session_id = await service.create(keeper, meta, seal, first)
     return _view(await reading.read(keeper, session_id))
 
@@ -163,7 +163,7 @@ async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[It
         if session.late:
             await ending.lapse(keeper.database, session_id)
         elif not session.busy:
-            turn = _turn_of(parts, tenant, items, session.seal, session.values)
+            turn = await _turn_of(parts, tenant, items, session.seal, session.values)
             if await service.append(keeper, session, turn) is not None:
                 shown = transcript.shown(transcript.PastTurn(0, turn.turn_id, turn.given, ()))
                 return turns.readable(turn, shown, tenant)
@@ -172,11 +172,13 @@ async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[It
         await asyncio.sleep(turns.POLL_SECONDS)
 
 
-def _turn_of(parts: Parts, tenant: Tenant, items: list[Item], seal: TurnSeal, values: Mapping[str, str]) -> NewTurn:
+async def _turn_of(
+    parts: Parts, tenant: Tenant, items: list[Item], seal: TurnSeal, values: Mapping[str, str]
+) -> NewTurn:
     """Items as a turn without a response, redacted. `values`: of the placeholders so far. Raises SensitiveFound."""
     redaction = parts.admission.redaction(tenant)
     if redaction is not None:
-        redacted = redaction.redact(items, values)
+        redacted = await off_loop.done(items, redaction.redact, items, values)
         items, values = redacted.item, redacted.values
     return NewTurn(cells.new_id(), tenant.tenant_id, None, items, seal, values=values)
 

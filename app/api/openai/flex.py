@@ -33,7 +33,7 @@ _JSON = "application/json"
 async def wait(flex: FlexRequest, request: Request, tenant: Tenant, parts: Parts) -> Response:
     """The answer, as soon as there is one. Raises BadInput, and NoCapacity where the request is not to wait."""
     route = request_parsing.SingleRoute(flex.route.endpoint, flex.route.examine, Kind.FLEX)
-    order, admitted = request_parsing.single_order(request, tenant, parts, route, flex.model, flex.item)
+    order, admitted = await request_parsing.single_order(request, tenant, parts, route, flex.model, flex.item)
     asked, flex = flex.item, replace(flex, model=admitted.model, item=admitted.item)
     request_id = await single_request.enqueue(
         parts.database,

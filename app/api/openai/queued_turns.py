@@ -37,7 +37,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
     keeper = parts.keeper(tenant)
     found = await _continued(keeper, item)
     asked = {name: value for name, value in item.items() if name not in turns.CONTINUES}
-    order, admitted = _ordered(request, tenant, parts, model, asked, found)
+    order, admitted = await _ordered(request, tenant, parts, model, asked, found)
     seal = await turns.seal_for(parts, tenant, found.seal, order.admission.encrypts)
 
     async def register(conn: Connection, batch: NewBatch, _: BatchSeal | None) -> None:
@@ -47,7 +47,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
             admitted.model.name,
             found.own_input(admitted.item),
             seal,
-            turns.original(asked, order.admission, admitted.values),
+            await turns.original(asked, order.admission, admitted.values),
             values=admitted.values,
             parent=found.parent,
             n=found.n,
@@ -69,10 +69,10 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
     return await routes.queued_view(parts, tenant, request_id, found.shown)
 
 
-def _ordered(
+async def _ordered(
     request: Request, tenant: Tenant, parts: Parts, model: Model, asked: dict[str, Any], found: Continued
 ) -> tuple[Order, Admitted[ItemFacts]]:
-    return request_parsing.single_order(
+    return await request_parsing.single_order(
         request,
         tenant,
         parts,

@@ -17,7 +17,7 @@ import structlog
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from app import cells, clock, crypto
+from app import cells, clock, crypto, off_loop
 from app.admission import tool_output
 from app.admission.admission import Admission
 from app.api import body, response_headers, submit_params, sync_requests
@@ -91,7 +91,7 @@ async def respond(
         tenant.tenant_id,
         model.name,
         found.own_input(prepared.calls[0].item),
-        original=original(asked, prepared.admission, prepared.placeholders),
+        original=await original(asked, prepared.admission, prepared.placeholders),
         values=prepared.placeholders,
         parent=found.parent,
         n=found.n,
@@ -202,7 +202,7 @@ class _Stored(_Keeping):
         turn = replace(self._turn, model=call.model.name)
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                output, values = _redacted(self._prepared, response)
+                output, values = await _redacted(self._prepared, response)
                 seal = await seal_of(self._incoming, self._found, self._prepared)
                 await service.add(self._incoming.keeper, replace(turn, seal=seal), output, values)
         except (SlackwaterError, TimeoutError, *TRANSIENT) as error:
@@ -224,7 +224,7 @@ class _Turn(_Keeping):
         """See `_Keeping`. Raises TurnLost where the turn was given up meanwhile, and the errors of the database."""
         leases, turn_id = self._incoming.parts.turns, self._turn.turn_id
         try:
-            output, values = _redacted(self._prepared, response)
+            output, values = await _redacted(self._prepared, response)
             keeper, window = self._incoming.keeper, call.model.context_window
             await ending.end(keeper, self._turn, self._session_id, output, values, window=window)
         except BaseException:
@@ -238,20 +238,25 @@ class _Turn(_Keeping):
         self._incoming.parts.turns.give_up(self._turn.turn_id, verb)
 
 
-def original(asked: Mapping[str, Any], admission: Admission, values: Mapping[str, str]) -> list[Item] | None:
+async def original(asked: Mapping[str, Any], admission: Admission, values: Mapping[str, str]) -> list[Item] | None:
     """The input of a request before the outputs of tools in it were shortened, redacted as the rest. None: nothing was."""
     given = asked.get("input")
-    if asked.get(tool_output.FLAG) is not True or not isinstance(given, list) or tool_output.of_items(given) == given:
+    if asked.get(tool_output.FLAG) is not True or not isinstance(given, list):
         return None
-    return given if admission.redaction is None else list(admission.redaction.redact(given, values).item)
+    if await off_loop.done(given, tool_output.of_items, given) == given:
+        return None
+    if admission.redaction is None:
+        return given
+    return list((await off_loop.done(given, admission.redaction.redact, given, values)).item)
 
 
-def _redacted(prepared: PreparedCall, response: dict[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]]:
+async def _redacted(prepared: PreparedCall, response: dict[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]]:
     """A response as it may be stored, and the values of all placeholders. Raises SensitiveFound."""
     redaction = prepared.admission.redaction
     if redaction is None:
         return response, prepared.placeholders
-    found = redaction.redact(response["output"], prepared.placeholders)
+    output = response["output"]
+    found = await off_loop.done(output, redaction.redact, output, prepared.placeholders)
     return {**response, "output": found.item}, found.values
 
 
@@ -312,7 +317,7 @@ async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Session, Prepar
                 incoming.model.name,
                 found.own_input(prepared.calls[0].item),
                 await seal_of(incoming, found, prepared),
-                original(incoming.asked, prepared.admission, prepared.placeholders),
+                await original(incoming.asked, prepared.admission, prepared.placeholders),
                 values=prepared.placeholders,
                 key=key,
                 request_hash=incoming.request_hash if key else None,

@@ -16,25 +16,30 @@ class LineSplitter:
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
-        self._rest = b""
+        self._rest = bytearray()  # of the line that has not ended
         self._seen = 0
 
     def feed(self, block: bytes) -> list[bytes]:
         """The lines that end in this block, without line ends. Raises LineTooLong."""
-        *lines, self._rest = (self._rest + block).split(b"\n")
-        if lines and not self._seen:
-            lines[0] = lines[0].removeprefix(_BOM)
-        for line in lines:
-            self._seen += 1
-            if len(line) > self._cap:
-                raise LineTooLong(self._seen, self._cap)
-        if len(self._rest) > self._cap:
-            raise LineTooLong(self._seen + 1, self._cap)
+        *ends, rest = block.split(b"\n")
+        lines = [self._line(end) for end in ends]
+        self._take(rest)
         return lines
 
     def close(self) -> list[bytes]:
         """The last line, if it has no line end."""
-        rest, self._rest = self._rest, b""
-        if not self._seen:
-            rest = rest.removeprefix(_BOM)
+        rest = self._line(b"")
         return [rest] if rest else []
+
+    def _take(self, piece: bytes) -> None:
+        if len(self._rest) + len(piece) > self._cap:
+            raise LineTooLong(self._seen + 1, self._cap)
+        self._rest += piece
+
+    def _line(self, end: bytes) -> bytes:
+        """The line that ends with this piece."""
+        self._take(end)
+        line = bytes(self._rest)
+        self._rest.clear()
+        self._seen += 1
+        return line.removeprefix(_BOM) if self._seen == 1 else line

@@ -70,12 +70,12 @@ def _walk(value: Any, *, look_for_nul: bool) -> int:
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise JsonError(f"the key {twice!r} is twice in one object; keep one")
-    return result
+    seen: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in seen:
+            raise JsonError(f"the key {name!r} is twice in one object; keep one")
+        seen[name] = value
+    return seen
 
 
 def _explain(raw: bytes, error: orjson.JSONDecodeError) -> str:

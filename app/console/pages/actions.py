@@ -12,6 +12,7 @@ from app.audit.record import Record
 from app.batches import lifecycle
 from app.batches.openai import result_lines
 from app.batches.withholding import withholder
+from app.console import forms
 from app.console.pages import batch
 from app.console.pages.acting import attempted, write
 from app.console.parts import Parts, parts_of, viewer_of
@@ -38,7 +39,7 @@ async def act(request: Request) -> Response:
         raise NotFound("There is no such action", code=404)
     if not viewer.role.acts:
         raise refuse(viewer, f"{verb} a batch")
-    run = str((await request.form()).get("run", ""))
+    run = str((await forms.read(request)).get("run", ""))
     await change(parts, viewer, row, verb, int(run) if run.isdecimal() else None)
     return RedirectResponse(f"/console/batches/{row.request_id}?did={DID[verb]}", 303)
 

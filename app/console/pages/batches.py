@@ -11,7 +11,7 @@ from starlette.routing import Route
 from app.access.roles import Viewer
 from app.batches import id_prefix
 from app.batches.why_chain import MOST_TOGETHER, Why, explain
-from app.console import queries, saved_views
+from app.console import forms, queries, saved_views
 from app.console.page import Page, Params
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import BatchFilter, BatchRow
@@ -73,7 +73,7 @@ def own(request: Request, context: Mapping[str, Any]) -> dict[str, Any]:
 async def save_view(request: Request) -> Response:
     """Save the filter under a name, or remove one, and show the list again. Raises BadInput."""
     parts, viewer = parts_of(request), viewer_of(request)
-    form = {name: str(value) for name, value in (await request.form()).items()}
+    form = {name: str(value) for name, value in (await forms.read(request)).items()}
     name = saved_views.cookie_name(viewer)
     saved = saved_views.read(request.cookies.get(name, ""))
     chosen, q = form.get("view", "open"), form.get("q", "")

@@ -10,7 +10,7 @@ from app import clock
 from app.audit.acts import Act
 from app.audit.record import Record
 from app.batches.withholding import withholder
-from app.console import queries_items
+from app.console import forms, queries_items
 from app.console.page import whole
 from app.console.pages import batch
 from app.console.pages.acting import write
@@ -51,7 +51,7 @@ async def reveal(request: Request) -> Response:
 
 async def reason_of(request: Request) -> str:
     """Why somebody wants to see what was said. Raises BadInput."""
-    reason = str((await request.form()).get("reason", "")).strip()
+    reason = str((await forms.read(request)).get("reason", "")).strip()
     if len(reason) not in _REASON:
         raise BadInput(f"reason: must be {_REASON[0]} to {_REASON[-1]} characters")
     return reason

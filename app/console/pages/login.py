@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from app.access import sessions
 from app.audit.acts import Act
+from app.console import forms
 from app.console.guard import cookie_name
 from app.console.page import THEME_COOKIE, THEMES, theme
 from app.console.parts import Parts, parts_of, viewer_of
@@ -33,7 +34,7 @@ async def ask(request: Request) -> Response:
 async def begin(request: Request) -> Response:
     """Use the link up, and open a session."""
     parts = parts_of(request)
-    token = str((await request.form()).get("token", ""))
+    token = str((await forms.read(request)).get("token", ""))
     async with parts.database.transaction() as conn:
         session = await sessions.begin(conn, token)
     if session is None:
@@ -79,7 +80,7 @@ async def end(request: Request) -> Response:
 
 async def choose_theme(request: Request) -> Response:
     """Keep the theme that the reader chose in a cookie, and show the same page."""
-    chosen = str((await request.form()).get("theme", ""))
+    chosen = str((await forms.read(request)).get("theme", ""))
     back = request.headers.get("referer", "")
     own = parts_of(request).origin
     target = back.removeprefix(own) if back.startswith(f"{own}/console/") else "/console/now"

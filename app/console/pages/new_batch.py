@@ -14,6 +14,7 @@ from app.batches.openai.file_batches import NewFileBatch
 from app.batches.openai.uploads import IncomingUpload
 from app.batches.request_labels import RequestLabels
 from app.batches.validation.openai_lines import ROUTES as ENDPOINTS
+from app.console import forms
 from app.console.page import whole
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
@@ -100,7 +101,7 @@ async def create(request: Request) -> Response:
     """Queue a batch of a checked file."""
     parts, viewer = parts_of(request), viewer_of(request)
     tenant = _account(viewer)
-    form = {name: str(value) for name, value in (await request.form()).items()}
+    form = {name: str(value) for name, value in (await forms.read(request)).items()}
     order = _order(parts, tenant, form)
     made = await file_batches.create(
         parts.database, parts.settings, parts.catalogue, tenant, order, parts.lengths.of(tenant.tenant_id)

@@ -7,6 +7,7 @@ from starlette.routing import Route
 from app import clock
 from app.access.roles import Viewer
 from app.audit.acts import Act
+from app.console import forms
 from app.console.page import Page, Params, whole
 from app.console.pages.acting import attempted
 from app.console.pages.actions import DID, refuse
@@ -63,7 +64,7 @@ async def act(request: Request) -> Response:
         raise NotFound("There is no such action", code=404)
     if not viewer.role.acts:
         raise refuse(viewer, f"{verb} a pipeline")
-    form = {name: str(value) for name, value in (await request.form()).items()}
+    form = {name: str(value) for name, value in (await forms.read(request)).items()}
     usd = _budget(form.get("number", "")) if verb == "resume" else None
     of_run = int(form["run"]) if form.get("run", "").isdecimal() else None
     name, tenant, request_id = found.row.public_id, _owner(found), found.row.request_id

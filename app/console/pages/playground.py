@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.access.roles import Viewer
-from app.console import playground
+from app.console import forms, playground
 from app.console.page import whole
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
@@ -15,6 +15,7 @@ from app.errors import BadInput
 
 PATH = "/console/playground"
 _MOST_CHARACTERS = 20_000
+_FORM_BYTES = 12 * _MOST_CHARACTERS + 1024  # a character takes up to twelve bytes in a form
 _MOST_TOKENS = 1024
 
 
@@ -40,7 +41,7 @@ def _account(viewer: Viewer) -> str:
 
 
 async def _ask(request: Request, parts: Parts, account: str) -> Ask:
-    form = await request.form()
+    form = await forms.read(request, _FORM_BYTES)
     model = parts.catalogue.resolve(str(form.get("model", "")))
     prompt, tokens = str(form.get("prompt", "")).strip(), str(form.get("max_tokens", ""))
     if model is None or model.task != "text-generation":

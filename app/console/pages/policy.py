@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from app import clock
 from app.access.roles import Viewer
+from app.console import forms
 from app.console.page import Page, Params, show
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
@@ -15,10 +16,10 @@ from app.console.views import places, policy
 from app.console.views.policy import Seen, Trial
 from app.errors import BadInput, NotFound
 from app.policy import replay, samples, service
-from app.policy.language import parse
+from app.policy.language import MOST_BYTES, parse
 from app.policy.problems import PolicyError
 
-_MOST_BYTES = 256 * 1024
+_FORM_BYTES = 4 * MOST_BYTES  # a byte of the text takes up to three in a form, a line end six
 _BACK = timedelta(days=7)
 
 
@@ -90,9 +91,9 @@ def _operator(request: Request, what: str) -> tuple[Parts, Viewer]:
 
 
 async def _text(request: Request) -> str:
-    text = str((await request.form(max_part_size=_MOST_BYTES)).get("text", "")).replace("\r\n", "\n")
-    if len(text.encode()) > _MOST_BYTES:
-        raise BadInput(f"text: a policy has at most {_MOST_BYTES // 1024} KB; shorten it")
+    text = str((await forms.read(request, _FORM_BYTES)).get("text", "")).replace("\r\n", "\n")
+    if len(text.encode()) > MOST_BYTES:
+        raise BadInput(f"text: a policy has at most {MOST_BYTES // 1024} KB; shorten it")
     return text
 
 

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from app.access.roles import Viewer
-from app.console import queries
+from app.console import forms, queries
 from app.console.page import whole
 from app.console.pages import batches
 from app.console.pages.actions import DID, change, refuse
@@ -35,7 +35,7 @@ async def confirm(request: Request) -> Response:
 
 async def act(request: Request) -> Response:
     """Change each of the batches that were confirmed. One that cannot be changed does not stop the others."""
-    parts, viewer, form = parts_of(request), viewer_of(request), await request.form()
+    parts, viewer, form = parts_of(request), viewer_of(request), await forms.read(request)
     verb = _verb(viewer, form)
     back = str(form.get("back", ""))
     back = back if back.startswith(f"{_ACTIVE}?") else _ACTIVE

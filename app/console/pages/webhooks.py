@@ -11,6 +11,7 @@ from starlette.routing import Route
 from app import clock
 from app.access.roles import Viewer
 from app.audit.acts import Act
+from app.console import forms
 from app.console import queries_webhooks as queries
 from app.console.page import Page, Params, whole
 from app.console.pages.acting import attempted
@@ -122,7 +123,7 @@ async def redeliver(request: Request) -> Response:
 async def replay(request: Request) -> Response:
     """Send the events of a period again that were not accepted, or all of them."""
     parts, viewer, row = await _of(request, "replay events")
-    form = await request.form()
+    form = await forms.read(request)
     period = str(form.get("since", ""))
     if period not in PERIODS:
         raise BadInput(f"since: must be one of {', '.join(PERIODS)}")
@@ -142,7 +143,7 @@ async def rotate(request: Request) -> Response:
     parts, viewer, row = await _of(request, "rotate a secret")
     if not viewer.role.reveals:
         raise refuse(viewer, "see the secret of a webhook")
-    overlap = str((await request.form()).get("overlap", "24"))
+    overlap = str((await forms.read(request)).get("overlap", "24"))
     if overlap not in OVERLAPS:
         raise BadInput(f"overlap: must be one of {', '.join(OVERLAPS)} hours")
 

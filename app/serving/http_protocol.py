@@ -3,13 +3,12 @@
 - The size of data that completes no head and no part of a body (headers, URL, trailers, chunk extensions) is limited: 431.
 - A head must be complete within `header_seconds`, and a body may pause for `body_seconds`: 408.
 - A client that reads nothing of an answer for `body_seconds` loses its connection.
-- The number of connections is limited: see app.api.connection_limits.
+- The number of connections is limited: see app.serving.connection_limits.
 
-app.api.request_limits has the exact limits of a complete head.
+app.serving.request_limits has the exact limits of a complete head.
 """
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,14 +17,22 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.api.connection_limits import ConnectionEntry, ConnectionLimits
-from app.api.envelope import refusal
-from app.api.request_limits import HEAD_BYTES, HEADERS
-from app.api.unread_answer import UnreadAnswer
+from app.serving.connection_limits import ConnectionEntry, ConnectionLimits
+from app.serving.request_limits import HEAD_BYTES, HEADERS
+from app.serving.unread_answer import UnreadAnswer
 
 _STEP_BYTES = 16 * 1024  # a head is parsed in steps of this size
 _LINGER_SECONDS = 2.0
 _CROWDED = "Too many connections are open. Close idle ones, or try again in a few seconds."
+
+
+# What a client reads that is refused before its request is known: media type and body, by status and message.
+Refusal = Callable[[int, str], tuple[str, bytes]]
+
+
+def plain(status: int, message: str) -> tuple[str, bytes]:
+    """A refusal as text, for browsers."""
+    return "text/plain; charset=utf-8", f"{message}\n".encode()
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,7 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
 
     connection_limits: ConnectionLimits
     client_timeouts: ClientTimeouts
+    refusal: Refusal
     app_state: dict[str, Any]
 
     # head: begun; body: incomplete; answer: the request is complete; idle: no request;
@@ -231,9 +239,9 @@ class LimitedProtocol(_Base):  # type: ignore[misc]
         if busy and (cycle.response_started or getattr(self, "pipeline", None) or not cycle.more_body):
             self.transport.abort()  # two answers must not be mixed
             return
-        body = json.dumps(refusal(status, message)).encode()
+        kind, body = self.refusal(status, message)
         head = (
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {kind}\r\n"
             f"content-length: {len(body)}\r\nx-should-retry: {'true' if status in (408, 503) else 'false'}\r\n"
             "connection: close\r\n\r\n"
         )
@@ -248,14 +256,15 @@ class LimitedH11(LimitedProtocol, H11Protocol):
 def parsers() -> list[type[LimitedProtocol]]:
     """The protocols that are installed, fastest first."""
     try:
-        from app.api.http_protocol_httptools import LimitedHttpTools
+        from app.serving.http_protocol_httptools import LimitedHttpTools
     except ImportError:
         return [LimitedH11]
     return [LimitedHttpTools, LimitedH11]
 
 
 def limited(
-    base: type[LimitedProtocol], connections: ConnectionLimits, timeouts: ClientTimeouts
+    base: type[LimitedProtocol], connections: ConnectionLimits, timeouts: ClientTimeouts, refusal: Refusal
 ) -> type[asyncio.Protocol]:
     """The protocol class with these limits."""
-    return type("Limited", (base,), {"connection_limits": connections, "client_timeouts": timeouts})
+    known = {"connection_limits": connections, "client_timeouts": timeouts, "refusal": staticmethod(refusal)}
+    return type("Limited", (base,), known)

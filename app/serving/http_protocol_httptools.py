@@ -4,8 +4,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from app.api.http_protocol import LimitedProtocol
-from app.api.request_limits import HEAD_BYTES
+from app.serving.http_protocol import LimitedProtocol
+from app.serving.request_limits import HEAD_BYTES
 
 
 class LimitedHttpTools(LimitedProtocol, HttpToolsProtocol):

@@ -1,13 +1,15 @@
 """Limits on a request before routing, how unread bodies are discarded, and how an answer ends that cannot be completed."""
 
+from collections.abc import Callable
+
 import structlog
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.connection_limits import RESERVED
-from app.api.envelope import failure
 from app.db.transient_errors import TRANSIENT
 from app.errors import BadInput, NoCapacity
+from app.serving.connection_limits import RESERVED
 
 _log = structlog.get_logger("api")
 
@@ -17,11 +19,15 @@ HEADERS = 100
 _UNREAD_BYTES = 64 * 1024  # an unread rest of this size is discarded, so the connection can be used again
 
 
+# The answer to a request that is refused: its status, our code of the error, its message, further headers.
+Answer = Callable[[Request, int, int, str, dict[str, str]], Response]
+
+
 class RequestLimits:
     """An ASGI middleware: limits of a request's head, connections of the reserve, and unread bodies."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, answer: Answer) -> None:
+        self._app, self._answer = app, answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -31,7 +37,7 @@ class RequestLimits:
         refused = _refused(scope)
         if refused:
             status, code, message = refused
-            answer = failure(Request(scope), status, code, message, {"connection": "close"})
+            answer = self._answer(Request(scope), status, code, message, {"connection": "close"})
             await answer(scope, receive, send)
             return
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from app.settings import Settings
 
 RESERVE = 16  # connections above the limit, on which only RESERVED is answered
-RESERVED = ("/health", "/ready", "/metrics")
+RESERVED = ("/health", "/ready", "/metrics", "/console/health")
 _OWN_FILES = 128  # connections to the database, listening sockets, logs
 _MOST_FILES = 1 << 20  # where there is no hard limit
 

@@ -1,0 +1,34 @@
+"""Where work is done that takes longer the more was sent."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from app import off_loop
+from testing.waiting import LIMIT_SECONDS
+
+LARGE = "a" * (off_loop.SMALL_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "in_thread"), [("a", False), (b"a", False), ({"a": LARGE}, True), (LARGE.encode(), True)]
+)
+async def test_what_is_large_is_done_in_a_thread_and_other_work_goes_on(given: Any, in_thread: bool) -> None:
+    go_on = threading.Event()
+
+    def work(loop_thread: int) -> bool:
+        return threading.get_ident() != loop_thread and go_on.wait(LIMIT_SECONDS)
+
+    async def other() -> None:
+        go_on.set()
+
+    task = asyncio.create_task(other())
+    assert await off_loop.done(given, work, threading.get_ident()) is in_thread
+    await task
+
+
+async def test_an_error_in_a_thread_is_that_of_the_call() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await off_loop.done(LARGE, lambda: 1 / 0)
