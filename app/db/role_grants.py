@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PRIVILEGES = {"r": "select", "a": "insert", "w": "update", "d": "delete"}
-ENDPOINT_SECRETS = ("secret", "previous_secret", "signing_key")
+ENDPOINT_SECRETS = ("secret", "previous_secret", "signing_key", "previous_signing_key")
 # Of an endpoint, what changes by itself: never its URL, its secrets or what it subscribes to.
 _HEALTH = (
     "state",

@@ -48,6 +48,7 @@ CHANGE_RECEIVERS = (
     "update endpoint set url = 'http://elsewhere'",
     "update endpoint set secret = ''",
     "update endpoint set signing_key = ''",
+    "update endpoint set previous_signing_key = ''",
     "insert into endpoint default values",
 )
 
@@ -72,6 +73,7 @@ MAY_NOT: Mapping[str, Mapping[str, Sequence[str]]] = {
     "sw_steward": {
         "read secrets of keys and webhooks, operators' tokens, sessions": (
             *READ_KEYS, *READ_OPERATORS, *READ_SESSIONS, "select secret from endpoint", "select signing_key from endpoint",
+            "select previous_signing_key from endpoint",
         ),
         "change audit rows": CHANGE_AUDIT,
         "make keys or policies": (*MAKE_KEYS, "insert into policy default values"),
