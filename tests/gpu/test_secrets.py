@@ -45,10 +45,10 @@ def test_nobody_of_the_same_user_reads_the_environment_or_the_memory_of_a_worker
 
 
 def test_an_engine_inherits_no_setting_and_no_credential_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = catalogue.load(Settings().models_file).resolve("smollm2-135m-instruct")
+    assert model is not None
     secrets = ("SLACKWATER_SECRET_KEY", "SLACKWATER_DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "VAULT_TOKEN")
     for name in (*secrets, "HF_TOKEN"):
         monkeypatch.setenv(name, "s3cret")
-    model = catalogue.load(Settings().models_file).resolve("smollm2-135m-instruct")
-    assert model is not None
     found = vllm_environment(model)
     assert [name for name, value in found.items() if value == "s3cret"] == ["HF_TOKEN"]
