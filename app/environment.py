@@ -23,6 +23,8 @@ def mistyped() -> dict[str, str | None]:
     return {name: f"{PREFIX}{found[0]}" if found else None for name, found in near.items()}
 
 
+PART = "SLACKWATER_PART"  # names the part, in processes that `up` starts
+
 # Log lines at once; and process titles (Celery and vLLM set theirs) must not overwrite the marks that we find processes by.
 PROCESS_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "SPT_NOENV": "1"}
 
@@ -31,6 +33,11 @@ def foreign_environment() -> dict[str, str]:
     """The environment for a program that is not ours: what we inherited, without our settings and their secrets."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     return inherited | PROCESS_ENVIRONMENT
+
+
+def is_supervised() -> bool:
+    """Whether `up` has started this process."""
+    return PART in os.environ
 
 
 def visible_gpus() -> str | None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _umasks: list[int] = []  # those that were replaced; the first one is our caller's
 
@@ -23,6 +23,12 @@ _umasks: list[int] = []  # those that were replaced; the first one is our caller
 def keep_private() -> None:
     """Make files that this process and its children create accessible to their owner only. Every program calls it first."""
     _umasks.append(os.umask(0o077))
+
+
+def keep_unreadable() -> None:
+    """Keep other processes of the same user from reading the environment and the memory of this one. On Linux; not from root."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 @contextmanager

@@ -187,9 +187,9 @@ class Settings(BaseSettings):
     )
     key_provider: str = Field(
         "",
-        pattern="^(file:///.+|vault\\+https?://[^/]+.*|entry:.+)?$",
-        description="file:///folder of key files, vault+https://… with the mount of a transit engine, or entry:NAME of a "
-        "package; if empty, `keys` in data_dir",
+        pattern=r"^(file:///.+|vault\+https://[^/]+.*|vault\+http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/.*)?|entry:.+)?$",
+        description="file:///folder of key files, vault+https://… with the mount of a transit engine (http on loopback only), or "
+        "entry:NAME of a package; if empty, `keys` in data_dir",
     )
     vault_token: SecretStr = Field(
         SecretStr(""), description="token for the transit engine of a `vault+https` key provider"

@@ -5,6 +5,7 @@ checked with the provider's public keys only. They are fetched again every hour,
 is not believed for longer; and for a key that is not known, at most every 30 seconds.
 """
 
+import asyncio
 import base64
 import hashlib
 import secrets
@@ -31,6 +32,7 @@ _LEEWAY_SECONDS = 60
 _METADATA_SECONDS = 3600.0
 _KEYS_SECONDS = 30.0
 _TIMEOUT_SECONDS = 10.0
+_REST_SECONDS = 10.0  # after a failure, nobody asks the provider about itself for so long
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _MOST_BYTES = 1 << 20
 
@@ -72,6 +74,8 @@ class Provider:
     client: httpx.AsyncClient | None = None
     _metadata: tuple[float, dict[str, Any]] | None = None
     _keys: tuple[float, KeySet] | None = None
+    _failed: tuple[float, str] | None = None
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def on(self) -> bool:
@@ -190,7 +194,7 @@ class Provider:
         """The provider's keys; fetched again if they are older than `oldest` seconds."""
         now = clock.monotonic()
         if self._keys is None or now - self._keys[0] > oldest:
-            found = await self._call("GET", str((await self._about())["jwks_uri"]))
+            found = await self._fetched(str((await self._about())["jwks_uri"]))
             self._keys = now, KeySet.import_key_set(found)  # type: ignore[arg-type]
         return self._keys[1]
 
@@ -199,13 +203,26 @@ class Provider:
         now = clock.monotonic()
         if self._metadata is None or now - self._metadata[0] > _METADATA_SECONDS:
             place = f"{self.settings.oidc_issuer.rstrip('/')}/.well-known/openid-configuration"
-            found = await self._call("GET", place)
+            found = await self._fetched(place)
             if found.get("issuer") != self.settings.oidc_issuer:
                 raise OidcError("The identity provider has another name than SLACKWATER_OIDC_ISSUER.")
             for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
                 _check_url(str(found.get(name, "")))
             self._metadata = now, found
         return self._metadata[1]
+
+    async def _fetched(self, url: str) -> dict[str, Any]:
+        """What the provider publishes. One question at a time, and none for a while after a failure. Raises OidcError."""
+        async with self._asking:
+            if self._failed is not None and clock.monotonic() - self._failed[0] < _REST_SECONDS:
+                raise OidcError(self._failed[1])
+            try:
+                found = await self._call("GET", url)
+            except OidcError as error:
+                self._failed = clock.monotonic(), str(error)
+                raise
+            self._failed = None
+            return found
 
     async def _call(self, method: str, url: str, **sent: Any) -> dict[str, Any]:
         _check_url(url)

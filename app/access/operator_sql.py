@@ -7,13 +7,7 @@ insert into operator_token (token_id, name, role, secret_hash, master_key, creat
 values (%(token_id)s, %(name)s, %(role)s, %(secret_hash)s, %(master_key)s, %(created_by)s, now() + %(lifetime)s)
 returning expires_at"""
 
-FIND = f"""
-select name, role, secret_hash, last_used_at is null or last_used_at < now() - interval '1 minute'
-from operator_token where token_id = %(token_id)s and {_LIVE}"""
-
-TOUCH = """
-update operator_token set last_used_at = now(), secret_hash = %(secret_hash)s, master_key = %(master_key)s
-where token_id = %(token_id)s"""
+USE = "select used_name, used_role from use_operator_token(%(token_id)s, %(shown)s, %(master_key)s)"
 
 LISTING = """
 select token_id, name, role, created_by, created_at, expires_at, last_used_at, revoked_at

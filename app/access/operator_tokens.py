@@ -69,14 +69,12 @@ async def create(
 async def authenticate(conn: Connection, pepper: bytes, token: str) -> Operator | None:
     """The operator with this token. None: it is unknown, expired or revoked."""
     token_id, _, secret = token.removeprefix(PREFIX).partition("_")
-    row = await (await conn.execute(sql.FIND, {"token_id": token_id})).fetchone()
+    shown = [_hash(master, secret) for master in crypto.accepted(pepper)]
+    values = {"token_id": token_id, "shown": shown, "master_key": crypto.key_id(pepper)}
+    row = await (await conn.execute(sql.USE, values)).fetchone()
     if row is None or not token.startswith(PREFIX):
         return None
-    name, role, stored, is_due = row
-    if not any(hmac.compare_digest(stored, _hash(master, secret)) for master in crypto.accepted(pepper)):
-        return None
-    if is_due:
-        await conn.execute(sql.TOUCH, {"token_id": token_id, **_hashed(pepper, secret)})
+    name, role = row
     return Operator(f"{name} ({PREFIX}{token_id})", Role(role))
 
 

@@ -12,6 +12,7 @@ from app.api import openapi_operations
 from app.errors import AuthenticationError
 from app.tenants.key_scope import KeyRole
 from app.tenants.service import Tenant
+from app.webhooks.endpoints import Endpoint
 
 NOT_PERMITTED = "insufficient_permissions"  # OpenAI's code
 _SEEN = (
@@ -135,6 +136,11 @@ LEAST_ROLES: Mapping[str, KeyRole] = {
     **dict.fromkeys(_SUBMITTED, KeyRole.SUBMITTER),
     **dict.fromkeys(_ADMIN, KeyRole.ADMIN),
 }
+
+
+def seen_endpoint(tenant: Tenant, endpoint: Endpoint) -> Endpoint:
+    """A webhook as a key may see it: its URL is whole only for a key that may set it."""
+    return endpoint if tenant.scope.role is KeyRole.ADMIN else endpoint.masked()
 
 
 def check(tenant: Tenant, request: Request) -> None:

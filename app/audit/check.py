@@ -4,12 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from app.audit import sql
 from app.audit.checkpoints import fits
 from app.audit.record import moment
-from app.audit.verifier import Verifier
+from app.audit.verifier import RETENTION_DAYS, Verifier
 from app.db.pool import Connection
 from app.storage import object_names
 from app.storage.store import Store
@@ -18,16 +19,32 @@ UNSEALED_SECONDS = 60  # a row that has no seal after so long was taken out of t
 _AT_ONCE = 16
 _PAGE = 1000
 
-Signed = tuple[str, str, bytes]  # where it lies, body, signature
+
+class Signed(NamedTuple):
+    """A checkpoint where it lies. `stored`: since when it lies in the object store; None: it does not."""
+
+    where: str
+    body: str
+    signature: bytes
+    stored: datetime | None = None
 
 
-async def verify(conn: Connection, bucket: Store, keys: Sequence[bytes], account: str | None = None) -> Verifier:
-    """Check every chain, or that of an account (empty: of the installation). Raises StorageError."""
+async def verify(
+    conn: Connection,
+    bucket: Store,
+    keys: Sequence[bytes],
+    account: str | None = None,
+    retention_days: int = RETENTION_DAYS,
+) -> Verifier:
+    """Check every chain, or that of an account (empty: of the installation). Raises StorageError.
+
+    `retention_days`: how long rows have to be kept at least; 0: for ever.
+    """
     checkpoints = await stored(bucket, account)  # before the snapshot, so that none is newer than the rows
-    verifier = Verifier(keys, fits)
+    verifier = Verifier(keys, fits, retention_days)
     async with snapshot(conn):
-        for where, body, signature in [*checkpoints, *await _of_database(conn, account, verifier)]:
-            verifier.checkpoint(body, signature, where)
+        for each in [*checkpoints, *await _of_database(conn, account, verifier)]:
+            verifier.checkpoint(each.body, each.signature, each.where, each.stored)
         async for row in sealed(conn, account):
             verifier.row(row[0], row[1], row[2], row[4])
             _compare(verifier, row)
@@ -64,29 +81,34 @@ async def sealed(conn: Connection, account: str | None) -> AsyncIterator[Sequenc
 
 
 async def stored(bucket: Store, account: str | None) -> list[Signed]:
-    """The checkpoints in the object store, by their keys. What is no checkpoint has an empty body."""
+    """The checkpoints in the object store, by their keys. What is no checkpoint, or that of another key, has an empty body."""
     prefix = object_names.CHECKPOINTS if account is None else object_names.checkpoints(account)
-    keys = sorted([key async for key, _ in bucket.list(prefix)])
+    times = {key: at async for key, at in bucket.times(prefix)}
+    keys = sorted(times)
     found: list[Signed] = []
     for first in range(0, len(keys), _AT_ONCE):
         part = keys[first : first + _AT_ONCE]
-        found += map(_read, part, await asyncio.gather(*map(bucket.get, part)))
+        contents = await asyncio.gather(*map(bucket.get, part))
+        found += [_read(key, content, times[key]) for key, content in zip(part, contents, strict=True)]
     return found
 
 
-def _read(key: str, content: bytes) -> Signed:
+def _read(key: str, content: bytes, stored: datetime) -> Signed:
     where = f"object {key}"
     try:
-        values = json.loads(content)
-        return where, str(values["body"]), bytes.fromhex(values["signature"])
-    except (ValueError, KeyError, TypeError):
-        return where, "", b""
+        document = json.loads(content)
+        body = str(document["body"])
+        values = json.loads(body)
+        name = object_names.checkpoint(values["account"], values["seq"], datetime.fromisoformat(values["at"]))
+        return Signed(where, body if name == key else "", bytes.fromhex(document["signature"]), stored)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Signed(where, "", b"")
 
 
 async def of_database(conn: Connection, account: str | None) -> list[Signed]:
     """The checkpoints in the database."""
     rows = await (await conn.execute(sql.CHECKPOINTS, {"account": account})).fetchall()
-    return [("table audit_checkpoint", body, bytes(signature)) for *_, body, signature in rows]
+    return [Signed("table audit_checkpoint", body, bytes(signature)) for *_, body, signature in rows]
 
 
 async def _of_database(conn: Connection, account: str | None, verifier: Verifier) -> list[Signed]:

@@ -42,11 +42,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A chain and its latest checkpoint. `unsigned_since`: when the first row after it was written; None: there is none.
-    `broken`: what does not fit, in words.
+    """A chain and its latest checkpoint. `first`: the number of its first row. `unsigned_since`: when the first row after the
+    checkpoint was written; None: there is none. `broken`: what does not fit, in words.
     """
 
     account: str
+    first: int
     head: Head
     signed_at: datetime | None
     signed_seq: int
@@ -61,9 +62,12 @@ class Signer:
         self._key = crypto.signing_key(crypto.secret_key(settings), "audit checkpoints")
         self.public = self._key.public_key().public_bytes_raw()
 
-    def checkpoint(self, account: str, head: Head, at: datetime, *, cut: bool = False) -> Checkpoint:
-        """The signed checkpoint of a chain."""
+    def checkpoint(self, account: str, head: Head, at: datetime, *, cut_days: int | None = None) -> Checkpoint:
+        """The signed checkpoint of a chain. `cut_days`: its rows, older than so many days, may be deleted; None: they stay."""
+        cut = cut_days is not None
         values = {"account": account, "at": moment(at), "cut": cut, "hash": head.hash.hex(), "seq": head.seq}
+        if cut:
+            values["retention_days"] = cut_days
         body = canonical(values | {"key": self.public.hex(), "version": _VERSION})
         return Checkpoint(account, head.seq, at, cut, body, self._key.sign(body.encode()))
 
@@ -90,7 +94,7 @@ async def chains(conn: Connection, seen: Mapping[str, Head]) -> list[Chain]:
     found = await (await conn.execute(sql.HASHES, wanted)).fetchall()
     present = {account: Head(seq, digest) for account, seq, digest in found}
     known = {row[0] for row in rows}
-    gone = [Chain(account, Head(0, b""), None, 0, None, LOST) for account in seen if account not in known]
+    gone = [Chain(account, 0, Head(0, b""), None, 0, None, LOST) for account in seen if account not in known]
     return gone + [_chain(row, seen.get(row[0]), present.get(row[0])) for row in rows]
 
 
@@ -98,13 +102,13 @@ LOST = "rows that were sealed are missing at its end, or were changed"
 
 
 def _chain(row: Sequence[Any], seen: Head | None, present: Head | None) -> Chain:
-    account, seq, digest, at, signed_seq, body, stored, since = row
+    account, first, seq, digest, at, signed_seq, body, stored, since = row
     broken = None
     if seen is not None and seen != present:
         broken = LOST
     if body is not None and (stored is None or stored.hex() != _hash_of(body)):
         broken = f"row {signed_seq}, which was signed at {moment(at)}, is missing or was changed"
-    return Chain(account, Head(seq, digest), at, signed_seq or 0, since, broken)
+    return Chain(account, first, Head(seq, digest), at, signed_seq or 0, since, broken)
 
 
 def _hash_of(body: str) -> str:
@@ -142,7 +146,7 @@ async def add(conn: Connection, checkpoint: Checkpoint) -> None:
 
 
 async def cuts(conn: Connection, days: int) -> dict[str, Head]:
-    """By chain: the last row that is older than so many days, as all before it. The newest row of a chain always stays."""
+    """By chain: the last row that was signed so many days ago. The newest row of a chain always stays."""
     rows = await (await conn.execute(sql.CUTS, {"days": days})).fetchall()
     return {account: Head(seq, digest) for account, seq, digest in rows}
 

@@ -48,8 +48,13 @@ def _prepare(folder: Path) -> None:
 
 def _write_rest(folder: Path, found: Sequence[check.Signed], keys: Sequence[bytes]) -> int:
     """Write everything but the rows. Returns the number of checkpoints, which may lie in the store and in the database."""
-    signed = dict.fromkeys((body, signature.hex()) for _, body, signature in found)
-    lines = [json.dumps({"body": body, "signature": signature}, ensure_ascii=False) for body, signature in signed]
+    signed = {
+        (each.body, each.signature.hex()): each.stored for each in reversed(found)
+    }  # those of the store are the first
+    lines = [
+        json.dumps({"body": body, "signature": signature, "stored": stored and stored.isoformat()}, ensure_ascii=False)
+        for (body, signature), stored in signed.items()
+    ]
     (folder / "checkpoints.ndjson").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (folder / "keys.json").write_text(json.dumps([key.hex() for key in keys]) + "\n")
     (folder / "verify.py").write_text(Path(verifier.__file__).read_text(encoding="utf-8"), encoding="utf-8")

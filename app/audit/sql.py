@@ -58,14 +58,15 @@ def _accounts(table: str) -> str:
     from {table}s s where s.account is not null)"""
 
 
-# The head of every chain, its latest checkpoint, the hash that the chain has where that checkpoint was signed, and when the first
-# row after it was written.
+# The first row and the head of every chain, its latest checkpoint, the hash that the chain has where that checkpoint was signed,
+# and when the first row after it was written.
 CHAINS = f"""
 with recursive {_accounts("audit_seal")}, {_accounts("audit_checkpoint")},
 accounts as (select account from audit_seals where account is not null
              union select account from audit_checkpoints where account is not null)
-select a.account, coalesce(h.seq, 0), coalesce(h.hash, ''::bytea), c.at, c.seq, c.body, k.hash, r.at
+select a.account, coalesce(b.seq, 0), coalesce(h.seq, 0), coalesce(h.hash, ''::bytea), c.at, c.seq, c.body, k.hash, r.at
 from accounts a
+left join lateral (select min(seq) as seq from audit_seal s where s.account = a.account) b on true
 left join lateral (select seq, hash from audit_seal s where s.account = a.account order by seq desc limit 1) h on true
 left join lateral (
   select at, seq, body from audit_checkpoint c where c.account = a.account order by seq desc, at desc limit 1) c on true
@@ -81,16 +82,17 @@ ADD_CHECKPOINT = """
 insert into audit_checkpoint (account, seq, at, cut, body, signature)
 values (%(account)s, %(seq)s, %(at)s, %(cut)s, %(body)s, %(signature)s)"""
 
-# The newest row of a chain always stays, so that the next one continues it.
+# What was signed before the retention began, by an hour more than a store is late. The newest row that was signed always stays,
+# since the next look compares it.
 CUTS = """
 with recursive {accounts}
 select a.account, s.seq, s.hash from audit_seals a
-cross join lateral (select max(seq) as seq from audit_seal s where s.account = a.account) head
-left join lateral (
-  select s.seq from audit_seal s join audit r using (audit_id)
-  where s.account = a.account and r.at >= now() - make_interval(days => %(days)s) order by s.seq limit 1) kept on true
-join audit_seal s on s.account = a.account and s.seq = least(kept.seq, head.seq) - 1
-where a.account is not null""".format(accounts=_accounts("audit_seal"))
+cross join lateral (select max(c.seq) as seq from audit_checkpoint c where c.account = a.account) newest
+cross join lateral (
+  select max(c.seq) as seq from audit_checkpoint c
+  where c.account = a.account and c.at < now() - make_interval(days => %(days)s, hours => 1)) old
+join audit_seal s on s.account = a.account and s.seq = least(old.seq, newest.seq - 1)
+where a.account is not null and old.seq is not null""".format(accounts=_accounts("audit_seal"))
 
 CUT = (
     """delete from audit a using audit_seal s

@@ -1,24 +1,30 @@
 """Checks an audit log that was exported with `slackwater audit export`. It needs Python 3.11 and nothing else.
 
-    python verify.py [FOLDER] [--key HEX]...
+    python verify.py [FOLDER] [--key HEX]... [--retention DAYS]
 
 Without --key, the keys that lie beside the rows are believed: then only what was changed without the signing key is found.
-Give the public key that the operator published elsewhere. The exit code is 1 if anything does not fit.
+Give the public key that the operator published elsewhere, and how long rows have to be kept at least. The exit code is 1 if
+anything does not fit.
 
 The files: `rows.ndjson`, one sealed row a line, and `checkpoints.ndjson`. The hash of a row is SHA-256 of the hash before it
 (32 zero bytes at the start), its number in its chain (8 bytes, big-endian), and its body in UTF-8. A checkpoint is signed with
 Ed25519 (RFC 8032). Every account has a chain, and so has the installation, whose name is empty.
+
+Old rows may be cut off a chain. A cut is a checkpoint that states a retention. It counts only if another checkpoint, of the same
+row or a later one, had lain in the object store for so long when the cut was put there, by the store's times (`stored`).
 """
 
 import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 START = bytes(32)
+RETENTION_DAYS = 365
 _P = 2**255 - 19
 _Q = 2**252 + 27742317777372353535851937790883648493
 _D = -121665 * pow(121666, _P - 2, _P) % _P
@@ -80,36 +86,51 @@ def _times(scalar: int, point: _Point) -> _Point:
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint attests: the hash of a row. `cut`: the rows up to it may be missing."""
+    """What a checkpoint attests: the hash of a row. `cut_days`: the rows up to it may be missing, being older than so many days;
+    None: it is no cut.
+    """
 
     account: str
     seq: int
     hash: bytes
-    cut: bool
+    cut_days: int | None
     at: str
+    body: str
 
 
 class Verifier:
     """Give it all checkpoints, then all rows, chain after chain in the order of their numbers, then call `finish`.
 
-    `problems`: what does not fit, in words.
+    `retention_days`: how long rows have to be kept at least; 0: for ever. `problems`: what does not fit, in words.
     """
 
-    def __init__(self, keys: Iterable[bytes], verify: Callable[[bytes, bytes, bytes], bool] = ed25519_verify) -> None:
+    def __init__(
+        self,
+        keys: Iterable[bytes],
+        verify: Callable[[bytes, bytes, bytes], bool] = ed25519_verify,
+        retention_days: int = RETENTION_DAYS,
+    ) -> None:
         self.problems: list[str] = []
         self.rows = 0
         self.checkpoints = 0
         self._keys, self._verify = frozenset(keys), verify
         self._signed: dict[str, dict[int, list[Checkpoint]]] = {}
+        self._retention_days = retention_days
         self._bodies: set[str] = set()
+        self._stored: dict[str, datetime] = {}
         self._account: str | None = None
         self._seq, self._hash = 0, START
 
-    def checkpoint(self, body: str, signature: bytes, where: str = "checkpoint") -> None:
-        """Add a checkpoint. The same one may come from several places, but its signature has to fit in each."""
+    def checkpoint(
+        self, body: str, signature: bytes, where: str = "checkpoint", stored: datetime | None = None
+    ) -> None:
+        """Add a checkpoint. The same one may come from several places, but its signature has to fit in each.
+
+        `stored`: since when it lies in the object store, by the store's clock; None: it is not from there.
+        """
         try:
             values = json.loads(body)
-            key, found = bytes.fromhex(values["key"]), _checkpoint(values)
+            key, found = bytes.fromhex(values["key"]), _checkpoint(values, body)
         except (ValueError, KeyError, TypeError, AttributeError):
             self.problems.append(f"{where}: this is no checkpoint")
             return
@@ -118,8 +139,14 @@ class Verifier:
             self.problems.append(f"{name}: it is signed with a key that is not known, {values['key'][:64]}")
         elif not self._verify(key, body.encode(), signature):
             self.problems.append(f"{name}: its signature does not fit")
-        elif body not in self._bodies:
-            self._bodies.add(body)
+        else:
+            self._add(found, stored)
+
+    def _add(self, found: Checkpoint, stored: datetime | None) -> None:
+        if stored is not None:
+            self._stored[found.body] = min(stored, self._stored.get(found.body, stored))
+        if found.body not in self._bodies:
+            self._bodies.add(found.body)
             self.checkpoints += 1
             self._signed.setdefault(found.account, {}).setdefault(found.seq, []).append(found)
 
@@ -156,12 +183,28 @@ class Verifier:
         if seq == 1:
             return
         signed = self._signed.get(account, {})
-        cuts = [each for each in signed.get(seq - 1, ()) if each.cut]
-        self._hash = cuts[0].hash if cuts else b""
-        if not cuts:
-            self.problems.append(f"{_named(account)}: rows 1 to {seq - 1} are missing, and no checkpoint allows it")
+        reasons = {
+            self._against(each, signed): each.hash for each in signed.get(seq - 1, ()) if each.cut_days is not None
+        }
+        self._hash = reasons.get("") or next(iter(reasons.values()), b"")
+        if "" not in reasons:
+            reason = next(iter(reasons), "no checkpoint allows it")
+            self.problems.append(f"{_named(account)}: rows 1 to {seq - 1} are missing, and {reason}")
         for earlier in [number for number in signed if number < seq]:
             del signed[earlier]
+
+    def _against(self, cut: Checkpoint, signed: Mapping[int, Sequence[Checkpoint]]) -> str:
+        """Why a cut does not allow rows to be missing, in words; empty: it does."""
+        days, at = cut.cut_days or 0, self._stored.get(cut.body)
+        if not self._retention_days or days < self._retention_days:
+            return f"the checkpoint that cut them off states a retention of {days} days"
+        if at is None:
+            return "the checkpoint that cut them off is not in the object store"
+        old = at - timedelta(days=days)
+        proofs = [each for seq, found in signed.items() if seq >= cut.seq for each in found]
+        if any(self._stored.get(each.body, at) <= old for each in proofs):
+            return ""
+        return f"no checkpoint in the object store shows that they were there {days} days before they were cut off"
 
     def _end(self) -> None:
         """The checkpoints that are left of a chain attest rows that it does not have."""
@@ -174,11 +217,13 @@ class Verifier:
             self.problems.append(f"{_named(self._account)}: {text}")
 
 
-def _checkpoint(values: dict[str, Any]) -> Checkpoint:
+def _checkpoint(values: dict[str, Any], body: str) -> Checkpoint:
     account, seq, cut, at = values["account"], values["seq"], values["cut"], values["at"]
-    if not (isinstance(account, str) and isinstance(seq, int) and isinstance(cut, bool) and isinstance(at, str)):
+    days = values["retention_days"] if cut else 0
+    kinds = ((account, str), (seq, int), (cut, bool), (at, str), (days, int))
+    if not all(isinstance(value, kind) for value, kind in kinds):
         raise TypeError
-    return Checkpoint(account, seq, bytes.fromhex(values["hash"]), cut, at)
+    return Checkpoint(account, seq, bytes.fromhex(values["hash"]), days if cut else None, at, body)
 
 
 def _account_of(body: str) -> str | None:
@@ -192,15 +237,16 @@ def _named(account: str) -> str:
     return f"account {account}" if account else "the installation"
 
 
-def verify_folder(folder: Path, keys: Iterable[bytes]) -> Verifier:
+def verify_folder(folder: Path, keys: Iterable[bytes], retention_days: int = RETENTION_DAYS) -> Verifier:
     """Check an exported folder. `keys`: those to be believed; none: those in the folder. Raises OSError, ValueError."""
     believed = list(keys) or [bytes.fromhex(key) for key in json.loads((folder / "keys.json").read_text())]
-    verifier = Verifier(believed)
+    verifier = Verifier(believed, retention_days=retention_days)
     for line in (folder / "checkpoints.ndjson").read_text(encoding="utf-8").split("\n"):
         if not line:
             continue
         values = json.loads(line)
-        verifier.checkpoint(values["body"], bytes.fromhex(values["signature"]))
+        stored = datetime.fromisoformat(values["stored"]) if values["stored"] else None
+        verifier.checkpoint(values["body"], bytes.fromhex(values["signature"]), stored=stored)
     with (folder / "rows.ndjson").open(encoding="utf-8") as rows:
         for line in rows:
             values = json.loads(line)
@@ -214,9 +260,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parent)
     parser.add_argument("--key", action="append", default=[], type=bytes.fromhex, help="a public key to be believed")
+    kept = "days that rows have to be kept at least (%(default)s); 0: for ever"
+    parser.add_argument("--retention", default=RETENTION_DAYS, type=int, metavar="DAYS", help=kept)
     options = parser.parse_args()
     try:
-        found = verify_folder(options.folder, options.key)
+        found = verify_folder(options.folder, options.key, options.retention)
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.exit(f"The folder cannot be read: {type(error).__name__}: {error}")
     for problem in found.problems:

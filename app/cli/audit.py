@@ -46,14 +46,26 @@ def list_(
 
 
 @app.command("verify")
-def verify(account: _Account = None, as_json: Json = False) -> None:
+def verify(
+    account: _Account = None,
+    retention: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="DAYS",
+            help="how long rows have to be kept at least; 0: for ever; default: SLACKWATER_AUDIT_RETENTION_DAYS",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Check rows, seals and checkpoints, in the database and the object store. The exit code is 1 if anything does not fit."""
     current = settings()
     keys = checkpoints.known_keys(current)
+    days = current.audit_retention_days if retention is None else retention
 
     async def verb(conn: Connection) -> Verifier:
         await _check_sees(conn, account)
-        return await check.verify(conn, _store(), keys, account)
+        return await check.verify(conn, _store(), keys, account, days)
 
     found = _with_store(lambda: on_database(current, verb))
     if as_json:

@@ -134,7 +134,7 @@ def rotate(
     ] = 24,
     as_json: Json = False,
 ) -> None:
-    """Replace the signing secret and print the new one. It is shown only once."""
+    """Replace the signing secret, and the key pair of `--asymmetric`, and print the new ones. The secret is shown only once."""
     found = _call("POST", f"{PATH}/{subscription_id.hex}/rotate_secret", {"overlap_hours": overlap_hours})
     if as_json:
         tables.document(console, found)

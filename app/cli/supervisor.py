@@ -16,7 +16,7 @@ from app.changes import service as changes
 from app.cli.data_dir_lock import owned
 from app.db import cluster, direct, embedded, migrate, session_settings
 from app.db.pool import Database
-from app.environment import child_environment
+from app.environment import PART, child_environment
 from app.errors import BehindPooler, SchemaMismatch, ServerUnfit
 from app.optional_packages import NotInstalled
 from app.queue import partitions
@@ -25,7 +25,6 @@ from app.telemetry import log_file
 from app.user_errors import Failure
 
 MARK = "SLACKWATER_SUPERVISOR"
-PART = "SLACKWATER_PART"
 ENGINE_MARK = "SLACKWATER_ENGINE"  # workers.gpu.managed_engine marks its engines with it
 PARTS = {
     "api": "app.api",

@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PRIVILEGES = {"r": "select", "a": "insert", "w": "update", "d": "delete"}
-ENDPOINT_SECRETS = ("secret", "previous_secret", "signing_key")
+ENDPOINT_SECRETS = ("secret", "previous_secret", "signing_key", "previous_signing_key")
+# Of an endpoint, what changes by itself: never its URL, its secrets or what it subscribes to.
+_HEALTH = (
+    "state",
+    "reason",
+    "modified_at",
+    "failures",
+    "failing_since",
+    "open_until",
+    "warned",
+    "hinted_at",
+    "paced_until",
+)
 # Of an endpoint, what decides whether an event is for it: not its name, its URL or its secrets.
 _SUBSCRIBED = ("endpoint_id", "tenant_id", "model", "kinds", "state", "queue_id", "format", "tags", "metadata")
 
@@ -16,13 +28,15 @@ _SUBSCRIBED = ("endpoint_id", "tenant_id", "model", "kinds", "state", "queue_id"
 class RoleGrants:
     """The grants of one role. `tables`: rights by the name of a table. `hidden`: columns of these that it may not use.
 
-    `columns`: tables of which it may use some columns only, by right. `sees_sessions`: it reads who is connected.
+    `columns`: tables of which it may use some columns only, by right. `functions`: those that not everybody may call.
+    `sees_sessions`: it reads who is connected.
     """
 
     purpose: str
     tables: Mapping[str, str]
     hidden: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     columns: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
     sees_sessions: bool = False
 
 
@@ -56,7 +70,8 @@ _SERVES_CALLERS = {**_QUEUE, "tenant": "rawd", "api_key": "raw", "key_usage": "r
 GRANTS: Mapping[str, RoleGrants] = {
     "sw_api": RoleGrants(
         "the API",
-        {**_SERVES_CALLERS, "operator_token": "rw", **_RECORDS},
+        {**_SERVES_CALLERS, **_RECORDS},
+        functions=("use_operator_token",),
         sees_sessions=True,
     ),
     "sw_console": RoleGrants(
@@ -70,14 +85,15 @@ GRANTS: Mapping[str, RoleGrants] = {
             **dict.fromkeys(("chunk", "worker"), "rawd"),
             **dict.fromkeys(("sched", "engine", "pool", "object_store"), "raw"),
             **dict.fromkeys(("batch", "item_payload", "pace", "pool_status", "tenant"), "r"),
-            "batch_key": "rw",  # a worker notes a key that it cannot unwrap
+            "batch_key": "r",
             **dict.fromkeys(("item_result", "response_events", "change", "decision"), "rad"),
             **dict.fromkeys(("engine_sample", "engine_minute"), "rad"),
             **dict.fromkeys(("batch_delta", "batch_error", "event", "delivery"), "ra"),
             **dict.fromkeys(("sched_delta", "handoff"), "a"),
         },
-        # A new delivery locks its endpoint against removal, which takes the right to change some column.
-        columns={"endpoint": {"r": _SUBSCRIBED, "w": ("hinted_at",)}},
+        # A new delivery locks its endpoint against removal, which takes the right to change some column. A worker notes a data
+        # key that it cannot unwrap.
+        columns={"endpoint": {"r": _SUBSCRIBED, "w": ("hinted_at",)}, "batch_key": {"w": ("failed_at", "failure")}},
     ),
     STEWARD: RoleGrants(
         "the steward",
@@ -87,26 +103,30 @@ GRANTS: Mapping[str, RoleGrants] = {
             "object_removal": "rad",
             "pool_status": "raw",
             "sched_delta": "rwd",
-            "tenant": "rwd",
+            "tenant": "rd",
             "policy": "r",
             "key_usage": "rd",
-            "endpoint": "rwd",
+            "endpoint": "rd",
             "api_key": "d",
         },
         hidden={"endpoint": ENDPOINT_SECRETS},
-        columns={"api_key": {"r": ("key_id", "tenant_id", "revoked_at", "expires_at")}},
+        columns={
+            "api_key": {"r": ("key_id", "tenant_id", "revoked_at", "expires_at")},
+            "endpoint": {"w": _HEALTH},
+            "tenant": {"w": ("has_quota",)},  # the right to lock an account
+        },
         sees_sessions=True,
     ),
     "sw_notifier": RoleGrants(
         "the notifier",
         {
-            **{"delivery": "raw", "attempt": "ra", "endpoint": "rw", "event": "ra", "change": "rad"},
+            **{"delivery": "raw", "attempt": "ra", "endpoint": "r", "event": "ra", "change": "rad"},
             **dict.fromkeys(("batch", "batch_key", "item_payload", "item_result", "tenant"), "r"),
             "object_store": "raw",
             "policy": "r",
             **dict.fromkeys(("audit", "audit_pending"), "a"),
         },
-        columns={"audit": {"r": ("audit_id",)}},  # of the row that it adds
+        columns={"audit": {"r": ("audit_id",)}, "endpoint": {"w": _HEALTH}},  # of audit, the row that it adds
     ),
     REPORT: RoleGrants(
         "reports: usage, budgets and the audit log with its seals, read only",

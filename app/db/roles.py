@@ -116,6 +116,7 @@ def _statements(conn: psycopg.Connection[TupleRow], role: str, grants: RoleGrant
     """What takes every right to tables from a role, and gives it those that it has."""
     name = sql.Identifier(role)
     yield sql.SQL("revoke all on all tables in schema public from {}").format(name)
+    yield sql.SQL("revoke all on all functions in schema public from {}").format(name)
     yield sql.SQL("grant usage on schema public to {}").format(name)
     yield sql.SQL("grant select on alembic_version, schema_floor to {}").format(name)
     yield sql.SQL("grant usage on all sequences in schema public to {}").format(name)
@@ -130,6 +131,8 @@ def _statements(conn: psycopg.Connection[TupleRow], role: str, grants: RoleGrant
     for table, some in grants.columns.items():
         for right, columns in some.items():
             yield _grant(right, (table,), name, columns)
+    for function in grants.functions:
+        yield sql.SQL("grant execute on function {} to {}").format(sql.Identifier(function), name)
 
 
 def _grant(right: str, tables: Sequence[str], role: sql.Identifier, columns: Sequence[str]) -> sql.Composed:

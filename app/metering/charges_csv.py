@@ -17,7 +17,7 @@ from app.usage_counts import COUNTS
 FORMS = ("focus", "csv")
 _LABELS = ("account", "key", "workflow", "task", "critical", "variant", "family", "model", "kind", "endpoint")
 _COLUMNS = {"focus": focus.COLUMNS, "csv": ("day", *_LABELS, *COUNTS, "cost", "currency")}
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # with which a cell begins that a spreadsheet would compute
+_FORMULAS = (*"=+-@\t\r\n", *"＝＋－＠")  # with which a cell begins that a spreadsheet would compute
 _EMPTY = "-"  # a label that nobody gave
 
 

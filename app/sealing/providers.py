@@ -123,6 +123,10 @@ class KeyFolder:
         return self._folder / f"{kek}.key"
 
 
+# With which Vault and OpenBao answer 400 for good: the key does not exist, or it is not the one. They say 400 to much else, too.
+_FOR_GOOD = ("encryption key not found", "no existing key named", "message authentication failed")
+
+
 class VaultTransit:
     """The transit engine of HashiCorp Vault or OpenBao, at the URL of its mount. Keys never leave it.
 
@@ -172,7 +176,8 @@ class VaultTransit:
             raise KeysUnavailable(f"Vault does not answer: {type(error).__name__}") from error
         if status >= 300:
             reasons = ", ".join(str(each) for each in found.get("errors", ())) or "no reason given"
-            raise KeysUnavailable(f"Vault answered {status} to {path}: {reasons[:300]}", gone=status in (400, 404))
+            gone = status == 404 or (status == 400 and any(words in reasons for words in _FOR_GOOD))
+            raise KeysUnavailable(f"Vault answered {status} to {path}: {reasons[:300]}", gone=gone)
         return dict(found.get("data") or {})
 
 

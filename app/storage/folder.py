@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -71,8 +72,8 @@ class Folder:
         """Delete objects. A missing object is no error."""
         await _threaded(lambda: self._delete(keys))
 
-    async def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]:
-        """Key and size of every object below a prefix, in pages."""
+    async def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int, datetime]]]:
+        """Key, size and time of every object below a prefix, in pages."""
         objects = self._walk(prefix)
         while page := await _threaded(lambda: list(islice(objects, _PAGE))):
             yield page
@@ -122,13 +123,15 @@ class Folder:
         if self.is_unavailable():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self._root))
 
-    def _walk(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def _walk(self, prefix: str) -> Iterator[tuple[str, int, datetime]]:
         top = self._root / prefix.strip("/")
         self._check_present()
         for directory, _, names in os.walk(top, onerror=_unless_gone):
             for path in (Path(directory, name) for name in names if not _is_partial(name)):
                 with suppress(*_GONE):
-                    yield path.relative_to(self._root).as_posix(), path.stat().st_size
+                    found = path.stat()
+                    at = datetime.fromtimestamp(found.st_mtime, UTC)
+                    yield path.relative_to(self._root).as_posix(), found.st_size, at
 
 
 async def _threaded(call: Callable[[], T]) -> T:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import obstore
@@ -64,7 +64,7 @@ class Bucket:
                 with suppress(FileNotFoundError):
                     await obstore.delete_async(self._store, key)
 
-    async def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]:
-        """Key and size of every object below a prefix, in pages."""
+    async def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int, datetime]]]:
+        """Key, size and time of every object below a prefix, in pages."""
         async for page in obstore.list(self._store, prefix, chunk_size=_PAGE):
-            yield [(item["path"], item["size"]) for item in page]
+            yield [(item["path"], item["size"], item["last_modified"]) for item in page]

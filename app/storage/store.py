@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Protocol, Self
@@ -40,7 +41,7 @@ class Backend(Protocol):
     async def get_range(self, key: str, start: int, length: int) -> bytes: ...
     def stream(self, key: str, part: Part | None) -> AsyncIterator[bytes]: ...
     async def delete(self, keys: Sequence[str]) -> None: ...
-    def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]: ...
+    def pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int, datetime]]]: ...
 
 
 class Store:
@@ -95,8 +96,14 @@ class Store:
     async def list(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
         """Key and size of every object below a prefix of whole segments, in no particular order."""
         async for page in self._pages(prefix):
-            for item in page:
-                yield item
+            for key, size, _ in page:
+                yield key, size
+
+    async def times(self, prefix: str) -> AsyncIterator[tuple[str, datetime]]:
+        """Key of every object below a prefix of whole segments, and when it was put, by the store's clock."""
+        async for page in self._pages(prefix):
+            for key, _, at in page:
+                yield key, at
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Delete objects. A missing object is no error."""
@@ -107,11 +114,11 @@ class Store:
         """Delete all objects below a prefix. Returns their number."""
         removed = 0
         async for page in self._pages(prefix):
-            await self.delete([key for key, _ in page])
+            await self.delete([key for key, *_ in page])
             removed += len(page)
         return removed
 
-    async def _pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int]]]:
+    async def _pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[str, int, datetime]]]:
         with self._translated_errors(prefix):
             async for page in self._backend.pages(prefix):
                 yield page

@@ -17,7 +17,7 @@ class Claim:
     """A delivery that this process may attempt once, until its lease ends.
 
     `attempt`: counts from 1, and again from 1 after a redelivery. `probe`: a test event. `begun`, `due_at`: by the database's
-    clock. `secrets`: sealed; the endpoint's own and, during a rotation, the previous one. `signing_key`: sealed, or None.
+    clock. `secrets`, `signing_keys`: sealed; the endpoint's own and, during a rotation, the previous one.
     `watched`: the endpoint is failing or not verified, so a success changes its state. `hosts`: the only hosts that webhooks of
     this tenant may go to; None: any.
     """
@@ -30,7 +30,7 @@ class Claim:
     tenant_id: int
     url: str
     secrets: tuple[bytes, ...]
-    signing_key: bytes | None
+    signing_keys: tuple[bytes, ...]
     format: str
     watched: bool
     account: str
@@ -51,6 +51,6 @@ async def claim(conn: Connection, endpoint_ids: Sequence[UUID], *, most: int, le
 def _claim(*row: Any) -> Claim:
     message_id, kind, model, data, occurred_at = row[-5:]
     event = Event(message_id, kind, model, events.from_json(kind, data), occurred_at)
-    *names, url, secret, previous_secret = row[:9]
-    secrets = (secret, previous_secret) if previous_secret else (secret,)
-    return Claim(*(*names, url, secrets, *row[9:-5], event))
+    *names, url, secret, previous_secret, key, previous_key = row[:11]
+    secrets, keys = (tuple(each for each in both if each) for both in ((secret, previous_secret), (key, previous_key)))
+    return Claim(*(*names, url, secrets, keys, *row[11:-5], event))

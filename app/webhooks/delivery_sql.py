@@ -84,7 +84,8 @@ updated_endpoints as (
     where e.endpoint_id = capacity.endpoint_id
 )
 select t.delivery_id, t.fence, t.attempt, t.probe, p.endpoint_id, p.tenant_id, p.url, p.secret,
-       case when p.previous_until > now() then p.previous_secret end, p.signing_key, p.format,
+       case when p.previous_until > now() then p.previous_secret end, p.signing_key,
+       case when p.previous_until > now() then p.previous_signing_key end, p.format,
        p.failures > 0 or p.state = '{EndpointState.PENDING}', o.account_id, o.webhook_hosts,
        now(), t.due_at, v.message_id, v.kind, v.model, v.data, v.occurred_at
 from claimed t join capacity p using (endpoint_id) join event v using (event_id)

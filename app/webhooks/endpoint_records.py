@@ -48,3 +48,10 @@ def _shown(url: str) -> str:
     """The host, and the beginning of the hash of the whole URL, by which a change of the rest is seen."""
     digest = hashlib.sha256(url.encode()).hexdigest()[:12]
     return f"{urlsplit(url).scheme}://{urlsplit(url).hostname} (sha256 {digest})"
+
+
+def origin(url: str) -> str:
+    """Scheme, host and port of a URL."""
+    place = urlsplit(url)
+    host = f"[{place.hostname}]" if ":" in (place.hostname or "") else place.hostname
+    return f"{place.scheme}://{host}" + (f":{place.port}" if place.port else "")

@@ -64,11 +64,14 @@ returning {ENDPOINT_COLUMNS}
 """
 
 
+IS_ASYMMETRIC = f"select signing_key is not null from endpoint where {_BY_ID}"
 ROTATE_SECRET = f"""
 update endpoint
 set previous_secret = case when %(overlap)s > 0 then secret end,
     previous_until = case when %(overlap)s > 0 then now() + make_interval(secs => %(overlap)s) end,
-    secret = %(secret)s, modified_at = now()
+    secret = %(secret)s, modified_at = now(),
+    previous_signing_key = case when %(overlap)s > 0 then signing_key end,
+    signing_key = case when signing_key is not null then %(signing_key)s end
 where {_BY_ID}
 returning {ENDPOINT_COLUMNS}
 """
@@ -105,8 +108,10 @@ where endpoint_id = %(endpoint_id)s
 
 # What is sealed under the master key. An endpoint that is being removed is among them; its secret may still sign.
 SEALED = """
-select endpoint_id, secret, case when previous_until > now() then previous_secret end, signing_key
+select endpoint_id, secret, case when previous_until > now() then previous_secret end, signing_key,
+       case when previous_until > now() then previous_signing_key end
 from endpoint where secret is not null order by endpoint_id"""
 RESEAL = """
-update endpoint set secret = %(secret)s, previous_secret = %(previous)s, signing_key = %(signing_key)s
+update endpoint set secret = %(secret)s, previous_secret = %(previous)s, signing_key = %(signing_key)s,
+       previous_signing_key = %(previous_signing_key)s
 where endpoint_id = %(endpoint_id)s and secret = %(before)s"""

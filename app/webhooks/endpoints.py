@@ -4,9 +4,9 @@ An id that is unknown and an id of another tenant raise the same `NotFound`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from uuid import UUID
 
 from psycopg.rows import class_row
@@ -21,6 +21,7 @@ from app.events import NO_REQUEST, EventData, EventKind
 from app.states import EndpointState
 from app.webhooks import emitter, endpoint_records, endpoint_state, signing, validation
 from app.webhooks import endpoint_sql as sql
+from app.webhooks.endpoint_records import origin
 from app.webhooks.url_check import CheckedUrl
 from app.webhooks.validation import DeliveryLimits
 
@@ -73,6 +74,10 @@ class Endpoint:
     failing_since: datetime | None
     created_at: datetime
     modified_at: datetime
+
+    def masked(self) -> Self:
+        """The same with the origin of its URL alone: the rest may be a credential."""
+        return replace(self, url=self.url and origin(self.url))
 
     @property
     def enabled(self) -> bool:
@@ -205,24 +210,28 @@ async def switch(conn: Connection, tenant_id: int, account_id: str, endpoint_id:
 async def rotate_secret(
     conn: Connection, *, key: bytes, tenant_id: int, endpoint_id: UUID, secret: str | None, overlap_seconds: float
 ) -> tuple[Endpoint, Keys]:
-    """Change the signing secret. For `overlap_seconds`, deliveries are signed with the old one too.
+    """Change the signing secret, and the ed25519 key if it has one. For `overlap_seconds`, the old ones sign deliveries, too.
 
-    Returns the endpoint and the new secret, which is shown only here. Raises `BadInput`, `NotFound`, `Conflict`.
+    Returns the endpoint and the new keys, which are shown only here. Raises `BadInput`, `NotFound`, `Conflict`.
     """
     validation.check_secret(secret, "secret")
     if not 0 <= overlap_seconds <= validation.MOST_OVERLAP_SECONDS:
         raise BadInput(f"overlap_hours: must be 0 to {validation.MOST_OVERLAP_SECONDS / 3600:g}")
     if (await get(conn, tenant_id, endpoint_id)).url is None:
         raise Conflict("The subscription has no secret, because its events are pulled")
-    secret = secret or signing.new_secret()
-    sealed = crypto.seal(key, secret.encode(), endpoint_id.bytes)
-    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "secret": sealed, "overlap": overlap_seconds}
+    secret, private = secret or signing.new_secret(), signing.new_signing_key()
+    values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id, "overlap": overlap_seconds}
+    values |= {
+        "secret": crypto.seal(key, secret.encode(), endpoint_id.bytes),
+        "signing_key": crypto.seal(key, private, endpoint_id.bytes),
+    }
     async with conn.transaction():
+        row = await (await conn.execute(sql.IS_ASYMMETRIC, values)).fetchone()
         rotated = await one(conn, sql.ROTATE_SECRET, **values)
         until = clock.iso(clock.now() + timedelta(seconds=overlap_seconds)) if overlap_seconds else None
         after = {"old_secret_until": until}
         await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_ROTATE, endpoint_id, after=after)
-    return rotated, Keys(secret)
+    return rotated, Keys(secret, signing.public_key(private) if row and row[0] else None)
 
 
 async def delete(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoint:

@@ -48,12 +48,13 @@ async def _each(conn: Connection, key: bytes, *, reseal: bool) -> Sealed:
         else:
             counts["other"] += 1
             if reseal:
-                secret, previous, signing_key = (
+                secret, previous, *signing_keys = (
                     None if value is None else crypto.seal(only, crypto.unseal(key, value, context), context)
                     for value in sealed
                 )
                 values = {"endpoint_id": endpoint_id, "before": sealed[0], "secret": secret, "previous": previous}
-                await conn.execute(sql.RESEAL, values | {"signing_key": signing_key})
+                values |= dict(zip(("signing_key", "previous_signing_key"), signing_keys, strict=True))
+                await conn.execute(sql.RESEAL, values)
     return Sealed(**counts)
 
 

@@ -48,9 +48,10 @@ def public_key(private: bytes) -> str:
 
 
 def headers(
-    secrets: Sequence[str], webhook_id: str, body: bytes, moment: datetime, private: bytes | None = None
+    secrets: Sequence[str], webhook_id: str, body: bytes, moment: datetime, private: Sequence[bytes] = ()
 ) -> dict[str, str]:
-    """The three headers with which a receiver verifies `body`, by any of the secrets or by the public key of `private`.
+    """The three headers with which a receiver verifies `body`, by any of the secrets, or by the public key of any of
+    `private`.
 
     `moment`: when this attempt starts, as an aware datetime in UTC.
     """
@@ -58,8 +59,8 @@ def headers(
         raise ValueError("the signing library treats any clock time as UTC: pass an aware UTC datetime")
     signatures = [str(Webhook(secret).sign(webhook_id, moment, body.decode())) for secret in secrets]
     at = str(int(moment.timestamp()))
-    if private is not None:
-        signed = Ed25519PrivateKey.from_private_bytes(private).sign(f"{webhook_id}.{at}.".encode() + body)
+    for key in private:
+        signed = Ed25519PrivateKey.from_private_bytes(key).sign(f"{webhook_id}.{at}.".encode() + body)
         signatures.append("v1a," + base64.b64encode(signed).decode())
     return {
         "webhook-id": webhook_id,

@@ -83,6 +83,11 @@ endpoint = Table(
     Column("previous_until", Timestamp),
     Column("signing_key", LargeBinary, comment="sealed ed25519 key, for v1a signatures"),
     Column(
+        "previous_signing_key",
+        LargeBinary,
+        comment="that before a rotation, which also signs until previous_until",
+    ),
+    Column(
         "tags",
         ARRAY(Text),
         nullable=False,

@@ -20,6 +20,19 @@ COMMENT ON COLUMN operator_token.secret_hash IS 'HMAC-SHA256 under the pepper';
 COMMENT ON COLUMN operator_token.master_key IS 'id of the master key whose pepper secret_hash has';
 COMMENT ON COLUMN operator_token.last_used_at IS 'coarse: written at most once a minute';
 
+-- Whose token this is, by hashes of its secret, the newest first; no row: of nobody now. A use is noted once a minute, with the newest
+-- hash. The API may call this and not touch the table: it can neither read a hash nor revive, promote or take over a token.
+CREATE FUNCTION use_operator_token(used TEXT, shown BYTEA[], newest_master TEXT)
+RETURNS TABLE (used_name TEXT, used_role TEXT) LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+  WITH found AS MATERIALIZED (
+    SELECT token_id, name, role, coalesce(last_used_at < now() - interval '1 minute', true) AS due FROM operator_token
+    WHERE token_id = used AND secret_hash = any(shown) AND revoked_at IS NULL AND expires_at > now()),
+  noted AS (
+    UPDATE operator_token t SET last_used_at = now(), secret_hash = shown[1], master_key = newest_master
+    FROM found f WHERE t.token_id = f.token_id AND f.due)
+  SELECT name, role FROM found $$;
+REVOKE EXECUTE ON FUNCTION use_operator_token FROM PUBLIC;
+
 -- A link that signs in to the console, once.
 CREATE TABLE console_login (
   hash BYTEA NOT NULL,

@@ -43,6 +43,7 @@ CREATE TABLE endpoint (
   previous_secret BYTEA,
   previous_until TIMESTAMP WITH TIME ZONE,
   signing_key BYTEA,
+  previous_signing_key BYTEA,
   tags TEXT[] DEFAULT '{}' NOT NULL,
   metadata JSONB DEFAULT '{}' NOT NULL,
   ordered BOOLEAN DEFAULT false NOT NULL,
@@ -66,6 +67,7 @@ COMMENT ON COLUMN endpoint.reason IS 'why it is disabled';
 COMMENT ON COLUMN endpoint.secret IS 'encrypted signing secret; null: its events are fetched';
 COMMENT ON COLUMN endpoint.previous_secret IS 'the secret before a rotation, which also signs until previous_until';
 COMMENT ON COLUMN endpoint.signing_key IS 'sealed ed25519 key, for v1a signatures';
+COMMENT ON COLUMN endpoint.previous_signing_key IS 'that before a rotation, which also signs until previous_until';
 COMMENT ON COLUMN endpoint.tags IS 'only events of batches that have all of them';
 COMMENT ON COLUMN endpoint.metadata IS 'only events of batches whose metadata has all of it';
 COMMENT ON COLUMN endpoint.ordered IS 'an event of a batch is sent after the deliveries of its earlier events have ended';

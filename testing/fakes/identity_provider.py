@@ -19,13 +19,17 @@ CLIENT, SECRET = "slackwater", "of-the-client"
 
 
 class FakeIdentityProvider:
-    """Use `client` for requests to it. `claims`: of the next token. `algorithm`, `key`: what the next token is signed with."""
+    """Use `client` for requests to it. `claims`: of the next token. `algorithm`, `key`: what the next token is signed with.
+
+    `away`: it answers 503. `asked`: how often it was asked about itself.
+    """
 
     def __init__(self) -> None:
         self.key = self.own = RSAKey.generate_key(2048, auto_kid=True)
         self.algorithm = "RS256"
         self.claims: dict[str, Any] = {"sub": "u-1", "preferred_username": "ann"}
         self.client = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+        self.away, self.asked = False, 0
         self._codes: dict[str, dict[str, str]] = {}
 
     def sign_in(self, url: str) -> str:
@@ -46,6 +50,9 @@ class FakeIdentityProvider:
         return jwt.encode(header, {**usual, **self.claims, **claims}, self.key, algorithms=[self.algorithm])
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked += request.method == "GET"
+        if self.away:
+            return httpx.Response(503)
         if request.url.path == "/.well-known/openid-configuration":
             places = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
             found = {name: f"{ISSUER}/{path}" for name, path in places.items()}

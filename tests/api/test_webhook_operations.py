@@ -10,6 +10,8 @@ from app import crypto
 from app.db.pool import Database
 from app.events import BatchData, EventKind
 from app.settings import Settings
+from app.tenants import service as tenants
+from app.tenants.key_scope import KeyRole, KeyScope
 from app.webhooks import emitter
 from app.webhooks.egress import Egress
 from app.webhooks.retry_policy import ATTEMPTS
@@ -223,6 +225,43 @@ async def test_while_a_key_is_changed_both_verify_and_then_only_the_new_one(
             {"surprise": 1},
         ):
             assert (await client.post(rotate, json=wrong)).status_code == 400
+
+
+async def test_a_rotation_changes_the_key_pair_too_and_the_old_one_signs_until_the_overlap_ends(
+    client: httpx.AsyncClient, database: Database, sender: Sender
+) -> None:
+    with receiving() as receiver:
+        destination = {"type": "webhook", "url": receiver.url, "asymmetric": True}
+        made = await subscribed(client, database, "", destination=destination)
+        rotate = f"{URL}/{made['id']}/rotate_secret"
+        old = made["destination"]["public_key"]
+        new = (await client.post(rotate, json={})).json()["result"]["destination"]["public_key"]
+        await happen(database, 1)
+        await send_all(database, sender)
+        assert [receiver.requests[0].is_signed_by(key) for key in (old, new)] == [True, True]
+        last = (await client.post(rotate, json={"overlap_hours": 0})).json()["result"]["destination"]["public_key"]
+        await happen(database, 2)
+        await send_all(database, sender)
+        assert [receiver.requests[1].is_signed_by(key) for key in (old, new, last)] == [False, False, True]
+        assert len({old, new, last}) == 3
+
+
+@pytest.mark.parametrize("role", list(KeyRole))
+async def test_only_an_admin_reads_more_of_a_webhooks_url_than_its_origin(
+    client: httpx.AsyncClient, settings: Settings, database: Database, role: KeyRole
+) -> None:
+    url = "http://127.0.0.1:9/services/SECRET-CAPABILITY?token=ANOTHER"
+    made = await subscribed(client, database, url)
+    async with database.transaction() as conn:
+        scope = KeyScope(role=role)
+        key = await tenants.create_key(conn, crypto.secret_key(settings), "acme", "another", scope=scope)
+    headers = {"authorization": f"Bearer {key}"}
+    paths = (URL, f"{URL}/{made['id']}", "/v1/webhook_endpoints", f"/v1/webhook_endpoints/we_{made['id']}")
+    for path in paths:
+        shown = await client.get(path, headers=headers)
+        assert shown.status_code == 200, shown.text
+        assert "http://127.0.0.1:9" in shown.text
+        assert ("SECRET" in shown.text, "ANOTHER" in shown.text) == (role is KeyRole.ADMIN,) * 2, path
 
 
 async def test_another_accounts_deliveries_are_not_to_be_seen(client: httpx.AsyncClient, database: Database) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -26,6 +27,7 @@ from app.engines import catalogue
 from app.errors import StorageError
 from app.policy import service as policy
 from app.settings import Settings
+from app.storage import object_names
 from app.storage.store import Store
 from app.tenants import service as tenants
 from tests.queue import support
@@ -46,7 +48,17 @@ async def verified(database: Database, settings: Settings) -> Verifier:
         return await check.verify(conn, Store.of(settings), checkpoints.known_keys(settings))
 
 
-async def sign(database: Database, settings: Settings, account: str = "acme", *, cut_at: int = 0) -> None:
+async def sign(
+    database: Database,
+    settings: Settings,
+    account: str = "acme",
+    *,
+    cut_at: int = 0,
+    cut_days: int = 365,
+    days_ago: int = 0,
+) -> None:
+    """Sign the head of a chain, `days_ago`, or cut it as a steward does, whether that is allowed or not."""
+    at = clock.now() - timedelta(days=days_ago)
     async with database.transaction() as conn:
         if cut_at:
             sql = "select seq, hash from audit_seal where account = %s and seq = %s"
@@ -55,8 +67,10 @@ async def sign(database: Database, settings: Settings, account: str = "acme", *,
             sql = "select seq, hash from audit_seal where account = %s order by seq desc limit 1"
             row = await (await conn.execute(sql, (account,))).fetchone()
         assert row
-        made = Signer(settings).checkpoint(account, sealing.Head(*row), clock.now(), cut=bool(cut_at))
+        made = Signer(settings).checkpoint(account, sealing.Head(*row), at, cut_days=cut_days if cut_at else None)
         await checkpoints.store(Store.of(settings), made)
+        path = settings.data_dir / "objects" / object_names.checkpoint(account, made.seq, at)
+        os.utime(path, (at.timestamp(), at.timestamp()))
         await checkpoints.add(conn, made)
         if cut_at:
             await checkpoints.cut(conn, made)
@@ -336,6 +350,8 @@ async def test_rows_beyond_the_retention_are_cut_with_a_signature_and_the_rest_s
         await log.record_all(conn, [Record("test.act", f"t{n}", "acme") for n in range(5)], old)
         await log.record_all(conn, [Record("test.act", "only", "birch")], old)
     await sealing.seal(database)
+    for account in ("acme", "birch"):
+        await sign(database, settings, account, days_ago=400)
     await write(database, 3)
     await sealing.seal(database)
     steward = AuditLog(database, settings, Metrics())
@@ -350,8 +366,45 @@ async def test_rows_beyond_the_retention_are_cut_with_a_signature_and_the_rest_s
     await write(database, 1)
     await sealing.seal(database)
     assert (await verified(database, settings)).problems == []
+    await steward.sign()
+    assert steward._metrics.audit_problems._value.get() == 0
     await tamper(database, "delete from audit_seal where account = 'acme' and seq = 6")
     assert (await verified(database, settings)).problems
+
+
+@pytest.mark.parametrize("stated", [365, 0])
+@pytest.mark.parametrize("signs_first", [True, False])
+async def test_a_thief_of_the_stewards_role_and_key_cannot_cut_what_is_younger_than_the_retention(
+    database: Database, settings: Settings, tmp_path: Path, stated: int, signs_first: bool
+) -> None:
+    await write(database, 10)
+    await sealing.seal(database)
+    honest = AuditLog(database, settings, Metrics())
+    await honest.sign()
+    await write(database, 1)
+    await honest.seal()
+    await honest.sign()
+    if signs_first:
+        await sign(database, settings)
+    await sign(database, settings, cut_at=10, cut_days=stated)
+    problems = (await verified(database, settings)).problems
+    assert any("rows 1 to 10 are missing" in each for each in problems), problems
+    await honest.sign()
+    assert any("rows 1 to 10 are missing" in each for each in honest._reported), honest._reported
+    async with database.relaxed() as conn:
+        await export.export(conn, Store.of(settings), checkpoints.known_keys(settings), tmp_path / "export")
+    command = [sys.executable, "-I", "-S", str(tmp_path / "export" / "verify.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "rows 1 to 10 are missing" in done.stdout) == (1, True)
+
+
+async def test_an_object_of_the_store_that_holds_another_checkpoint_is_found(
+    signed: None, database: Database, settings: Settings
+) -> None:
+    bucket = Store.of(settings)
+    one, *_, other = sorted([key async for key, _ in bucket.list("audit/acme")])
+    await bucket.put(one, await bucket.get(other))
+    assert (await verified(database, settings)).problems == [f"object {one}: this is no checkpoint"]
 
 
 async def test_the_lag_is_the_age_of_the_oldest_row_without_a_seal(database: Database) -> None:

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,7 @@ VECTORS = [
 ]
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = KEY.public_key().public_bytes_raw()
+NOW = datetime(2026, 11, 23, 13, tzinfo=UTC)
 
 
 def bodies(count: int) -> list[str]:
@@ -52,16 +55,20 @@ def chain(texts: list[str]) -> list[tuple[int, bytes, str]]:
     return rows
 
 
-def checkpoint(seq: int, digest: bytes, *, cut: bool = False, account: str = "acme") -> tuple[str, bytes]:
-    values = {"account": account, "at": "2026-11-23T12:00:00.000000Z", "cut": cut, "hash": digest.hex(), "seq": seq}
+def checkpoint(seq: int, digest: bytes, *, cut_days: int | None = None, account: str = "acme") -> tuple[str, bytes]:
+    values = {"account": account, "at": "2026-11-23T12:00:00.000000Z", "hash": digest.hex(), "seq": seq}
+    values |= {"cut": False} if cut_days is None else {"cut": True, "retention_days": cut_days}
     text = canonical(values | {"key": PUBLIC.hex(), "version": 1})
     return text, KEY.sign(text.encode())
 
 
-def problems(rows: list[tuple[int, bytes, str]], *signed: tuple[str, bytes]) -> list[str]:
+def problems(
+    rows: list[tuple[int, bytes, str]], *signed: tuple[str, bytes], days_ago: tuple[float | None, ...] = ()
+) -> list[str]:
+    """`days_ago`: since when each checkpoint lies in the object store; none: it does not."""
     found = Verifier([PUBLIC])
-    for text, signature in signed:
-        found.checkpoint(text, signature)
+    for (text, signature), age in zip_longest(signed, days_ago):
+        found.checkpoint(text, signature, stored=None if age is None else NOW - timedelta(days=age))
     for seq, digest, text in rows:
         found.row("acme", seq, digest, text)
     return found.finish()
@@ -141,9 +148,38 @@ def test_a_new_chain_over_changed_rows_does_not_fit_the_checkpoint() -> None:
 
 def test_only_a_signed_cut_allows_rows_to_be_missing_at_the_start() -> None:
     rows = chain(bodies(6))
-    assert problems(rows[3:], checkpoint(1, rows[0][1]), checkpoint(3, rows[2][1], cut=True)) == []
-    assert problems(rows[3:], checkpoint(3, rows[2][1]))
-    assert problems(rows[3:], checkpoint(3, rows[1][1], cut=True)), "the cut's hash continues the chain"
+    old, cut = checkpoint(4, rows[3][1]), checkpoint(3, rows[2][1], cut_days=365)
+    assert problems(rows[3:], old, cut, days_ago=(366, 1)) == []
+    assert problems(rows[3:], old, checkpoint(3, rows[2][1]), days_ago=(366, 1))
+    forged = checkpoint(3, rows[1][1], cut_days=365)
+    assert problems(rows[3:], old, forged, days_ago=(366, 1)), "the cut's hash continues the chain"
+
+
+def test_a_cut_counts_only_if_the_store_shows_that_its_rows_were_there_for_the_retention() -> None:
+    rows = chain(bodies(6))
+    earlier, same, later = (checkpoint(seq, rows[seq - 1][1]) for seq in (2, 3, 6))
+    cut = checkpoint(3, rows[2][1], cut_days=365)
+
+    def refusal(*signed: tuple[str, bytes], days_ago: tuple[float | None, ...]) -> str:
+        found = problems(rows[3:], *signed, days_ago=days_ago)
+        return found[0].rpartition("missing, and ")[2] if found else ""
+
+    unproven = "no checkpoint in the object store shows that they were there 365 days before they were cut off"
+    assert refusal(earlier, same, later, cut, days_ago=(400, 366, 10, 1)) == ""
+    assert refusal(later, cut, days_ago=(366, 1)) == ""
+    assert refusal(earlier, same, later, cut, days_ago=(400, 300, 10, 0)) == unproven, "the thief's cut"
+    assert refusal(same, cut, days_ago=(None, 0)) == unproven, "what is in the database alone can be of any age"
+    assert "is not in the object store" in refusal(same, cut, days_ago=(400, None))
+    short = checkpoint(3, rows[2][1], cut_days=0)
+    assert "a retention of 0 days" in refusal(same, short, days_ago=(400, 0))
+    assert refusal(same, short, cut, days_ago=(400, 0, 0)) == "", "one of several that proves it is enough"
+    for days, fits_it in ((90, True), (400, False), (0, False)):
+        found = Verifier([PUBLIC], retention_days=days)
+        for (text, signature), age in ((same, 366), (cut, 0)):
+            found.checkpoint(text, signature, stored=NOW - timedelta(days=age))
+        for row in rows[3:]:
+            found.row("acme", *row)
+        assert (found.finish() == []) is fits_it, days
 
 
 def test_a_checkpoint_of_a_key_that_is_not_known_is_found() -> None:
@@ -158,7 +194,9 @@ def test_the_verifier_runs_with_the_standard_library_alone(tmp_path: Path) -> No
     text, signature = checkpoint(3, rows[2][1])
     lines = [{"account": "acme", "seq": seq, "hash": digest.hex(), "body": body} for seq, digest, body in rows]
     (tmp_path / "rows.ndjson").write_text("".join(json.dumps(each) + "\n" for each in lines))
-    (tmp_path / "checkpoints.ndjson").write_text(json.dumps({"body": text, "signature": signature.hex()}) + "\n")
+    (tmp_path / "checkpoints.ndjson").write_text(
+        json.dumps({"body": text, "signature": signature.hex(), "stored": None}) + "\n"
+    )
     (tmp_path / "keys.json").write_text(json.dumps([PUBLIC.hex()]))
     (tmp_path / "verify.py").write_text(Path(verifier.__file__).read_text())
     command = [sys.executable, "-I", "-S", str(tmp_path / "verify.py")]

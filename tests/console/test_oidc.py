@@ -1,5 +1,6 @@
 """Claims about sign-in with an identity provider, which here is a fake one that signs real tokens."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +12,7 @@ from joserfc.jwk import OctKey, RSAKey
 from pydantic import SecretStr
 from starlette.applications import Starlette
 
+from app import clock
 from app.access import oidc, oidc_rules
 from app.access.oidc import OidcError, Provider
 from app.access.roles import Role
@@ -276,3 +278,19 @@ async def test_with_a_maximum_age_only_somebody_enters_who_authenticated_within_
         assert "auth_time" in await enters(limited, **missing)
     assert await enters(unlimited, auth_time=now - 86_400) == "u-1"
     assert await enters(unlimited) == "u-1"
+
+
+async def test_a_provider_that_is_away_is_asked_once_in_ten_seconds(
+    settings: Settings, provider: FakeIdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = Provider(settings, secret_key(settings), provider.client)
+    provider.away = True
+    refusals = await asyncio.gather(*(asking.begin(BACK) for _ in range(20)), return_exceptions=True)
+    assert {type(each) for each in refusals} == {OidcError}
+    assert provider.asked == 1
+    provider.away = False
+    with pytest.raises(OidcError):
+        await asking.begin(BACK)
+    monkeypatch.setattr(clock, "monotonic", lambda: time.monotonic() + 11)
+    await asking.begin(BACK)
+    assert provider.asked == 2

@@ -8,6 +8,8 @@ import pytest
 from app.access.roles import Role
 from app.audit import log as audit
 from app.batches import fair_shares_sql, lookups_sql
+from app.changes import service as changes
+from app.changes.kinds import ChangeKind
 from app.console import queries_engines_sql as engines_sql
 from app.console import queries_webhooks_sql
 from app.db.pool import Connection, Database
@@ -117,6 +119,15 @@ async def test_machines_and_receivers_answers_are_shown_to_those_whom_they_conce
     assert "<script>alert" not in answer
     assert "alert(1)" not in (await operator.get(path)).text
     assert "key=abc" not in answer + (await admin.get(f"/console/webhooks/{HOOK}")).text
+
+
+async def test_incidents_shows_every_kind_of_change(sign_in: SignIn, database: Database) -> None:
+    async with database.transaction() as conn:
+        for kind in ChangeKind:
+            await changes.record(conn, kind, f"about-{kind}", {})
+    shown = await (await sign_in(Role.OPERATOR)).get("/console/incidents")
+    assert shown.status_code == 200, shown.text[-500:]
+    assert [kind for kind in ChangeKind if f"about-{kind}" not in shown.text] == []
 
 
 @pytest.mark.usefixtures("history")

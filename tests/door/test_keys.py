@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,16 @@ async def test_old_answers_hold_while_the_api_does_not_answer(keyed: Door, api: 
     api.status, api.keys["sk_sw_other"] = 200, {"key_id": "other", "account": "other"}
     await renewed(keyed, api)
     assert (await passed(keyed, authorization="Bearer sk_sw_other")).status_code == 200
+
+
+async def test_an_old_answer_holds_for_an_hour_at_most_while_the_api_does_not_answer(
+    keyed: Door, api: KeyApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await passed(keyed, **GOOD)).status_code == 200
+    api.status = 500
+    for seconds, status in ((keys.HELD_SECONDS - 60, 200), (keys.HELD_SECONDS + 60, 503)):
+        monkeypatch.setattr(keys, "monotonic", lambda later=seconds: time.monotonic() + later)
+        assert (await passed(keyed, **GOOD)).status_code == status
 
 
 async def test_an_unknown_key_may_pass_while_the_api_is_away_if_the_operator_says_so(inner: Inner) -> None:

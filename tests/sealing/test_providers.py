@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from app.errors import KeysUnavailable
 from app.sealing import providers
 from app.sealing.keyring import Keyring
 from app.sealing.providers import KeyFolder, KeyProvider, VaultTransit
 from app.settings import Settings
+from testing.fakes import vault as fake_vault
 from testing.fakes.vault import TOKEN, FakeVault
 
 KEY = bytes(range(32))
@@ -61,6 +63,50 @@ async def test_a_vault_that_does_not_answer_or_refuses_is_unavailable_not_gone()
     with pytest.raises(KeysUnavailable, match="does not answer") as refusal:
         await good.unwrap("slackwater-1", wrapped, b"")
     assert (refusal.value.gone, refusal.value.status) == (False, 503)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "gone"),
+    [
+        (400, "encryption key not found", True),
+        (400, "no existing key named so could be found", True),
+        (404, "", True),
+        (400, "missing client token", False),
+        (400, "ciphertext or signature version is disallowed by policy (too old)", False),
+        (412, "required index state not present", False),
+    ],
+)
+async def test_only_a_key_that_vault_says_it_does_not_have_is_gone(
+    monkeypatch: pytest.MonkeyPatch, status: int, reason: str, gone: bool
+) -> None:
+    async with FakeVault() as vault:
+        provider = VaultTransit(vault.url.removeprefix("vault+"), TOKEN)
+        wrapped = await provider.wrap("slackwater-1", KEY, b"batch 1")
+        monkeypatch.setattr(vault, "_decrypt", lambda *_: fake_vault._errors(status, reason))
+        with pytest.raises(KeysUnavailable) as refusal:
+            await provider.unwrap("slackwater-1", wrapped, b"batch 1")
+    assert refusal.value.gone is gone
+
+
+@pytest.mark.parametrize(
+    ("place", "accepted"),
+    [
+        ("vault+https://vault.example.com:8200/transit", True),
+        ("vault+http://127.0.0.1:8200/transit", True),
+        ("vault+http://[::1]:8200/transit", True),
+        ("vault+http://localhost/transit", True),
+        ("vault+http://vault.example.com:8200/transit", False),
+        ("vault+http://localhost.example.com/transit", False),
+        ("vault+http://localhost:1@vault.example.com/transit", False),
+        ("vault+http://127.0.0.1.example.com:8200/transit", False),
+    ],
+)
+def test_vault_is_reached_in_the_clear_on_loopback_alone(place: str, accepted: bool) -> None:
+    if accepted:
+        assert Settings(key_provider=place).key_provider == place
+    else:
+        with pytest.raises(ValidationError):
+            Settings(key_provider=place)
 
 
 async def test_key_files_are_for_their_owner_alone_and_a_name_is_no_path(tmp_path: Path) -> None:

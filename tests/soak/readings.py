@@ -8,8 +8,9 @@ from typing import Any
 
 import psycopg
 
-from app.cli.supervisor import MARK, PART
+from app.cli.supervisor import MARK
 from app.db import embedded
+from app.environment import PART
 from app.settings import Settings
 
 PARTS = ("api", "steward", "notifier", "gpu-worker", "console", "up", "postgres")

@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
 
 
 async def listed(folder: Folder, prefix: str) -> set[str]:
-    return {key async for page in folder.pages(prefix) for key, _ in page}
+    return {key async for page in folder.pages(prefix) for key, *_ in page}
 
 
 async def test_a_put_is_visible_only_when_it_is_complete(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

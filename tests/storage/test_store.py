@@ -2,11 +2,12 @@
 
 import os
 import shutil
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
+from app import clock
 from app.errors import StorageError, StorageFull
 from app.processes import free_port
 from app.settings import Settings
@@ -37,6 +38,13 @@ async def test_a_second_put_replaces_the_first(store: Store) -> None:
     await store.put("a", b"old")
     await store.put("a", b"")
     assert await store.get("a") == b""
+
+
+async def test_a_store_tells_when_an_object_was_put(store: Store) -> None:
+    await store.put("a/b", b"x")
+    [(key, at)] = [each async for each in store.times("a/")]
+    assert key == "a/b"
+    assert abs(clock.now() - at) < timedelta(minutes=5)
 
 
 async def test_a_missing_object_is_distinguished_from_other_failures(store: Store) -> None:

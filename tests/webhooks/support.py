@@ -1,5 +1,6 @@
 """Helpers: a scriptable receiver, subscriptions, events, and real notifier processes."""
 
+import base64
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import psycopg
 from standardwebhooks import Webhook
 
 from app import crypto
+from app.audit.checkpoints import fits
 from app.db.pool import Connection, Database
 from app.events import USUAL_KINDS, BatchData, EventKind
 from app.settings import Settings
@@ -44,6 +46,13 @@ class Received:
     def verified(self, secret: str) -> dict[str, Any]:
         """The body, if the signature is right."""
         return Webhook(secret).verify(self.body, self.headers)  # type: ignore[no-any-return]
+
+    def is_signed_by(self, public_key: str) -> bool:
+        """Whether one of its `v1a` signatures is by this key."""
+        key = base64.b64decode(public_key.removeprefix("whpk_"))
+        signed = f"{self.webhook_id}.{self.headers['webhook-timestamp']}.".encode() + self.body
+        signatures = [each for each in self.headers["webhook-signature"].split(" ") if each.startswith("v1a,")]
+        return any(fits(key, signed, base64.b64decode(each.removeprefix("v1a,"))) for each in signatures)
 
     @property
     def webhook_id(self) -> str:

@@ -149,7 +149,7 @@ def test_the_standard_library_verifies_our_headers_and_refuses_a_tampered_body_i
 
 def test_a_public_key_verifies_what_is_signed_with_ed25519_beside_both_secrets_of_a_rotation() -> None:
     private, secrets, body = signing.new_signing_key(), [signing.new_secret(), signing.new_secret()], b'{"a":1}'
-    headers = signing.headers(secrets, "evt_1", body, datetime.now(UTC), private)
+    headers = signing.headers(secrets, "evt_1", body, datetime.now(UTC), [private])
     versions = [part.split(",")[0] for part in headers["webhook-signature"].split(" ")]
     assert versions == ["v1", "v1", "v1a"]
     for secret in secrets:

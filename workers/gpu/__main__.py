@@ -10,7 +10,7 @@ import socket
 import structlog
 
 import app.quick_start  # noqa: F401
-from app import processes, telemetry
+from app import environment, processes, telemetry
 from app import settings as configuration
 from app.changes import service as changes
 from app.db.pool import Database
@@ -47,6 +47,10 @@ def name_of(settings: Settings) -> str:
 def main() -> int:
     """The exit code: 0 after a drain, 1 if the worker cannot serve."""
     processes.keep_private()
+    if (
+        not environment.is_supervised()
+    ):  # `up` finds its parts by their environment, and keeps secrets in files of the same user
+        processes.keep_unreadable()
     settings = configuration.load()
     telemetry.configure(settings, f"gpu/{name_of(settings)}")
     recorder.configure(settings, f"gpu/{name_of(settings)}")

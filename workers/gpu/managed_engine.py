@@ -35,6 +35,7 @@ from workers.gpu.recovery_time import RecoveryTime
 from workers.gpu.tuning import TUNING, WorkerTuning
 
 MARK = "SLACKWATER_ENGINE"
+_CREDENTIALS = ("AWS_", "PG", "VAULT_")  # with which variables begin that open object store, database and key provider
 OWNER = "SLACKWATER_ENGINE_OWNER"
 PROGRESS_SECONDS = 5.0  # between two log lines of a starting engine
 UNHEALTHY_SECONDS = 60.0  # a running engine that is silent for this long is restarted
@@ -75,7 +76,10 @@ def vllm_command(
 
 
 def vllm_environment(model: Model) -> dict[str, str]:
-    """The engine's environment: the catalogue's variables, none of our settings, and no usage reports."""
+    """The engine's environment: the catalogue's variables, none of our settings and credentials, and no usage reports.
+
+    What an engine needs of these, such as credentials of the store of its weights, the catalogue names.
+    """
     launch = model.to_launch()
     local = "{data_dir}" in launch.model_path
     # A redirect could lead an engine from an allowed host to any other.
@@ -87,7 +91,8 @@ def vllm_environment(model: Model) -> dict[str, str]:
         "OTEL_SERVICE_NAME": "vllm",
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",  # as our own parts; vLLM's default is gRPC
     }
-    return {**overridable, **foreign_environment(), **quiet, **launch.env}
+    foreign = {name: value for name, value in foreign_environment().items() if not name.startswith(_CREDENTIALS)}
+    return {**overridable, **foreign, **quiet, **launch.env}
 
 
 class ManagedEngine:

@@ -142,7 +142,7 @@ class Sender:
         now, context = clock.now(), claim.endpoint_id.bytes
         try:
             secrets = [crypto.unseal(self._key, sealed, context).decode() for sealed in claim.secrets]
-            private = crypto.unseal(self._key, claim.signing_key, context) if claim.signing_key else None
+            private = [crypto.unseal(self._key, sealed, context) for sealed in claim.signing_keys]
         except crypto.Unreadable:
             return Answer(0, error="secret_unreadable")
         content_type, body = formats.render(claim.format, claim.event, claim.endpoint_id)

@@ -40,6 +40,7 @@ class AuditLog:
         self._database, self._settings, self._metrics = database, settings, metrics
         self._pace = pace or Pace()
         self._seen: dict[str, Head] = {}
+        self._first: dict[str, int] = {}
         self._reported: set[str] = set()
         self._signer: checkpoints.Signer | None = None
         self._verified_at: float | None = None  # None: it does not lead
@@ -101,6 +102,9 @@ class AuditLog:
                 self._chain_broken(chain.account, chain.broken)
             elif chain.head.seq:
                 self._remember(chain.account, chain.head)
+            if self._first.setdefault(chain.account, chain.first) != chain.first:  # somebody else has cut it
+                self._first[chain.account] = chain.first
+                await self._check(chain.account)
             if checkpoints.due(chain, clock.now(), interval):
                 await self._checkpoint(chain.account, chain.head)
         self._metrics.audit_overdue.set(0)
@@ -110,31 +114,40 @@ class AuditLog:
         if account not in self._seen or head.seq > self._seen[account].seq:
             self._seen[account] = head
 
-    async def _checkpoint(self, account: str, head: Head, *, cut: bool = False) -> None:
+    async def _checkpoint(self, account: str, head: Head, *, cut_days: int | None = None) -> None:
         signer = self._signer = self._signer or checkpoints.Signer(self._settings)
-        made = signer.checkpoint(account, head, clock.now(), cut=cut)
+        made = signer.checkpoint(account, head, clock.now(), cut_days=cut_days)
         await checkpoints.store(Store.of(self._settings), made)
         async with self._database.transaction() as conn:
             await checkpoints.add(conn, made)
             await audit_events.signed(conn, made)
-            rows = await checkpoints.cut(conn, made) if cut else 0
-        log.info("audit.cut" if cut else "audit.signed", account=account, seq=head.seq, hash=head.hash.hex(), rows=rows)
+            rows = await checkpoints.cut(conn, made) if made.cut else 0
+        if made.cut:
+            self._first[account] = head.seq + 1
+        log.info(
+            "audit.cut" if made.cut else "audit.signed", account=account, seq=head.seq, hash=head.hash.hex(), rows=rows
+        )
 
     async def cut(self) -> None:
         """Cut what is too old off the chains."""
-        if not self._settings.audit_retention_days:
+        days = self._settings.audit_retention_days
+        if not days:
             return
         async with self._database.relaxed() as conn:
-            found = await checkpoints.cuts(conn, self._settings.audit_retention_days)
+            found = await checkpoints.cuts(conn, days)
         for account, head in found.items():
-            await self._checkpoint(account, head, cut=True)
+            await self._checkpoint(account, head, cut_days=days)
 
     async def verify(self) -> None:
         """Check the whole log."""
-        keys = checkpoints.known_keys(self._settings)
-        async with self._database.relaxed() as conn:
-            found = await check.verify(conn, Store.of(self._settings), keys)
+        await self._check(None)
         self._verified_at = clock.monotonic()
+
+    async def _check(self, account: str | None) -> None:
+        """Check one chain; None: all of them."""
+        keys, days = checkpoints.known_keys(self._settings), self._settings.audit_retention_days
+        async with self._database.relaxed() as conn:
+            found = await check.verify(conn, Store.of(self._settings), keys, account, days)
         for problem in found.problems:
             self._broken(problem)
         log.info("audit.verified", rows=found.rows, checkpoints=found.checkpoints, problems=len(found.problems))

@@ -16,6 +16,7 @@ from app import clock
 from app.api.body import read_model
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
+from app.api.permissions import seen_endpoint
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.queue import wakes
 from app.tenants.service import Tenant
@@ -105,14 +106,15 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery,
     after = _parse(page.after) if page.after else None
     async with parts.database.relaxed() as conn:
         found, more = await endpoints.newest(conn, tenant.tenant_id, after=after, limit=page.limit)
-    return listed([_view(endpoint) for endpoint in found], more=more)
+    return listed([_view(seen_endpoint(tenant, endpoint)) for endpoint in found], more=more)
 
 
 @router.get("/webhook_endpoints/{endpoint_id}")
 async def retrieve(endpoint_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """One webhook, without its secret."""
     async with parts.database.relaxed() as conn:
-        return answer(_view(await endpoints.get(conn, tenant.tenant_id, _parse(endpoint_id))))
+        endpoint = await endpoints.get(conn, tenant.tenant_id, _parse(endpoint_id))
+    return answer(_view(seen_endpoint(tenant, endpoint)))
 
 
 @router.post("/webhook_endpoints/{endpoint_id}")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api import body, parameter_limits
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
+from app.api.permissions import seen_endpoint
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.queue import wakes
@@ -150,14 +151,15 @@ async def listing(tenant: Caller, parts: PartsDep, paging: Annotated[Paging, Que
         "per_page": paging.per_page,
         "total_pages": pages,
     }
-    return success([view(endpoint) for endpoint in found], result_info=info)
+    return success([view(seen_endpoint(tenant, endpoint)) for endpoint in found], result_info=info)
 
 
 @router.get("/{subscription_id}")
 async def get(subscription_id: str, tenant: Caller, parts: PartsDep) -> Response:
     """One subscription."""
     async with parts.database.relaxed() as conn:
-        return success(view(await endpoints.get(conn, tenant.tenant_id, parse_id(subscription_id))))
+        endpoint = await endpoints.get(conn, tenant.tenant_id, parse_id(subscription_id))
+    return success(view(seen_endpoint(tenant, endpoint)))
 
 
 @router.patch("/{subscription_id}")

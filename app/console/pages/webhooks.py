@@ -160,7 +160,7 @@ async def rotate(request: Request) -> Response:
         return keys
 
     keys = await attempted(parts, viewer, Act.WEBHOOK_ROTATE, str(row.endpoint_id), row.account, verb)
-    context = {"name": row.name, "back": f"{PATH}/{row.endpoint_id.hex}", "secret_value": keys.secret,
+    context = {"name": row.name, "back": f"{PATH}/{row.endpoint_id.hex}", "secret_value": keys.secret, "public_key": keys.public,
                "overlap": OVERLAPS[overlap], "overlaps": overlap != "0"}  # fmt: skip
     return await whole(request, "webhook_secret", context, active=PATH)
 

@@ -163,7 +163,7 @@ def rest(open_now: Sequence[Span], known: Sequence[Span], chosen: str, now: date
 
 def lanes(known: Sequence[Span], start: datetime, end: datetime) -> list[Lane]:
     """The troubles over time, by what they befell."""
-    groups: dict[str, list[Span]] = {"Engines": [], "Gates": [], "Webhooks": [], "Budgets": []}
+    groups: dict[str, list[Span]] = {name: [] for name in _LANES.values()}
     for span in known:
         groups[_LANES[span.change.kind.partition(".")[0]]].append(span)
     found = []

@@ -13,6 +13,7 @@ from app.console.views.batches import few
 from app.console.views.signs import Sign
 from app.sentences import ended
 from app.states import DeliveryState, EndpointState
+from app.webhooks.endpoint_records import origin
 
 PATH = "/console/webhooks"
 VIEWS = {"all": "All", "failing": "Failing", "stopped": "Paused or disabled", "queues": "Queues"}
@@ -128,9 +129,8 @@ def destination(row: HookRow) -> str:
     if row.url is None:
         return f"queue {text.inert(row.queue_id or '', 200)[0]}"
     place = urlsplit(row.url)
-    host = place.hostname or ""
-    port = f":{place.port}" if place.port else ""
-    return text.inert(f"{host}{port}{place.path}" + ("?…" if place.query else ""), 300)[0]
+    rest = place.path.strip("/") or place.query
+    return text.inert(origin(row.url).partition("://")[2] + ("/…" if rest else ""), 300)[0]
 
 
 def counted(number: int) -> str:

@@ -1,8 +1,8 @@
 """The keys of callers, and what each may use per minute: asked of the Slackwater API, cached, and renewed in the background.
 
 An answer is used without asking for FRESH_SECONDS; keys in use are renewed every RENEW_SECONDS. While the API does not answer,
-old answers hold. The API counts the limits of all doors and gateways together: each door reports what it let in, and gets the
-sum. So a limit may be exceeded by what comes within one renewal.
+old answers hold for HELD_SECONDS: so long may a key be used that was revoked. The API counts the limits of all doors and gateways
+together: each door reports what it let in, and gets the sum. So a limit may be exceeded by what comes within one renewal.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import aiohttp
 PATH = "/internal/door/keys"
 RENEW_SECONDS = 1.0
 FRESH_SECONDS = 5.0
+HELD_SECONDS = 3600.0
 DENIED_SECONDS = 1.0  # an unknown key is refused for this long without a question
 PATIENCE_SECONDS = 3.0  # for an answer about a key that was never seen
 KNOWN_PATIENCE_SECONDS = 0.1  # for an answer about a key that was not used for a while
@@ -135,7 +136,7 @@ class DoorKeys:
             entry = self._entries.get(digest)
         if entry is None and self._is_denied(digest):
             return Refusal(401, _NO_KEY)
-        if entry is None:
+        if entry is None or monotonic() - entry.asked > HELD_SECONDS:
             if self._pass_unknown:
                 return KeyEntry(account="")
             return Refusal(503, "API keys cannot be checked now, please try again", 2)
