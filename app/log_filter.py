@@ -15,7 +15,10 @@ from app.detection.detectors import Detectors
 from app.settings import masked
 
 LEFT_OUT = "…"
-_PRIVATE = r"(?:proxy-)?authorization|(?:set-)?cookie|password|secret|(?:x-)?api[-_]key|x-[\w-]{0,40}(?:key|token)|idempotency-key"
+_PRIVATE = (
+    r"(?:proxy-)?authorization|(?:set-)?cookie|password|secret|idempotency-key"
+    r"|(?:x-)?api[-_]key|x-[\w-]{0,40}(?:key|token)"
+)
 _PRIVATE_FIELD = re.compile(_PRIVATE, re.IGNORECASE)
 _HEADER = re.compile(rf"\b({_PRIVATE})(['\"]\s*,\s*|['\"]?\s*[:=]\s*).+", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[^\s'\"]+", re.IGNORECASE)

@@ -38,8 +38,10 @@ class LineSplitter:
 
     def _line(self, end: bytes) -> bytes:
         """The line that ends with this piece."""
-        self._take(end)
-        line = bytes(self._rest)
-        self._rest.clear()
+        line = end
+        if self._rest or len(end) > self._cap:
+            self._take(end)
+            line = bytes(self._rest)
+            self._rest.clear()
         self._seen += 1
         return line.removeprefix(_BOM) if self._seen == 1 else line
