@@ -279,7 +279,7 @@ def test_batch_only_pools_have_no_budget_of_disruptions_and_everything_that_call
 def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_values_say_so() -> None:
     pools = [pool for pool in example("vllm")["engines"] if "group" not in pool]
     policies = render({**example("vllm"), "engines": pools}).of("NetworkPolicy")
-    assert set(policies) == {"api", "console", "engine", "notifier", "steward", "worker"}
+    assert set(policies) == {"api", "console", "engine", "engine-group", "migrate", "notifier", "steward", "worker"}
     [served, announced, scraped] = policies["engine"]["spec"]["ingress"]
     parts = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in served["from"]]
     assert parts == ["api", "worker"]
