@@ -13,7 +13,7 @@ GROUP = {"name": "large", "kind": "LeaderWorkerSet", "group": {"size": 2, "comma
 EVERYTHING: dict[str, Any] = {
     **MINIMAL,
     "secrets": {"values": KEYS},
-    "api": {"autoscaling": {"enabled": True}},
+    "api": {"adminPort": 8702, "autoscaling": {"enabled": True}},
     "console": {"enabled": True, "url": "https://console.example.com"},
     "engines": [
         ENGINE,
@@ -144,3 +144,29 @@ def test_what_an_engine_needs_beyond_the_defaults_its_pool_says() -> None:
         "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]},
     }
     assert found == [expected, expected]
+
+
+def test_with_a_port_of_their_own_the_routes_of_operators_have_a_service_and_a_policy_of_their_own() -> None:
+    operators = {"namespaceSelector": {"matchLabels": {"team": "platform"}}}
+    values = {**MINIMAL, "api": {"adminPort": 8702}}
+    closed = render(values)
+    [container] = [each for name, each in closed.containers() if name == "api/api"]
+    given = {each["name"]: each.get("value") for each in container["env"]}
+    assert (given["SLACKWATER_ADMIN_HOST"], given["SLACKWATER_ADMIN_PORT"]) == ("0.0.0.0", "8702")
+    assert {"name": "admin", "containerPort": 8702} in container["ports"]
+    public, own = (closed.of("Service")[name]["spec"] for name in ("api", "admin"))
+    assert [each["targetPort"] for each in public["ports"]] == ["http"]
+    assert own["ports"] == [{"name": "admin", "port": 8702, "targetPort": "admin"}]
+    assert own["selector"] == public["selector"]
+    assert own.get("type", "ClusterIP") == "ClusterIP"
+    assert closed.of("NetworkPolicy")["admin"]["spec"]["ingress"] == []
+    policies = render({**values, "networkPolicy": {"adminFrom": [operators]}}).of("NetworkPolicy")
+    assert policies["admin"]["spec"]["podSelector"] == policies["api"]["spec"]["podSelector"]
+    assert policies["admin"]["spec"]["ingress"] == [{"from": [operators], "ports": [{"port": "admin"}]}]
+    assert policies["api"]["spec"]["ingress"] == [{"ports": [{"port": "http"}]}]
+
+
+def test_without_that_port_nothing_of_it_is_there() -> None:
+    manifests = render(MINIMAL)
+    assert "admin" not in {*manifests.of("Service"), *manifests.of("NetworkPolicy")}
+    assert "ADMIN" not in str(manifests.found)
