@@ -23,7 +23,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?|`(test_\w+)`")
 LINK = re.compile(r"]\((?!\w+:|#)([^)#\s]+)")
 VARIABLE = re.compile(r"SLACKWATER_([A-Z][A-Z_]*[A-Z])")
-# The database's password, which docker-compose.yml reads from .env, a variable of tests, and the variables of an engine's door.
+# What docker-compose.yml read from .env once, a variable of tests, and the variables of an engine's door.
 NOT_SETTINGS = {"password", "examples", *(name.removeprefix("SLACKWATER_").lower() for name in DOOR_VARIABLES)}
 MARKER = "<!-- settings -->\n"
 SLOW = "pytest.mark.slow"

@@ -10,8 +10,10 @@
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-url{{ $of }} } }
 - name: SLACKWATER_DATABASE_DIRECT_URL
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-direct-url{{ $of }}, optional: true } }
+{{- if has .role (list "steward" "notifier") }}
 - name: SLACKWATER_BROKER_URL
-  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: broker-url, optional: {{ not (and $values.database.roles (has .role (list "steward" "notifier"))) }} } }
+  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: broker-url, optional: {{ not $values.database.roles }} } }
+{{- end }}
 - name: SLACKWATER_SECRET_KEY
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: secret-key } }
 {{- range $key := $optional }}
