@@ -1,7 +1,9 @@
 # All processes of Slackwater in one image; the command selects one: `slackwater api`, `slackwater steward`, …
 #   docker build -t slackwater .                                  api, steward, notifier; a gpu-worker that attaches
 #   docker build -t slackwater-engine --build-arg EXTRA=cpu .     with vLLM for CPU inside (gpu: for CUDA)
-FROM python:3.11-slim AS build
+# PYTHON_IMAGE can name the base by its digest (docs/security.md).
+ARG PYTHON_IMAGE=python:3.11-slim
+FROM ${PYTHON_IMAGE} AS build
 ARG EXTRA=none
 WORKDIR /opt/slackwater
 COPY pyproject.toml constraints.txt README.md LICENSE ./
@@ -11,12 +13,12 @@ COPY workers workers
 COPY migrations migrations
 RUN ENGINE=${EXTRA} EXTRAS=otel,parquet,redis,s3,schemas deploy/install.sh
 # What an initContainer puts on the PYTHONPATH of an engine in another image (docs/kubernetes.md).
-RUN pip install --quiet "setuptools>=77" \
+RUN pip install --quiet "setuptools==78.1.1" \
     && PYTHON=python deploy/build-plugin.sh wheels \
     && pip install --quiet --no-deps --target plugin wheels/*.whl \
     && rm -r wheels
 
-FROM python:3.11-slim
+FROM ${PYTHON_IMAGE}
 # vLLM for CPU loads libnuma1. On CUDA, triton calls the compiler.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev libnuma1 \

@@ -9,9 +9,8 @@ from pydantic import SecretStr
 from app.settings import PREFIX, Settings
 from workers.engine.door.settings import VARIABLES as DOOR_VARIABLES
 
-# Variables of ours that are no settings: docker-compose.yml reads the first, commands on another machine the next two, and the
-# door of an engine the others.
-_READ_ELSEWHERE = ("PASSWORD", "URL", "API_KEY", *(name.removeprefix(PREFIX) for name in DOOR_VARIABLES))
+# Variables of ours that are no settings: commands on another machine read the first two, and the door of an engine the others.
+_READ_ELSEWHERE = ("URL", "API_KEY", *(name.removeprefix(PREFIX) for name in DOOR_VARIABLES))
 
 
 def mistyped() -> dict[str, str | None]:

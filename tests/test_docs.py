@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
+from starlette.routing import Route
 
+from app.api.app import create_app
 from app.settings import PACKAGE, Settings
 from tests.harvest.test_in_vllm import FILES as IN_VLLM
 from tests.walking import blocks
@@ -21,7 +23,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?|`(test_\w+)`")
 LINK = re.compile(r"]\((?!\w+:|#)([^)#\s]+)")
 VARIABLE = re.compile(r"SLACKWATER_([A-Z][A-Z_]*[A-Z])")
-# The database's password, which docker-compose.yml reads from .env, a variable of tests, and the variables of an engine's door.
+# What docker-compose.yml read from .env once, a variable of tests, and the variables of an engine's door.
 NOT_SETTINGS = {"password", "examples", *(name.removeprefix("SLACKWATER_").lower() for name in DOOR_VARIABLES)}
 MARKER = "<!-- settings -->\n"
 SLOW = "pytest.mark.slow"
@@ -99,6 +101,13 @@ def test_every_code_block_can_be_parsed() -> None:
 def test_every_mark_of_the_readme_stands_above_a_block() -> None:
     page = (ROOT / "README.md").read_text()
     assert page.count("<!-- walk:") == sum(bool(block.mark) for block in blocks(page))
+
+
+def test_the_proxy_of_the_production_page_publishes_what_is_for_callers_and_nothing_else() -> None:
+    [hidden] = re.findall(r"location ~ (\S+) { return 404; }", (ROOT / "docs" / "production.md").read_text())
+    paths = {route.path for route in create_app(Settings()).routes if isinstance(route, Route)}
+    shown = {path.split("/")[1] for path in paths if not re.match(hidden, path)}
+    assert shown == {"", "client", "docs", "health", "openapi.json", "ready", "v1", "version"}
 
 
 def test_every_promise_names_a_test() -> None:

@@ -48,7 +48,7 @@ def test_several_are_one_line_and_what_resembles_nothing_is_named_alone(monkeypa
 
 def test_real_settings_and_what_others_read_are_not_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     real = {name: "x" for name in child_environment(Settings(), {}) if name.startswith("SLACKWATER_")}
-    others = {"SLACKWATER_PASSWORD": "x", "SLACKWATER_URL": "x", "SLACKWATER_API_KEY": "x", "slackwater_port": "1"}
+    others = {"SLACKWATER_URL": "x", "SLACKWATER_API_KEY": "x", "slackwater_port": "1"}
     assert warned(monkeypatch, **real, **others) == []
 
 

@@ -22,17 +22,20 @@ from tests.kubernetes.chart import (
     render,
     variables,
 )
-from tests.services.test_compose import services
+from tests.services.compose import services
 
 ATTACHED = {**MINIMAL, "attach": [{"name": "vllm", "engines": [{"name": "a", "url": "http://vllm:8000"}]}]}
 _OTHER_NAMES = {"OTEL_EXPORTER_OTLP_ENDPOINT"}
 _SECRETS = {  # that not every installation has, by the parts that read them
-    "api": {"SECRET_KEY_ACCEPTED", "VAULT_TOKEN", "OPERATOR_TOKEN"},
-    "console": {"SECRET_KEY_ACCEPTED", "VAULT_TOKEN", "OIDC_CLIENT_SECRET"},
-    "steward": {"SECRET_KEY_ACCEPTED", "VAULT_TOKEN"},
-    "notifier": {"SECRET_KEY_ACCEPTED"},
-    "migrate": {"SECRET_KEY_ACCEPTED"},
-    "gpu-worker": {"SECRET_KEY_ACCEPTED", "VAULT_TOKEN"},
+    name: {"SECRET_KEY_ACCEPTED", "DATABASE_DIRECT_URL", *further}
+    for name, further in {
+        "api": ("VAULT_TOKEN", "OPERATOR_TOKEN"),
+        "console": ("VAULT_TOKEN", "OIDC_CLIENT_SECRET"),
+        "steward": ("VAULT_TOKEN",),
+        "notifier": (),
+        "migrate": (),
+        "gpu-worker": ("VAULT_TOKEN",),
+    }.items()
 }
 
 
@@ -66,7 +69,8 @@ def test_each_part_gets_the_variables_of_its_service_in_compose() -> None:
     }
     for part in ("api", "console", "steward", "notifier"):
         assert settings(manifests.container(f"{part}/{part}")) == composed[part] - _OTHER_NAMES, part
-    assert settings(manifests.container("migrate-1/migrate")) == composed["migrate"] - _OTHER_NAMES
+    console = PREFIX + "CONSOLE_URL"  # of the link that `slackwater console login` prints
+    assert settings(manifests.container("migrate-1/migrate")) == composed["migrate"] - _OTHER_NAMES - {console}
     beyond = settings(manifests.container("own/gpu-worker")) - composed["gpu-worker"]
     assert composed["gpu-worker"] - _OTHER_NAMES <= settings(manifests.container("own/gpu-worker"))
     pods = ("ENGINE_PORT", "ARRIVAL_PORT", "ARRIVAL_URL", "WORKER_METRICS_PORT", "DRAIN_SECONDS")
@@ -74,7 +78,8 @@ def test_each_part_gets_the_variables_of_its_service_in_compose() -> None:
 
 
 def test_each_part_runs_the_command_of_its_service_in_compose() -> None:
-    manifests = render({**ATTACHED, "console": {"enabled": True, "url": "https://c.example.com"}})
+    console = {"enabled": True, "url": "https://c.example.com"}
+    manifests = render({**ATTACHED, "console": console, "migrate": {"roles": True}})
     commands = {name: each["command"] for name, each in services().items() if "build" in each}
     found = {each["command"][1]: each["command"] for _, each in ours(manifests)}
     assert found == commands
@@ -105,6 +110,12 @@ def test_with_database_roles_each_part_has_its_own_and_the_migration_is_the_owne
         "steward/steward": "database-url-steward",
         "vllm-a/gpu-worker": "database-url-worker",
     }
+
+
+def test_only_the_two_parts_that_share_the_queues_get_their_url() -> None:
+    values = {**ATTACHED, "console": {"enabled": True, "url": "https://c.example.com"}}
+    having = {name for name, each in ours(render(values)) if "SLACKWATER_BROKER_URL" in variables(each)}
+    assert having == {"steward/steward", "notifier/notifier"}
 
 
 def test_with_database_roles_the_two_parts_that_share_the_queues_do_not_start_without_their_url() -> None:
@@ -279,7 +290,7 @@ def test_batch_only_pools_have_no_budget_of_disruptions_and_everything_that_call
 def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_values_say_so() -> None:
     pools = [pool for pool in example("vllm")["engines"] if "group" not in pool]
     policies = render({**example("vllm"), "engines": pools}).of("NetworkPolicy")
-    assert set(policies) == {"api", "console", "engine", "notifier", "steward", "worker"}
+    assert set(policies) == {"api", "console", "engine", "engine-group", "migrate", "notifier", "steward", "worker"}
     [served, announced, scraped] = policies["engine"]["spec"]["ingress"]
     parts = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in served["from"]]
     assert parts == ["api", "worker"]

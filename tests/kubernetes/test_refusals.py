@@ -66,6 +66,7 @@ TAKEN = {
     "a group": pool(kind="LeaderWorkerSet", group={"size": 2, "command": ["ray"]}),
     "named engines": attached(engines=[{"name": "a", "url": URL}]),
     "found engines": attached(find={"selector": {"app": "vllm"}, "ports": [8000]}),
+    "a port for operators": {"api": {"adminPort": 8702}},
     "a console by https": {"console": {"enabled": True, "url": "https://console.example.com"}},
     "a further setting": {"settings": {"RETENTION_DAYS": 7, "PROTECT": "strict", "ENCRYPT": "off"}},
     "callers of the API and who scrapes it": {
@@ -155,6 +156,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"networkPolicy": {"apiFrom": [CALLER]}},
         "networkPolicy/metricsFrom",
     ),
+    "a port for operators that is the API's": ({"api": {"adminPort": 8700}}, "api/adminPort"),
+    "a port for operators that only root may take": ({"api": {"adminPort": 443}}, "api/adminPort"),
     "a value that nobody reads": ({"replicas": 3}, "replicas"),
 }
 
@@ -176,6 +179,7 @@ def test_no_secret_and_nothing_that_the_chart_sets_is_taken_among_settings() -> 
         "models": "x = 1",
         "store": {"endpoint": "https://s3.example.com"},
         "metrics": {"token": True},
+        "api": {"adminPort": 8702},
         "console": {"enabled": True, "url": "https://console.example.com"},
         "engines": [ENGINE, {"name": "own", "image": "slackwater-engine", "managed": True, "model": "m"}],
         "attach": [{"name": "found", "find": {"selector": {"app": "vllm"}, "ports": [8000]}}],

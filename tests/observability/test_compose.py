@@ -15,6 +15,7 @@ from app.access import origin
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS
 from tests.observability.support import DEPLOY, ROOT, dashboards
+from tests.services.compose import VALUES
 
 PROFILE = "observability"
 
@@ -92,7 +93,7 @@ def test_every_part_of_an_installation_is_a_service_and_browsers_of_this_machine
 
 def test_docker_accepts_the_file_with_and_without_the_profile() -> None:
     def compose(*words: str) -> subprocess.CompletedProcess[str]:
-        given = {**os.environ, "SLACKWATER_PASSWORD": "p", "SLACKWATER_SECRET_KEY": "s"}
+        given = {**os.environ, **VALUES}
         return subprocess.run(
             ["docker", "compose", *words],
             cwd=ROOT,

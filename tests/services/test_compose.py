@@ -4,7 +4,6 @@ Only what names a place is replaced: hosts, ports, passwords, folders, the engin
 """
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -18,7 +17,6 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-import yaml
 from openai import OpenAI
 
 from app.environment import foreign_environment
@@ -26,34 +24,15 @@ from app.processes import free_port
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, wait_for
 from tests.clients.batches import created, ended, line, lines_of, uploaded
+from tests.services.compose import PASSWORDS, drop_roles, give_passwords, services
 from tests.system.stack import ACCOUNT, Stack
 from tests.webhooks.support import receiving
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 OURS = ["migrate", "api", "console", "steward", "notifier", "gpu-worker"]
 LONG_RUNNING = OURS[1:]
 ITEMS = 20
-VALUES = {
-    "SLACKWATER_PASSWORD": "compose-test-password",
-    "SLACKWATER_SECRET_KEY": "compose-test-secret-key-of-32-bytes!",
-}
-
-
-def services() -> dict[str, Any]:
-    """The services of the file. Variables are replaced as compose does with `VALUES` in `.env`."""
-    text = (ROOT / "docker-compose.yml").read_text()
-    filled = re.sub(r"\$\{(\w+)(?:(:[-?])([^}]*))?}", _value, text)
-    found: dict[str, Any] = yaml.safe_load(filled)["services"]
-    return found
-
-
-def _value(match: re.Match[str]) -> str:
-    name, operator, rest = match.groups()
-    if name not in VALUES and operator == ":-":
-        return rest
-    return VALUES[name]
 
 
 def at(url: str, place: str) -> str:
@@ -61,6 +40,13 @@ def at(url: str, place: str) -> str:
     there = urlsplit(place)
     here = urlsplit(url)
     return here._replace(netloc=there.netloc, path=there.path or here.path).geturl()
+
+
+def database_at(url: str, place: str) -> str:
+    """`url` on the server and database of `place`, under its own role and password; the owner is that of `place`."""
+    there, here = urlsplit(place), urlsplit(url)
+    who = there.netloc.rpartition("@")[0] if here.username == "slackwater" else f"{here.username}:{here.password}"
+    return there._replace(netloc=f"{who}@{there.hostname}:{there.port}").geturl()
 
 
 @dataclass
@@ -84,8 +70,8 @@ class Places:
     def environment(self, service: str, values: dict[str, str], volumes: list[str]) -> dict[str, str]:
         """The environment of a service with its places replaced. A variable that the file lacks stays missing."""
         local = {
-            "SLACKWATER_DATABASE_URL": at(values["SLACKWATER_DATABASE_URL"], self.postgres),
-            "SLACKWATER_BROKER_URL": at(values["SLACKWATER_BROKER_URL"], self.rabbitmq),
+            "SLACKWATER_DATABASE_URL": database_at(values["SLACKWATER_DATABASE_URL"], self.postgres),
+            "SLACKWATER_BROKER_URL": at(values.get("SLACKWATER_BROKER_URL", ""), self.rabbitmq),
             "SLACKWATER_DATA_DIR": str(self.folder / service / "data"),
             "SLACKWATER_STORAGE_URL": self.storage(service, values.get("SLACKWATER_STORAGE_URL", ""), volumes),
             "SLACKWATER_HOST": "127.0.0.1",
@@ -121,7 +107,7 @@ class Compose:
         return process
 
     def run(self, name: str, *command: str) -> str:
-        """The output of `docker compose exec NAME COMMAND`."""
+        """The output of `docker compose exec NAME COMMAND`, or of `run`."""
         output = subprocess.check_output(
             command, env=self.environment(name), stderr=subprocess.STDOUT, text=True, timeout=LIMIT_SECONDS
         )
@@ -193,7 +179,7 @@ def test_the_file_has_our_services_and_only_settings_that_exist() -> None:
         values = {variable.removeprefix("SLACKWATER_").lower(): v for variable, v in own.items()}
         unknown = values.keys() - Settings.model_fields
         assert not unknown, f"{name} sets {unknown}, which no setting reads"
-        assert {"database_url", "broker_url", "secret_key"} <= values.keys(), name
+        assert {"database_url", "secret_key"} <= values.keys(), name
         Settings.model_validate(values)
         awaited = service["depends_on"]
         assert "postgres" in awaited if name == "migrate" else "migrate" in awaited, name
@@ -201,7 +187,7 @@ def test_the_file_has_our_services_and_only_settings_that_exist() -> None:
 
 def test_a_service_that_does_not_mount_the_shared_volume_has_a_store_of_its_own_here(tmp_path: Path) -> None:
     """Else the tests below would pass whatever the file mounts."""
-    compose = Compose(Places(tmp_path, "postgresql://x", "amqp://x", "http://x", 1))
+    compose = Compose(Places(tmp_path, "postgresql://o@x:1/d", "amqp://x", "http://x", 1))
     stores = {name: compose.environment(name)["SLACKWATER_STORAGE_URL"] for name in OURS}
     assert set(stores.values()) == {(tmp_path / "objects").as_uri()}
     compose.services["steward"]["volumes"] = ["models:/data"]
@@ -215,11 +201,25 @@ def installed(tmp_path: Path, empty_postgres_url: str, rabbitmq_url: str) -> Ite
     try:
         stack.start_engine()
         engine = f"http://127.0.0.1:{stack.engine_port}"
+        give_passwords(empty_postgres_url, PASSWORDS)
         with composed(Places(tmp_path, empty_postgres_url, rabbitmq_url, engine, stack.settings.port)) as compose:
-            compose.run("api", "slackwater", "account", "create", ACCOUNT)
-            yield stack, compose, compose.run("api", "slackwater", "key", "create", "--account", ACCOUNT)
+            compose.run("migrate", "slackwater", "account", "create", ACCOUNT)
+            yield stack, compose, compose.run("migrate", "slackwater", "key", "create", "--account", ACCOUNT)
     finally:
         stack.close()
+        drop_roles(empty_postgres_url)
+
+
+def test_a_link_to_the_console_is_made_by_the_owner_and_no_part_sees_what_is_not_its_own(
+    installed: tuple[Stack, Compose, str],
+) -> None:
+    _, compose, _ = installed
+    assert "http://127.0.0.1:8701/console/login" in compose.run("migrate", "slackwater", "console", "login")
+    for part in ("gpu-worker", "notifier", "steward"):
+        url = compose.environment(part)["SLACKWATER_DATABASE_URL"]
+        with psycopg.connect(url) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute("select * from console_login")
+    assert "SLACKWATER_BROKER_URL" not in compose.environment("api")
 
 
 def test_a_batch_runs_and_its_webhook_arrives_over_external_postgresql_and_rabbitmq(

@@ -1,4 +1,4 @@
-{{/* A part without an engine, as a Deployment: (dict "root" $ "part" … "command" list "values" its table "port" "portName" "probes" text
+{{/* A part without an engine, as a Deployment: (dict "root" $ "part" … "command" list "values" its table "port" "portName" "furtherPorts" dict "probes" text
      "env" text "job" of Prometheus "size" of /data "grace" seconds). */}}
 {{- define "slackwater.part" -}}
 apiVersion: apps/v1
@@ -34,7 +34,7 @@ spec:
             matchLabels:
               {{- include "slackwater.selector" . | nindent 14 }}
       containers:
-        - {{- include "slackwater.container" (dict "root" .root "role" .part "command" .command "env" .env "ports" (dict .portName .port) "probes" .probes "resources" .values.resources) | nindent 10 }}
+        - {{- include "slackwater.container" (dict "root" .root "role" .part "command" .command "env" .env "ports" (merge (dict .portName .port) (.furtherPorts | default dict)) "probes" .probes "resources" .values.resources) | nindent 10 }}
       volumes:
         {{- include "slackwater.volumes" (dict "root" .root "role" .part "size" .size) | nindent 8 }}
 {{- end }}

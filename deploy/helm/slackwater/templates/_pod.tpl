@@ -10,8 +10,10 @@
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-url{{ $of }} } }
 - name: SLACKWATER_DATABASE_DIRECT_URL
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-direct-url{{ $of }}, optional: true } }
+{{- if has .role (list "steward" "notifier") }}
 - name: SLACKWATER_BROKER_URL
-  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: broker-url, optional: {{ not (and $values.database.roles (has .role (list "steward" "notifier"))) }} } }
+  valueFrom: { secretKeyRef: { name: {{ $secret }}, key: broker-url, optional: {{ not $values.database.roles }} } }
+{{- end }}
 - name: SLACKWATER_SECRET_KEY
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: secret-key } }
 {{- range $key := $optional }}
@@ -36,6 +38,11 @@
 
 {{/* Whether a part seals and opens what is stored, so that it needs the keys: (dict "role" …). */}}
 {{- define "slackwater.opens" -}}{{ if has .role (list "api" "console" "steward" "worker") }}true{{ end }}{{- end }}
+
+{{/* The security context of a container of our image: (whether its root is read only). */}}
+{{- define "slackwater.ownContext" -}}
+{ allowPrivilegeEscalation: false, readOnlyRootFilesystem: {{ . }}, runAsNonRoot: true, runAsUser: 10001, capabilities: { drop: [ALL] } }
+{{- end }}
 
 {{/* A container of our image: (dict "root" $ "role" … "command" list, and optionally "name", "image", "env" text, "ports" list, "probes"
      text, "mounts" list, "resources", "settings"; "bare": without what the release creates only after its hooks). */}}
@@ -64,7 +71,7 @@ ports:
 {{- with .resources }}
 resources: {{ toJson . }}
 {{- end }}
-securityContext: { allowPrivilegeEscalation: false, readOnlyRootFilesystem: {{ not .writesRoot }}, runAsNonRoot: true, runAsUser: 10001, capabilities: { drop: [ALL] } }
+securityContext: {{ include "slackwater.ownContext" (not .writesRoot) }}
 volumeMounts:
   - { name: data, mountPath: /data }
   - { name: tmp, mountPath: /tmp }

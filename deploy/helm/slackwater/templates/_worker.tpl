@@ -26,6 +26,12 @@
 {{- define "slackwater.drain" -}}{{ ternary 8 20 (.spot | default false) }}{{- end }}
 {{- define "slackwater.linger" -}}{{ ternary 2 15 (.spot | default false) }}{{- end }}
 
+{{/* The security context of a container from an engine's image: (an entry of `engines`). What the pool says goes over the defaults. */}}
+{{- define "slackwater.engineContext" -}}
+{{- $default := dict "allowPrivilegeEscalation" false "runAsNonRoot" true "capabilities" (dict "drop" (list "ALL")) -}}
+{{- mergeOverwrite $default (deepCopy (.securityContext | default dict)) | toJson -}}
+{{- end }}
+
 {{/* The pod of one engine with its worker: (dict "root" $ "pool" an entry of `engines`). */}}
 {{- define "slackwater.enginePod" -}}
 {{- $pool := .pool -}}
@@ -49,7 +55,7 @@ spec:
       image: {{ include "slackwater.image" .root }}
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       command: [cp, --recursive, /opt/slackwater/plugin/., /plugin]
-      securityContext: { allowPrivilegeEscalation: false, runAsNonRoot: true, runAsUser: 10001, capabilities: { drop: [ALL] } }
+      securityContext: {{ include "slackwater.ownContext" true }}
       volumeMounts: [{ name: plugin, mountPath: /plugin }]
   {{- end }}
   containers:
@@ -77,6 +83,7 @@ spec:
       livenessProbe: { httpGet: { path: /health, port: http }, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6 }
       readinessProbe: { httpGet: { path: /health, port: http }, periodSeconds: 5, timeoutSeconds: 5 }
       lifecycle: { preStop: { sleep: { seconds: {{ $stop }} } } }
+      securityContext: {{ include "slackwater.engineContext" $pool }}
       {{- with $pool.resources }}
       resources: {{ toJson . }}
       {{- end }}
@@ -142,6 +149,7 @@ spec:
       {{- with $group.resources | default .pool.resources }}
       resources: {{ toJson . }}
       {{- end }}
+      securityContext: {{ include "slackwater.engineContext" .pool }}
       volumeMounts:
         - { name: shm, mountPath: /dev/shm }
         {{- range .pool.volumeMounts }}
