@@ -64,7 +64,7 @@ async def use(past: Past, tenant: int, account: str, folder: Path) -> str:
 
 
 async def objects(past: Past) -> list[str]:
-    return [key for page in [page async for page in past.store._pages("")] for key, _ in page]
+    return [key for page in [page async for page in past.store._pages("")] for key, *_ in page]
 
 
 async def test_an_account_goes_with_everything_it_has_and_another_one_keeps_all(past: Past, tmp_path: Path) -> None:
