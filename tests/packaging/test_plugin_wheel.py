@@ -12,10 +12,9 @@ from workers.engine import __version__
 
 FOLDER = ROOT / "workers" / "engine"
 SOURCES = {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*.py")}
+pytestmark = pytest.mark.slow
 IMPORT_ALL = """
 import importlib, pathlib, sys
-
-pytestmark = pytest.mark.slow
 package = importlib.import_module("slackwater_vllm")
 folder = pathlib.Path(package.__file__).parent
 for file in sorted(folder.rglob("*.py")):
