@@ -1,19 +1,17 @@
 """Attacks as each database role: whatever docs/access.md says that a part may not do, PostgreSQL refuses."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 from app.access import operator_tokens
 from app.access.roles import Role
-from app.db import roles
 from app.db.pool import Database
-from app.db.role_grants import BROKER, GRANTS
+from app.db.role_grants import BROKER
 
 ROOT = Path(__file__).parents[2]
 PEPPER = b"a pepper that is at least 32 bytes long"
@@ -101,17 +99,6 @@ MAY_NOT: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     BROKER: {"": ("select * from batch", "select * from tenant", *READ_KEYS, *READ_OPERATORS)},
 }  # fmt: skip
-
-
-@pytest.fixture
-def conn(database_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """An owner's connection to a database with the roles, which go with it."""
-    roles.apply(database_url)
-    with psycopg.connect(database_url, autocommit=True) as conn:
-        yield conn
-        conn.execute("reset role")
-        for role in (*GRANTS, BROKER):
-            conn.execute(f"drop owned by {role} cascade; drop role {role}".encode())
 
 
 def is_refused(conn: psycopg.Connection[Any], statement: str) -> bool:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from app.db import roles
-from app.db.role_grants import BROKER, GRANTS, PRIVILEGES, STEWARD, RoleGrants
+from app.db.role_grants import GRANTS, PRIVILEGES, STEWARD, RoleGrants
 from app.queue import partitions, partitions_sql
 from tests.db.built_statements import built, unknown
 from tests.db.written_statements import numbered, sql_modules, written
@@ -55,17 +54,6 @@ def refused(conn: psycopg.Connection[Any], text: str) -> str | None:
     except psycopg.errors.InsufficientPrivilege as error:
         return str(error).split("\n")[0].rpartition(" ")[2]
     return None
-
-
-@pytest.fixture
-def conn(database_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """An owner's connection to a database with the roles, which go with it."""
-    roles.apply(database_url)
-    with psycopg.connect(database_url, autocommit=True) as conn:
-        yield conn
-        conn.execute("reset role")
-        for role in (*GRANTS, BROKER):
-            conn.execute(f"drop owned by {role} cascade; drop role {role}".encode())
 
 
 def test_every_statement_is_refused_to_each_role_that_has_no_right_to_it_and_to_no_other(
