@@ -19,7 +19,7 @@ from app.db.pool import Database
 from app.queue import partitions
 from app.settings import Settings
 from testing import clusters
-from tests import next_revision
+from tests import kept_connections, next_revision
 
 EXPANDED = "TESTS_ON_EXPANDED_SCHEMA"  # set: every test runs on a schema newer than the code
 TEMPLATE = "template_slackwater"
@@ -29,7 +29,7 @@ _OWN = """
 n.nspname not like 'pg\\_%' and n.nspname <> 'information_schema'"""
 _LEAVE = """
 select count(pg_terminate_backend(pid, 10000)) from pg_stat_activity
-where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'"""
+where datname = current_database() and pid <> pg_backend_pid() and not pid = any (%s) and backend_type = 'client backend'"""
 # What a test may change beside rows.
 _SHAPE = f"""
 select
@@ -89,12 +89,14 @@ class Ring:
                 self._free.append(name)
             else:
                 self._open.pop(name).close()
+                kept_connections.end(self.url(name))
                 self.administer(f"drop database if exists {name} with (force)")
 
     def _made(self) -> str:
         name = f"test_{os.getpid()}_{next(self._numbers)}"
         self.administer(f"create database {name} template {TEMPLATE} strategy file_copy")  # half the time of `wal_log`
         self._open[name] = psycopg.connect(self.url(name), autocommit=True)
+        kept_connections.begin(self.url(name))
         return name
 
     def _see(self) -> None:
@@ -120,7 +122,7 @@ class Ring:
         """Whether it is like new again. False: it has to be dropped."""
         conn = self._open[name]
         try:
-            conn.execute(_LEAVE)
+            conn.execute(_LEAVE, [kept_connections.pids(self.url(name))])
             (largest,) = conn.execute(_LARGEST.encode()).fetchone() or (0,)
             if largest > KEPT_BYTES or conn.execute(_SHAPE.encode()).fetchone() != self._shape:
                 return False

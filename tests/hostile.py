@@ -21,7 +21,7 @@ def worst_growth(pattern: re.Pattern[Any], *, anchored: bool = False) -> float:
     `anchored`: it begins at the beginning of a text only.
     """
     search = partial(_match if anchored else _search, pattern)
-    hostile = max(_hostile(pattern), key=lambda parts: seconds(search, _made(pattern, *parts, _PROBE), 1))
+    hostile = max(_hostile(pattern), key=lambda parts: seconds(search, _made(pattern, *parts, _PROBE)))
     return growth(search, partial(_made, pattern, *hostile))
 
 

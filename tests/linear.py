@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_ENOUGH_SECONDS = 0.004  # of processor time: the clock measures it well, and what is quadratic shows
+_ENOUGH_SECONDS = 0.001  # of processor time: the clock measures it well, and what is quadratic shows
 _LONGEST = 1 << 22
-_TRIES = 5
+_LEAST_TRIES = 3
+_MOST_TRIES = 40
+LINEAR = 3.0  # whatever grows by less when its input doubles
 
 Run = Callable[[Any], object]
 Make = Callable[[int], Any]
@@ -16,23 +18,30 @@ Make = Callable[[int], Any]
 def growth(run: Run, make: Make) -> float:
     """By what factor `run(make(n))` takes longer when `n` doubles: about 2 if it is linear, 4 if it is quadratic.
 
-    Of two doublings, each end measured as the best of five.
+    Of two doublings. Both ends are measured in turn until what is quadratic would show, because a busy machine makes any
+    measurement longer but none shorter.
     """
     n = 64
-    while seconds(run, make(n), 1) < _ENOUGH_SECONDS and n < _LONGEST:
+    while seconds(run, make(n)) < _ENOUGH_SECONDS and n < _LONGEST:
         n *= 2
-    return float((seconds(run, make(4 * n)) / seconds(run, make(n))) ** 0.5)
+    given, four_times = make(n), make(4 * n)
+    short, long = [seconds(run, given)], [seconds(run, four_times)]
+    while len(long) < _LEAST_TRIES or (_factor(short, long) > LINEAR and len(long) < _MOST_TRIES):
+        short.append(seconds(run, given))
+        long.append(seconds(run, four_times))
+    return _factor(short, long)
 
 
-def seconds(run: Run, given: Any, tries: int = _TRIES) -> float:
-    """The processor time of this thread that `run(given)` takes, the best of `tries`."""
-    taken = []
+def _factor(short: list[float], long: list[float]) -> float:
+    return float((min(long) / min(short)) ** 0.5)
+
+
+def seconds(run: Run, given: Any) -> float:
+    """The processor time of this thread that `run(given)` takes."""
     gc.disable()
     try:
-        for _ in range(tries):
-            before = time.thread_time()
-            run(given)
-            taken.append(time.thread_time() - before)
+        before = time.thread_time()
+        run(given)
+        return max(time.thread_time() - before, 1e-9)
     finally:
         gc.enable()
-    return max(min(taken), 1e-9)

@@ -28,10 +28,9 @@ from app.policy.redaction import Redactor, restored_body
 from app.policy.rules import Sensitive
 from app.sealing.frames import FrameWriter
 from tests.hostile import worst_growth
-from tests.linear import Make, Run, growth
+from tests.linear import LINEAR, Make, Run, growth
 
 ROOT = Path(__file__).parent.parent
-MOST = 3  # times as long for twice the input; 2 is linear, 4 quadratic
 NAMES = re.compile(r"(parse|loads)(_\w+)?|feed|add_block")
 PLACES = [*(ROOT / "app").rglob("*.py"), *(ROOT / "workers/engine/door").rglob("*.py")]
 SOURCES = "\n".join(path.read_text() for path in PLACES)
@@ -172,7 +171,7 @@ SHORT_TEXTS = {
     [pytest.param(*case, id=f"{name} {n}") for name, cases in PARSERS.items() for n, case in enumerate(cases, 1)],
 )
 def test_a_parser_takes_time_linear_in_its_input(run: Run, make: Make) -> None:
-    assert growth(run, make) < MOST
+    assert growth(run, make) < LINEAR
 
 
 def test_every_parser_is_measured_or_says_why_its_input_is_short() -> None:
@@ -186,7 +185,7 @@ def test_an_expression_takes_time_linear_in_its_text(path: Path) -> None:
     slow = {
         name: factor
         for name, pattern, anchored in _expressions(path)
-        if name not in SHORT_TEXTS and (factor := worst_growth(pattern, anchored=anchored)) > MOST
+        if name not in SHORT_TEXTS and (factor := worst_growth(pattern, anchored=anchored)) > LINEAR
     }
     assert slow == {}
 
