@@ -20,7 +20,7 @@ require() {
 }
 
 create_cluster() {
-    kind get clusters 2>/dev/null | grep -qx "$cluster" || kind create cluster --name "$cluster" --wait 2m
+    grep -qx "$cluster" <<<"$(kind get clusters 2>/dev/null)" || kind create cluster --name "$cluster" --wait 2m
 }
 
 load_images() {

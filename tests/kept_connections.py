@@ -15,7 +15,10 @@ from app.db.pooled_connection import PooledConnection
 
 MOST = 6  # of one database
 _SECONDS = 1.0  # for an answer; a test may have frozen the server
-_FORGET = b"select pg_advisory_unlock_all(); reset session authorization; reset role; reset all; discard temp"
+_FORGET = (
+    b"select pg_advisory_unlock_all(); reset session authorization; reset role; reset all; discard temp; discard plans; "
+    b"set application_name = 'kept by tests'"
+)
 _kept: dict[str, list["Kept"]] = {}  # by the beginning of a URL
 
 
@@ -23,6 +26,7 @@ class Kept(PooledConnection):
     """What a pool gets instead of a connection that ends when it is closed."""
 
     _database: str | None = None
+    idle_at_end = False  # of its pool
 
     @classmethod
     async def connect(cls, conninfo: str = "", **kwargs: Any) -> Self:  # type: ignore[override]
@@ -38,15 +42,15 @@ class Kept(PooledConnection):
         return conn
 
     async def close(self) -> None:
-        """Keep it if it is in order and not too many are kept."""
-        kept = _kept.get(self._database or "")
+        """Keep it if its pool ends, it is in order, and not too many are kept."""
+        kept = _kept.get(self._database or "") if self.idle_at_end else None
         if kept is None or self.closed or not self.idle or len(kept) >= MOST or not self._says(_FORGET):
             await super().close()
         else:
             kept.append(self)
 
     def _is_as_new(self, application: str) -> bool:
-        for name in ("terms", "used_at", "patience_seconds", "warning", "watched"):
+        for name in ("terms", "used_at", "patience_seconds", "warning", "watched", "idle_at_end"):
             self.__dict__.pop(name, None)
         self.lock = asyncio.Lock()  # the next loop is another one
         return self._says(sql.SQL("set application_name = {}").format(application).as_bytes(None))
@@ -68,6 +72,16 @@ class Kept(PooledConnection):
         return True
 
 
+class KeepingPool(pool.Pool):
+    """What the product's pools are in tests."""
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """As the pool's."""
+        for conn in self._pool:
+            conn.idle_at_end = True  # type: ignore[attr-defined]
+        await super().close(timeout)
+
+
 def begin(url: str) -> None:
     """From now on those of a database are kept."""
     _kept[url] = []
@@ -85,3 +99,4 @@ def pids(url: str) -> list[int]:
 
 
 pool.PooledConnection = Kept  # type: ignore[misc]
+pool.Pool = KeepingPool  # type: ignore[misc]

@@ -49,9 +49,9 @@ async def world(database: Database) -> World:
         pool = await support.make_pool(conn, "smollm2-135m-instruct")
         await support.make_engine(conn, database, pool)
     half = await support.submit(database, tenant, pool, 32)
+    await _run_first(database, half, pool)
     fresh = await support.submit(database, tenant, pool, 16)
     foreign = await support.submit(database, other, pool, 16)
-    await _run_first(database, half, pool)
     return World(half, fresh, foreign, tenant, pool)
 
 
