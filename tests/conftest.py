@@ -58,7 +58,7 @@ def _usual() -> Settings:
         secret_key="test-secret-key-of-at-least-32-bytes!",
         lease_seconds=3,
         heartbeat_seconds=0.5,
-        steward_seconds=0.05,
+        steward_seconds=0.1,
         batch_max_in_flight=16,
         webhook_allow_private="loopback",
         worker_metrics_port=0,
