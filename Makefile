@@ -1,8 +1,8 @@
 # Slackwater. `make` alone lists the targets.
 PYTHON ?= python3
 BIN := .venv/bin
-# Processes that run tests. There may be two for each core, because tests wait for half of their time.
-PROCESSES ?= 4
+# Processes that run tests. A third one for two cores, because tests wait for half of their time; each costs its own start.
+PROCESSES ?= 3
 SHARD ?= 1/1
 
 # Images often set it. The tests start hundreds of processes, each of which would compile our modules again.
@@ -24,7 +24,7 @@ tools: ## get what tests use and pip has not, (promtool, Chromium); instant when
 demo: install ## run a batch of real prompts through the whole system on this machine
 	@$(BIN)/slackwater demo
 
-test: install ## run the tests that every change needs, in four processes (PROCESSES=4)
+test: install ## run the tests that every change needs, in three processes (PROCESSES=3)
 	-@deploy/install-tools.sh
 	@$(BIN)/python -m pytest -n $(PROCESSES) --no-loadscope-reorder
 
