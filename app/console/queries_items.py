@@ -81,7 +81,7 @@ async def _items(conn: Connection, keyring: Keyring, batch_id: int, rows: Sequen
 
 async def _item(stored: StoredBodies, row: Sequence[Any]) -> ItemFacts:
     *facts, body = row
-    problem = orjson.loads(await stored.result(facts[0], facts[6], body)) if body else {}
+    problem = orjson.loads(await stored.result(facts[0], facts[6], body, ok=False)) if body else {}
     values = [*facts[:4], None if facts[4] is None else facts[4] == 1, *facts[5:]]
     return replace(ItemFacts(*values), code=problem.get("code"), message=problem.get("message"))
 

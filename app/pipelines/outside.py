@@ -15,7 +15,6 @@ from app.pipelines import parked_sql as queries
 from app.pipelines.parked import Standing, Waiting
 from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
-from app.sealing.sealed_form import is_sealed
 from app.states import ParkedState
 from app.tenants.service import Tenant
 
@@ -78,7 +77,7 @@ async def answer(
     if batch_id is None or known is None:
         raise NotFound(f"The stage {stage[:60]!r} has no item {seq} that waits for an answer.", code=404)
     bodies = StoredBodies(database, keyring, batch_id)
-    sealed = (await bodies.seal()).result(seq, known.run, given) if is_sealed(known.body) else given
+    sealed = await bodies.sealed_result(seq, known.run, given)
 
     async def store() -> Standing | None:
         async with database.transaction() as conn:

@@ -25,7 +25,6 @@ from app.policy.redaction import restored_body
 from app.policy.vaults import Vaults
 from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
-from app.sealing.sealed_form import is_sealed
 from app.storage.store import Store
 
 _AT_ONCE = 8  # large bodies
@@ -171,12 +170,9 @@ class Reader:
         bodies, found, safe = self._bodies[batch_id], list[Row](), Vaults(self.secret, running.tenant_id)
         for row in rows:
             body, request = row.body, row.request
-            if row.vault is None and not (body and is_sealed(body)) and not (request and is_sealed(request)):
-                found.append(row)
-                continue
-            if body is not None and is_sealed(body):
-                body = await bodies.result(row.seq, row.run or 0, body)
-            if request is not None and is_sealed(request):
+            if body is not None:
+                body = await bodies.result(row.seq, row.run or 0, body, ok=row.ok == 1)
+            if request is not None:
                 request = await bodies.payload(row.seq, request)
             if row.vault is not None:
                 vault = await bodies.vault(row.seq, row.vault)

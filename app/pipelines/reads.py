@@ -18,7 +18,6 @@ from app.queue.bodies import StoredBodies
 from app.queue.estimate import Outlook
 from app.queue.reads import BatchStatus
 from app.sealing.keyring import Keyring
-from app.sealing.sealed_form import is_sealed
 from app.settings import Settings
 from app.states import BatchState
 from app.tenants.service import Tenant
@@ -163,10 +162,7 @@ async def stages(conn: Connection, pipeline_id: int) -> list[StageRow]:
 
 async def definition(database: Database, settings: Settings, of: PipelineRow) -> bytes:
     """The stored definition of a pipeline in the clear. Raises KeysUnavailable."""
-    if not is_sealed(of.definition):
-        return of.definition
-    seal = await StoredBodies(database, Keyring.of(settings), of.pipeline_id).seal()
-    return stored_flow.opened(seal, of.definition)
+    return await stored_flow.opened(StoredBodies(database, Keyring.of(settings), of.pipeline_id), of.definition)
 
 
 async def get(database: Database, settings: Settings, tenant: Tenant, request_id: UUID) -> PipelineSight:

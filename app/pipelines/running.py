@@ -9,12 +9,11 @@ from uuid import UUID
 
 from app.db.pool import Database
 from app.flows import counting
-from app.flows.stages import Definition, Stage
+from app.flows.stages import INPUT, Definition, Stage
 from app.pipelines import feeding_sql as queries
 from app.pipelines import stored_flow
 from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
-from app.sealing.sealed_form import is_sealed
 from app.states import BatchState
 
 
@@ -83,10 +82,9 @@ async def load(database: Database, keyring: Keyring, batch_ids: Collection[int])
         of_stages = list(group)
         pipeline_id, request_id, tenant_id, account_id = of_stages[0][:4]
         state, run, overruled, inputs, deadline, definition = of_stages[0][4:10]
-        if is_sealed(definition):
-            seal = await StoredBodies(database, keyring, pipeline_id).seal()
-            definition = stored_flow.opened(seal, definition)
         stages = tuple(RunningStage(*row[10:]) for row in of_stages)
+        if stages[INPUT].only_vaults is False:
+            definition = await stored_flow.opened(StoredBodies(database, keyring, pipeline_id), definition)
         flow = _flow(definition)
         owner = pipeline_id, request_id, tenant_id, account_id
         running = Running(*owner, BatchState(state), run, overruled, inputs, deadline, flow, stages)

@@ -12,7 +12,7 @@ import orjson
 from app.flows import conditions
 from app.flows.definition import parse, parse_then
 from app.flows.stages import Definition, Input, Request, Stage
-from app.queue.bodies import BatchSeal
+from app.queue.bodies import BatchSeal, StoredBodies
 
 _THEN, _ENDPOINT = "then", "endpoint"
 _PLACE = -1
@@ -49,6 +49,6 @@ def sealed(seal: BatchSeal, stored: bytes) -> bytes:
     return seal.payload(_PLACE, stored)
 
 
-def opened(seal: BatchSeal, stored: bytes) -> bytes:
-    """The stored form of a sealed one. Raises KeysUnavailable."""
-    return seal.open_payload(_PLACE, stored)
+async def opened(bodies: StoredBodies, stored: bytes) -> bytes:
+    """What is stored, in the clear. `bodies`: of the input. Raises KeysUnavailable."""
+    return await bodies.payload(_PLACE, stored)

@@ -1,10 +1,13 @@
 """The one place where the bodies of a batch are sealed and opened: payloads, results, and the events of its responses; and
 where the vaults of its items, which are sealed under the secret key already, are sealed under its data key, too.
 
-A sealed body opens only at its place: batch, item, run and column. Rows in the clear and sealed ones may lie side by side.
+A sealed body opens only at its place: batch, item, run and column. All bodies of a sealed batch are sealed, so one in the clear
+was put there by somebody else, and is not opened; errors that SQL writes, which know no key, are in the clear.
 """
 
 import struct
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import orjson
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -17,6 +20,7 @@ from app.sealing.batch_keys import NewKey
 from app.sealing.keyring import Keyring, WrappedKey
 from app.sealing.sealed_form import Unreadable, is_sealed
 
+T = TypeVar("T")
 _PLACE = struct.Struct("!qihc")  # batch, seq, run, column
 _PAYLOAD, _RESULT, _EVENTS, _VAULT = b"p", b"r", b"e", b"v"
 _SEALED_VAULT = b"\x02"  # the first byte of a vault under a data key; one under the secret key alone begins with 0x01
@@ -30,7 +34,7 @@ def is_incomplete(answer: bytes) -> bool:
 
 
 class BatchSeal:
-    """Seals and opens the bodies of one batch. What is not sealed opens as it is. Opening raises KeysUnavailable."""
+    """Seals and opens the bodies of one batch. Opening raises KeysUnavailable, also for what is not sealed."""
 
     def __init__(self, batch_id: int, cipher: AESGCM) -> None:
         self._batch_id, self._cipher, self._nonces = batch_id, cipher, sealed_form.Nonces()
@@ -75,11 +79,17 @@ class BatchSeal:
 
     def _opened(self, body: bytes, place: bytes) -> bytes:
         if not is_sealed(body):
-            return body
+            raise _exchanged()
         try:
             return sealed_form.unseal(self._cipher, body, place)
         except Unreadable as error:
             raise KeysUnavailable(f"A body of the batch is not readable: {error}", gone=True) from error
+
+
+def _exchanged() -> KeysUnavailable:
+    return KeysUnavailable(
+        "A body of the batch is not readable: the batch is sealed, and this is in the clear", gone=True
+    )
 
 
 async def new_seal(database: Database, keyring: Keyring, tenant_id: int, batch_id: int) -> tuple[BatchSeal, NewKey]:
@@ -109,38 +119,60 @@ async def opened(keyring: Keyring, batch_id: int, items: list[Item]) -> tuple[li
 
 
 class StoredBodies:
-    """Opens stored bodies of one batch. Its key is read when the first sealed one comes."""
+    """Opens stored bodies of one batch. Its key is read when the first sealed one comes; whether there is one, when the first in
+    the clear comes. All raise KeysUnavailable.
+    """
 
     def __init__(self, source: Connection | Database, keyring: Keyring, batch_id: int) -> None:
         self._source, self._keyring, self._batch_id = source, keyring, batch_id
         self._seal: BatchSeal | None = None
+        self._must_be_sealed: bool | None = None
 
     async def payload(self, seq: int, body: bytes) -> bytes:
         """An item's body."""
-        return (await self.seal()).open_payload(seq, body) if is_sealed(body) else body
+        return (await self.seal()).open_payload(seq, body) if is_sealed(body) else await self._clear(body)
 
-    async def result(self, seq: int, run: int, body: bytes) -> bytes:
-        """A result's body."""
-        return (await self.seal()).open_result(seq, run, body) if is_sealed(body) else body
+    async def result(self, seq: int, run: int, body: bytes, *, ok: bool = True) -> bytes:
+        """A result's body. `ok`: it is an answer, not an error."""
+        if is_sealed(body):
+            return (await self.seal()).open_result(seq, run, body)
+        return await self._clear(body) if ok else body
 
     async def events(self, body: bytes) -> bytes:
         """A row of events."""
-        return (await self.seal()).open_events(body) if is_sealed(body) else body
+        return (await self.seal()).open_events(body) if is_sealed(body) else await self._clear(body)
+
+    async def sealed_result(self, seq: int, run: int, body: bytes) -> bytes:
+        """A new result's body as it is stored: sealed, if the batch is."""
+        return (await self.seal()).result(seq, run, body) if await self._is_sealed() else body
 
     async def vault(self, seq: int, vault: bytes) -> bytes:
         """An item's vault, as it was sealed under the secret key."""
         return (await self.seal()).open_vault(seq, vault) if vault[:1] == _SEALED_VAULT else vault
 
     async def seal(self) -> BatchSeal:
-        """The seal of a sealed batch. Raises KeysUnavailable."""
+        """The seal of a sealed batch."""
         if self._seal is None:
-            if isinstance(self._source, Database):
-                async with self._source.relaxed() as conn:
-                    wrapped = await batch_keys.read(conn, self._batch_id)
-            else:
-                wrapped = await batch_keys.read(self._source, self._batch_id)
+            wrapped = await self._asked(batch_keys.read)
             if wrapped is None:
                 raise KeysUnavailable("The key of the batch was destroyed: its contents are deleted", gone=True)
             cipher = await self._keyring.open(wrapped, batch_keys.context(self._batch_id))
             self._seal = BatchSeal(self._batch_id, cipher)
         return self._seal
+
+    async def _clear(self, body: bytes) -> bytes:
+        """A body in the clear."""
+        if await self._is_sealed():
+            raise _exchanged()
+        return body
+
+    async def _is_sealed(self) -> bool:
+        if self._must_be_sealed is None:
+            self._must_be_sealed = await self._asked(batch_keys.seals_bodies)
+        return self._must_be_sealed
+
+    async def _asked(self, question: Callable[[Connection, int], Awaitable[T]]) -> T:
+        if isinstance(self._source, Database):
+            async with self._source.relaxed() as conn:
+                return await question(conn, self._batch_id)
+        return await question(self._source, self._batch_id)

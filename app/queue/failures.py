@@ -50,7 +50,7 @@ async def _opened(conn: Connection, keyring: Keyring, batch_id: int, run: int, m
     values = {"batch_id": batch_id, "run": run}
     rows = await (await day_tables.execute(conn, queries.ERRORS, batch_id, values)).fetchall()
     for seq, of_run, body in rows:
-        counts[await bodies.result(seq, of_run, body)] += 1
+        counts[await bodies.result(seq, of_run, body, ok=False)] += 1
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:most]
 
 
@@ -78,7 +78,7 @@ async def by_class(conn: Connection, keyring: Keyring, batch_id: int, run: int) 
     values = {"batch_id": batch_id, "run": run}
     rows = await (await day_tables.execute(conn, errors_sql.OF_BATCH, batch_id, values)).fetchall()
     found = [
-        (error, count, seq, orjson.loads(await bodies.result(seq, run, body)) if body else {})
+        (error, count, seq, orjson.loads(await bodies.result(seq, run, body, ok=False)) if body else {})
         for error, count, seq, body in rows
     ]
     return [FailureClass(error, count, seq, body.get("code"), body.get("message")) for error, count, seq, body in found]

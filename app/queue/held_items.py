@@ -32,12 +32,12 @@ async def prepare(database: Database, settings: Settings, batch_id: int, body: b
     """
     async with database.relaxed() as conn:
         key = await batch_keys.read(conn, batch_id)
-        row = await (await conn.execute(queries.IS_SEALED, {"batch_id": batch_id})).fetchone()
-    size, is_sealed = len(body), bool(row and row[0])
+        seals_bodies = await batch_keys.seals_bodies(conn, batch_id)
+    size = len(body)
     seal = None if key is None else await StoredBodies(database, Keyring.of(settings), batch_id).seal()
     if seal is not None and vault is not None:
         vault = seal.vault(0, vault)
-    if seal is not None and is_sealed:
+    if seal is not None and seals_bodies:
         body = seal.payload(0, body)
     stored = bool(settings.object_kb) and size > settings.object_kb * 1024
     if stored:

@@ -88,7 +88,7 @@ async def _item(
     *facts, body = rest
     of_run = rest[0]
     assert of_run is None or isinstance(of_run, int)
-    problem = orjson.loads(await bodies.result(seq, of_run or 0, body)) if isinstance(body, bytes) else {}
+    problem = orjson.loads(await bodies.result(seq, of_run or 0, body, ok=False)) if isinstance(body, bytes) else {}
     known = None if ok is None else ok == 1
     found = ItemFacts(seq, reference, model, est_tokens, known, error or ("failed" if ok == 0 else None), *facts)  # type: ignore[arg-type]
     return replace(found, code=problem.get("code"), message=problem.get("message"))

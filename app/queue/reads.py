@@ -13,7 +13,6 @@ from app.queue import forecast_sql, read_sql
 from app.queue.bodies import StoredBodies
 from app.queue.estimate import Gate, Other, Outlook, until_served
 from app.sealing.keyring import Keyring
-from app.sealing.sealed_form import is_sealed
 from app.states import BatchState, EngineState
 from app.storage.store import Store
 
@@ -230,9 +229,9 @@ async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
 
 
 async def _opened(item: ItemResult, bodies: StoredBodies, *, vaults: bool) -> ItemResult:
-    if item.body is not None and item.run is not None and is_sealed(item.body):
-        item = item._replace(body=await bodies.result(item.seq, item.run, item.body))
-    if item.item is not None and is_sealed(item.item):
+    if item.body is not None and item.run is not None and not item.stored:
+        item = item._replace(body=await bodies.result(item.seq, item.run, item.body, ok=item.ok))
+    if item.item is not None and not item.item_stored:
         item = item._replace(item=await bodies.payload(item.seq, item.item))
     if vaults and item.vault is not None:
         item = item._replace(vault=await bodies.vault(item.seq, item.vault))

@@ -75,6 +75,12 @@ async def read(conn: Connection, batch_id: int) -> WrappedKey | None:
     return None if row is None else WrappedKey(*row)
 
 
+async def seals_bodies(conn: Connection, batch_id: int) -> bool:
+    """Whether the batch has a key that seals its bodies."""
+    row = await (await conn.execute(sql.SEALS_BODIES, {"batch_id": batch_id})).fetchone()
+    return bool(row and row[0])
+
+
 async def forget(conn: Connection, batch_id: int) -> None:
     """Destroy the key of a batch."""
     await conn.execute(sql.FORGET_BATCH_KEY, {"batch_id": batch_id})

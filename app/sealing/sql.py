@@ -9,6 +9,7 @@ IS_CURRENT = "select from account_kek where tenant_id = %(tenant_id)s and kek = 
 ADD_BATCH_KEY = """
 insert into batch_key (batch_id, kek, wrapped, only_vaults) values (%(batch_id)s, %(kek)s, %(wrapped)s, %(only_vaults)s)"""
 BATCH_KEY = "select kek, wrapped from batch_key where batch_id = %(batch_id)s"
+SEALS_BODIES = "select exists (select from batch_key where batch_id = %(batch_id)s and not only_vaults)"
 FORGET_BATCH_KEY = "delete from batch_key where batch_id = %(batch_id)s"
 NOTE_FAILURE = """
 update batch_key set failed_at = now(), failure = %(failure)s

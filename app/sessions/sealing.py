@@ -34,8 +34,12 @@ class TurnSeal:
 
     def opened(self, owner: UUID, column: bytes, body: bytes) -> bytes:
         """The body at this place. Raises KeysUnavailable."""
-        if self.cipher is None or not is_sealed(body):
+        if self.cipher is None:
             return body
+        if not is_sealed(body):
+            raise KeysUnavailable(
+                "A turn of the conversation is not readable: it is sealed, and this is in the clear", gone=True
+            )
         try:
             return sealed_form.unseal(self.cipher, body, owner.bytes + column)
         except Unreadable as error:

@@ -10,7 +10,9 @@ from app.batches import lifecycle as batches
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import service
+from app.queue.bodies import StoredBodies
 from app.queue.types import Result
+from app.sealing.keyring import Keyring
 from tests.queue import support
 
 MODEL = "smollm2-135m-instruct"
@@ -43,8 +45,12 @@ async def run_all(
     code: int = 5006,
     message: str = "no",
     answer: str = "Paris",
+    keyring: Keyring | None = None,
 ) -> None:
-    """Play the GPU worker and the steward until nothing is left. The items `fail` fail with this code and message."""
+    """Play the GPU worker and the steward until nothing is left. The items `fail` fail with this code and message.
+
+    `keyring`: seals the answers of sealed batches.
+    """
     errors = dict.fromkeys(fail, "invalid")
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
@@ -57,6 +63,9 @@ async def run_all(
                 Result(i.seq, i.seq not in fail, 1, 3, 1, 5, bad if i.seq in fail else good, error=errors.get(i.seq))
                 for i in items
             ]
+            if keyring is not None:
+                bodies = StoredBodies(conn, keyring, lease.batch_id)
+                outcome = [r._replace(body=await bodies.sealed_result(r.seq, lease.run, r.body)) for r in outcome]
             assert await service.flush(conn, lease, outcome)
             await service.finish(conn, lease)
     async with database.transaction() as conn:

@@ -241,7 +241,7 @@ async def test_after_a_rotation_everything_opens_and_a_backup_of_the_wrapped_key
 ) -> None:
     request_id = await submit(client)
     file_id = await uploaded(client, file_line(0, PLANTED))
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(settings))
     backup = await world.fetch("select batch_id, kek, wrapped from batch_key")
     keyring.forget_cached()
     done = await key_rotation.rotate(world.database, settings, "acme")

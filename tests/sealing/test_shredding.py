@@ -9,6 +9,7 @@ import pytest
 
 from app.batches import shredding
 from app.queue import shredding as queue_shredding
+from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -44,7 +45,7 @@ async def contents(world: World) -> tuple[Any, ...]:
 
 async def test_a_deleted_batch_has_no_contents_and_all_its_evidence(client: httpx.AsyncClient, world: World) -> None:
     request_id = await submit(client, world.settings)
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(world.settings))
     before = (await client.get(f"{BATCHES}/{request_id}")).json()["result"]
     answer = await client.delete(f"{BATCHES}/{request_id}")
     assert answer.status_code == 200, answer.text
@@ -75,7 +76,7 @@ async def test_a_running_batch_is_not_deleted(client: httpx.AsyncClient, world: 
 
 async def test_openais_route_deletes_the_batch_and_its_output_files(client: httpx.AsyncClient, world: World) -> None:
     request_id = await submit(client, world.settings)
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(world.settings))
     batch_id = f"batch_{request_id.replace('-', '')}"
     output = (await client.get(f"/v1/batches/{batch_id}")).json()["output_file_id"]
     assert (await client.get(f"/v1/files/{output}/content")).status_code == 200
@@ -93,7 +94,7 @@ async def test_a_process_that_dies_after_the_commit_leaves_nothing_readable_and_
     client: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request_id = await submit(client, world.settings)
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(world.settings))
 
     async def dies(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -113,7 +114,7 @@ async def test_a_process_that_dies_before_the_commit_has_deleted_nothing(
     client: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request_id = await submit(client, world.settings)
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(world.settings))
 
     async def dies(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -132,7 +133,7 @@ async def test_after_deletion_and_vacuum_the_text_is_on_no_page_of_the_tables(
 ) -> None:
     """The write-ahead log may hold rows that were stored in the clear until it is recycled; sealed ones it never holds."""
     request_id = await submit(client, world.settings)
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(world.settings))
     await client.delete(f"{BATCHES}/{request_id}")
     async with world.database.durable() as conn:
         await conn.execute("vacuum (truncate)")
@@ -155,7 +156,7 @@ async def test_with_the_last_of_its_output_files_a_batch_loses_its_contents_and_
     client: httpx.AsyncClient, world: World
 ) -> None:
     request_id = await submit(client, world.settings)
-    await run_all(world.database, fail={1})
+    await run_all(world.database, fail={1}, keyring=Keyring.of(world.settings))
     output, errors = await files_of(client, request_id)
     before = (await client.get(f"{BATCHES}/{request_id}")).json()["result"]
     assert (await client.delete(f"/v1/files/{output}")).json()["deleted"] is True
@@ -179,7 +180,7 @@ async def test_with_the_last_of_its_output_files_a_batch_loses_its_contents_and_
 
 async def test_a_batch_with_one_output_file_loses_its_contents_with_it(client: httpx.AsyncClient, world: World) -> None:
     request_id = await submit(client, world.settings)
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(world.settings))
     output, errors = await files_of(client, request_id)
     assert errors is None
     await client.delete(f"/v1/files/{output}")
@@ -188,7 +189,7 @@ async def test_a_batch_with_one_output_file_loses_its_contents_with_it(client: h
 
 async def test_of_two_deletions_at_once_one_removes_the_contents(client: httpx.AsyncClient, world: World) -> None:
     request_id = await submit(client, world.settings)
-    await run_all(world.database, fail={1})
+    await run_all(world.database, fail={1}, keyring=Keyring.of(world.settings))
     found = await files_of(client, request_id)
     answers = await asyncio.gather(*(client.delete(f"/v1/files/{file}") for file in found))
     assert [answer.status_code for answer in answers] == [200, 200]
@@ -206,7 +207,7 @@ async def test_the_deletion_of_a_file_of_a_running_batch_only_hides_it(client: h
         assert (await client.delete(f"/v1/files/{file}")).status_code == 200
         assert (await client.get(f"/v1/files/{file}")).status_code == 404
     assert (await contents(world))[0] == 2
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(world.settings))
     shown = (await client.get(f"/v1/batches/{made['id']}")).json()
     assert shown["request_counts"] == {"total": 2, "completed": 2, "failed": 0}
 
@@ -215,7 +216,7 @@ async def test_a_deletion_that_dies_before_its_commit_hides_no_file(
     client: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request_id = await submit(client, world.settings)
-    await run_all(world.database)
+    await run_all(world.database, keyring=Keyring.of(world.settings))
     output, _ = await files_of(client, request_id)
 
     async def dies(*_: Any, **__: Any) -> None:

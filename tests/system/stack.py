@@ -15,6 +15,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,9 @@ class Stack(Account):
 
     def account(self, name: str) -> Account:
         """A new account, with a key."""
-        return Account(self.url, name, create_key(self.settings, name, "test", 1))
+        with ThreadPoolExecutor(1) as apart:  # a browser may keep an event loop in this thread
+            key = apart.submit(create_key, self.settings, name, "test", 1).result()
+        return Account(self.url, name, key)
 
     def script(self, *rules: dict[str, Any]) -> None:
         """What the fake engine does with which prompts, instead of what it was told before."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from app.api import body, byte_ranges, request_parsing
@@ -18,6 +17,7 @@ from app.api.multipart import Form
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.parameter_limits import LARGEST, Text, declared
 from app.api.response_headers import COMPLETE, add, attachment
+from app.api.streams import streamed
 from app.batches import shredding
 from app.batches.openai import file_content, forecast, uploads
 from app.batches.openai.uploads import IncomingUpload
@@ -121,7 +121,7 @@ async def content(
     }
     byte_range = byte_ranges.parse(request.headers.get("range")) if not offset else None
     if byte_range is None:
-        return StreamingResponse(contents.blocks(offset), media_type=_BYTES, headers=headers)
+        return await streamed(contents.blocks(offset), headers=headers, media_type=_BYTES)
     known = file_content.known_size(file, restoring)
     size = known if known is not None else await contents.size()
     part = byte_range.within(size)
@@ -131,7 +131,7 @@ async def content(
         raise BadInput(f"Range: it is outside of the file, which has {size} bytes now", status=416)
     first, count = part
     headers |= {"content-range": f"bytes {first}-{first + count - 1}/{whole}", "content-length": str(count)}
-    return StreamingResponse(contents.part(first, count), 206, media_type=_BYTES, headers=headers)
+    return await streamed(contents.part(first, count), 206, headers, media_type=_BYTES)
 
 
 @router.get("/files/{file_id}/estimate")

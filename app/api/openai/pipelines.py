@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api import body, request_parsing, submit_params
@@ -14,6 +13,7 @@ from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.parameter_limits import LARGEST, Text
 from app.api.response_headers import COMPLETE
+from app.api.streams import streamed
 from app.batches import shredding as batch_shredding
 from app.batches.restoring import restorer
 from app.errors import BadInput, NotFound
@@ -98,7 +98,7 @@ async def read(
         on_withheld=partial(parts.admission.withheld, tenant.account_id),
     )
     headers = {COMPLETE: "true" if stage.status.finalized_at is not None else "false"}
-    return StreamingResponse(lines, media_type=body.NDJSON, headers=headers)
+    return await streamed(lines, headers=headers, media_type=body.NDJSON)
 
 
 @router.get("/{pipeline_id}/items/{custom_id}")

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
-from fastapi.responses import StreamingResponse
 
 from app.api import body, submit_params
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.response_headers import COMPLETE
+from app.api.streams import streamed
 from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.listing_filters import BatchListQuery, ResultQuery, cursor, filters
 from app.batches import lifecycle, listing, refused_batches, shredding
@@ -70,7 +70,7 @@ async def read(
     pages = batch_views.pages(status, parts, tenant, after=query.after - skip)
     lines = results.lines(status, pages, parts.catalogue, only_failed=query.failed, skip=skip)
     headers = {COMPLETE: "true" if status.finalized_at is not None else "false"}
-    return StreamingResponse(lines, media_type=body.NDJSON, headers=headers)
+    return await streamed(lines, headers=headers, media_type=body.NDJSON)
 
 
 @router.post("/{request_id}/retry")

@@ -139,12 +139,11 @@ Pages = AsyncIterator[list[ItemResult]]
 
 async def render(status: BatchStatus, pages: Pages, models: Catalogue, code: int) -> AsyncIterator[bytes]:
     """The envelope with all responses in input order, page by page, under the HTTP status `code`."""
-    yield b'{"result":{"responses":['
-    separator, model = b"", models.resolve(status.model)
+    before, model = b'{"result":{"responses":[', models.resolve(status.model)
     async for page in pages:
-        yield separator + b",".join(await _responses(page, status, models))
-        separator = b","
-    yield b'],"usage":' + orjson.dumps(usage(status, _price(model, status)))
+        yield before + b",".join(await _responses(page, status, models))
+        before = b","
+    yield (b"" if before == b"," else before) + b'],"usage":' + orjson.dumps(usage(status, _price(model, status)))
     if code == 200:
         yield b'},"success":true,"errors":[],"messages":[]}'
     else:

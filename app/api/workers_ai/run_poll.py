@@ -3,11 +3,12 @@
 from typing import Any
 
 from fastapi import Response
-from fastapi.responses import StreamingResponse
 
 from app.api import submit_params
+from app.api.body import JSON
 from app.api.deps import Parts
 from app.api.envelope import success
+from app.api.streams import streamed
 from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.batch_views import MISSING
 from app.errors import NotFound
@@ -38,4 +39,4 @@ async def _final(status: BatchStatus, tenant: Tenant, parts: Parts) -> Response:
     code = results.http_status(status, all_refused=all_refused)
     stream = results.render(status, batch_views.pages(status, parts, tenant), parts.catalogue, code)
     headers = {} if code == 200 else {"x-should-retry": "false"}
-    return StreamingResponse(stream, code, headers, media_type="application/json")
+    return await streamed(stream, code, headers, media_type=JSON)

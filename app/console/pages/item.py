@@ -79,7 +79,7 @@ async def _bodies(parts: Parts, row: BatchRow, seq: int) -> dict[str, str | None
     if found.answer is None:
         return {"prompt": item.prompt(prompt), "answer": None}
     answer = await store.get(found.answer.decode()) if found.answer_stored else found.answer
-    answer = await stored.result(seq, found.run or 0, answer)
+    answer = await stored.result(seq, found.run or 0, answer, ok=bool(found.ok))
     withholding = withholder(row.policy, row.request_id, partial(parts.admission.withheld, row.account))
     if withholding is not None and found.ok:
         answer = withholding.body(answer, prompt)
