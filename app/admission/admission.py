@@ -161,24 +161,27 @@ class Admission:
         """
         if self.scope.limits_requests:
             self._check_scope(model, endpoint)
-        item = tool_output.shortened(item)
-        if self.redaction is None:
-            admitted = self._admit(model, item, endpoint, examine)
-            return replace(admitted, values=values) if values else admitted
-        if isinstance(item, dict) and isinstance(reference := item.get(_REFERENCE), str):
-            self.redaction.check(_REFERENCE, reference)
-        redacted = self.redaction.redact(item, values)  # first, so that no error can have what it hides
-        admitted = self._admit(model, redacted.item, endpoint, examine)
-        return replace(admitted, values=redacted.values) if redacted.values else admitted
+        end_user = _end_user(item)  # a rule names the user that the caller named, not a placeholder
+        if self.redaction is not None:
+            if isinstance(item, dict) and isinstance(reference := item.get(_REFERENCE), str):
+                self.redaction.check(_REFERENCE, reference)
+            redacted = self.redaction.redact(
+                item, values
+            )  # first: no error has what it hides, and no cut hides a value
+            item, values = redacted.item, redacted.values
+        admitted = self._admit(model, tool_output.shortened(item), endpoint, examine, end_user)
+        return replace(admitted, values=values) if values else admitted
 
-    def _admit(self, model: Model, item: Item, endpoint: str, examine: Examine[Facts]) -> Admitted[Facts]:
+    def _admit(
+        self, model: Model, item: Item, endpoint: str, examine: Examine[Facts], end_user: str | None
+    ) -> Admitted[Facts]:
         facts = examine(model, item)
         if self.who is None or self.who.kind != Kind.BATCH:  # a batch is noted as a whole
             sums = facts.est_tokens, facts.answer_tokens
             self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
         if not self.policy.rules:
             return Admitted(model, item, facts)
-        asked = _asked(model, item, endpoint, facts.est_tokens)
+        asked = _asked(model, item, endpoint, facts.est_tokens, end_user)
         decision = decide(self.policy.rules, asked, self.used)
         self.on_decision(decision)
         if decision.denial is not None:
@@ -269,8 +272,11 @@ class Admission:
 NO_ADMISSION = Admission()
 
 
-def _asked(model: Model, item: Item, endpoint: str, est_tokens: int) -> Asked:
-    user = item.get("safety_identifier") or item.get("user")
-    end_user = user if isinstance(user, str) else None
+def _end_user(item: Any) -> str | None:
+    user = (item.get("safety_identifier") or item.get("user")) if isinstance(item, dict) else None
+    return user if isinstance(user, str) else None
+
+
+def _asked(model: Model, item: Item, endpoint: str, est_tokens: int, end_user: str | None) -> Asked:
     tools, media = tool_calls.offered(item), partial(media_urls.hosts_in, item)
     return Asked(model.name, endpoint, est_tokens, end_user, tools, lambda: orjson.dumps(item), media)

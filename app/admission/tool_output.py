@@ -1,4 +1,5 @@
-"""Shortens what tools have answered, where a request asks for it, before anything else sees it. Pure.
+"""Shortens what tools have answered, where a request asks for it, after redaction: no cut hides a value, or is in a placeholder.
+Pure.
 
 JSON loses nulls and white space; long lists, tables, logs and texts keep head and tail; base64 goes. Each cut says what was
 left out. The same output always becomes the same text, so that prompts keep their common beginning.
@@ -9,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
+
+from app.policy.placeholders import outside
 
 FLAG = "normalize_tool_output"  # the field of a request
 HEAD_ROWS, TAIL_ROWS = 36, 9
@@ -95,8 +98,8 @@ def _text(text: str) -> str:
     text = _BASE64.sub(lambda found: f"{_MARK}{len(found[0]):,} characters of base64 left out]", text)
     if len(text) <= HEAD_TEXT + TAIL_TEXT + 80:
         return text
-    mark = _left_out(len(text) - HEAD_TEXT - TAIL_TEXT, len(text), "characters")
-    return f"{text[:HEAD_TEXT]}{mark}{text[-TAIL_TEXT:]}"
+    head, tail = outside(text, HEAD_TEXT), outside(text, len(text) - TAIL_TEXT)
+    return f"{text[:head]}{_left_out(tail - head, len(text), 'characters')}{text[tail:]}"
 
 
 def _lines(text: str) -> str:

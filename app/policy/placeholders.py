@@ -55,6 +55,15 @@ class Placeholders:
         return text if text in self._given else self.of(LITERAL, text)
 
 
+def outside(text: str, at: int) -> int:
+    """Where to cut a text near `at`: not within a placeholder."""
+    low = max(0, at - LONGEST)
+    for found in SHAPE.finditer(text, low, at + LONGEST):
+        if found.start() < at < found.end():
+            return found.start()
+    return at
+
+
 def restored_text(text: str, values: Mapping[str, str], *, in_json: bool = False) -> str:
     """The text with the values of its placeholders. `in_json`: it is JSON itself, so values are escaped."""
     if "[" not in text:

@@ -1,5 +1,6 @@
 """Claims about the one function that every request passes, without a server; and how long it takes."""
 
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,9 @@ import pytest
 
 from app.admission.admission import Admission
 from app.admission.control import AdmissionControl
+from app.admission.redaction import redaction_of
 from app.admission.samples import RequestSamples
+from app.admission.tool_output import HEAD_TEXT
 from app.batches.submit import rules_of
 from app.batches.validation import text_generation
 from app.batches.validation.text_generation import ItemError, ItemFacts
@@ -21,6 +24,7 @@ from app.policy.in_force import PolicyInForce
 from app.policy.language import parse
 from app.policy.match import Requester, narrowed
 from app.policy.rules import Policy
+from app.policy.vaults import Vaults
 from app.settings import Settings
 from app.tenants.service import Tenant
 from tests.timing import note
@@ -180,3 +184,32 @@ def test_a_batch_keeps_each_of_the_different_terms_of_tools_that_its_items_have(
     kept = opened.stored([KIMI.name])
     assert kept is not None
     assert kept["tools"] == [{}, {"deny": {"rule": "d", "tools": ["shell"]}}]
+
+
+def redacting(text: str) -> Admission:
+    """The admission of an account whose values are replaced by placeholders."""
+    rule = '[[rule]]\nid = "hide"\nsensitive = "tokenize"\n'
+    rules = parse(text + rule, MODELS)
+    redaction = redaction_of(rules[-1], Vaults(b"s" * 32, 1), b"", id)
+    return Admission(WHO, policy=Policy(7, narrowed(rules, WHO)), models=MODELS, redaction=redaction)
+
+
+def test_a_rule_about_an_end_user_sees_the_user_that_the_caller_named() -> None:
+    rule = f'[[rule]]\nid = "one"\nwhen = {{ end_user = "eve@example.com" }}\ndeny = {{ models = ["{KIMI.name}"] }}\n'
+    with pytest.raises((PolicyDenied, ModelDenied), match="one"):
+        redacting(rule).admit(KIMI, HELLO | {"user": "eve@example.com"}, CHAT, examine)
+    others = redacting(rule).admit(KIMI, HELLO | {"user": "adam@example.com"}, CHAT, examine)
+    assert others.item["user"] == "[EMAIL_1]"
+
+
+def test_the_output_of_a_tool_is_shortened_after_redaction_and_no_placeholder_is_cut() -> None:
+    for before in range(HEAD_TEXT - 30, HEAD_TEXT):
+        output = "x " * (before // 2) + "x" * (before % 2) + " eve@example.com " + "y " * 10_000
+        messages = [HELLO["messages"][0], {"role": "tool", "tool_call_id": "c", "content": output}]
+        item = {"model": KIMI.name, "messages": messages, "normalize_tool_output": True}
+        shown = redacting("").admit(KIMI, item, CHAT, examine).item["messages"][1]["content"]
+        assert len(shown) < 10_000
+        assert "eve" not in shown
+        assert re.fullmatch(
+            r"[x ]+(\[EMAIL_1\] ?)?[y ]*\[slackwater: [\d,]+ of [\d,]+ characters left out\][y ]+", shown
+        )

@@ -53,7 +53,7 @@ async def create(site: Starlette, database: Database, given: Definition, account
     parts: Parts = site.state.parts
     async with database.transaction() as conn:
         tenant = Tenant(await tenants.ensure_tenant(conn, account), account)
-    admission = parts.admission.begin(tenant, NO_LABELS.spend, Kind.STAGE, parts.catalogue, stored=())
+    admission = parts.admission.begin(tenant, NO_LABELS.spend, Kind.BATCH, parts.catalogue, stored=())
     usual = AnswerLengths(database, tuple(parts.catalogue.models)).of(tenant.tenant_id)
     caller = Caller(tenant, NO_LABELS, admission)
     made = await service.create(database, parts.settings, caller, Given.of(given), parts.catalogue, usual)
