@@ -25,10 +25,10 @@ class Redaction:
     hash_key: bytes
     on_hits: Callable[[Hits], object] = id
 
-    def redact(self, item: Any, values: Mapping[str, str] | None = None) -> Redacted:
+    def redact(self, item: Any, values: Mapping[str, str] | None = None, *, of_engine: bool = True) -> Redacted:
         """See `Redactor.redact`. Raises SensitiveFound."""
         try:
-            found = self.redactor.redact(item, values)
+            found = self.redactor.redact(item, values, of_engine=of_engine)
         except SensitiveData as error:
             self.on_hits(Counter({(error.kind, "refuse"): 1}))
             raise self._refusal("the request", error.kind) from None

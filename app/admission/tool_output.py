@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from app.policy.placeholders import outside
+from app.detection.shape import outside
 
 FLAG = "normalize_tool_output"  # the field of a request
 HEAD_ROWS, TAIL_ROWS = 36, 9

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -26,6 +26,10 @@ class Answer(Readable):
 
     def __init__(self, *, ok: bool, body: bytes, schema: bytes | None = None) -> None:
         self.ok, self.body, self._schema = ok, body, schema
+
+    def with_body(self, body: bytes) -> Self:
+        """The same with another body."""
+        return type(self)(ok=self.ok, body=body, schema=self._schema)
 
     def get(self, name: str, default: Any = MISSING, /) -> Any:
         """The value of a field, or `default`."""

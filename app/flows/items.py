@@ -11,12 +11,14 @@ from app.flows.problems import ItemError
 @dataclass(frozen=True, slots=True)
 class Lineage:
     """What one item comes from. `line`: its line of the input; None: it has no single one. `answers`: by stage, those of which it
-    has one, its parent's included. `requests`: by stage, what its ancestors have asked, as far as an Again needs it.
+    has one, its parent's included. `requests`: by stage, what its ancestors have asked, as far as an Again needs it. `values`:
+    of the placeholders in all of them, which templates and conditions do not read.
     """
 
     line: Mapping[str, Any] | None = None
     answers: Mapping[int, Answer] = field(default_factory=dict)
     requests: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

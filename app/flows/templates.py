@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from app.detection.shape import outside
 from app.flows.language import MISSING, Fields, LanguageError, Path, Reader, quoted, read_path, read_text, resolve
 from app.flows.problems import ItemError, Reason
 
@@ -160,10 +161,11 @@ def _one(slot: Slot, value: Any, room: Room) -> str:
 
 
 def cut(text: str, most: int | None) -> str:
-    """The first characters of a text, with a mark that says how many there were."""
+    """The first characters of a text, with a mark that says how many there were. A placeholder is not cut but left out."""
     if most is None or len(text) <= most:
         return text
-    return f"{text[:most]} […cut: {most:,} of {len(text):,} characters]"
+    kept = outside(text, most)
+    return f"{text[:kept]} […cut: {kept:,} of {len(text):,} characters]"
 
 
 def text_of(value: Any, slot: Slot) -> str:

@@ -3,6 +3,7 @@
 `Slice.hand_on` is for results, `Slice.pack` for packs that have all their inputs.
 """
 
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +15,15 @@ from app.batches.validation.text_generation import ItemError as InvalidItem
 from app.batches.validation.text_generation import ItemFacts
 from app.engines.outcome import ErrorClass
 from app.flows import counting, rendering
+from app.flows.answers import Outside
 from app.flows.counting import Change
 from app.flows.items import Asked, Child, Copied, Lineage, Parked, Refused
 from app.flows.problems import ItemError, Reason
 from app.flows.stages import MOST_PARKED, Stage
 from app.pipelines.reading import Item
 from app.pipelines.running import Running
+from app.policy.placeholders import restored_text
+from app.policy.redaction import Merging
 from app.policy.vaults import NO_VALUES
 
 
@@ -38,11 +42,13 @@ class Request:
 class Governing(Protocol):
     """What the policy makes of what is to be stored, by pipeline and stage. Raises InvalidItem for what may not be."""
 
-    def request(self, running: Running, stage: int, asked: Asked) -> Request:
-        """A request."""
+    def request(self, running: Running, stage: int, asked: Asked, values: Mapping[str, str]) -> Request:
+        """A request. `values`: of its placeholders."""
 
-    def protected(self, running: Running, stage: int, body: bytes) -> tuple[bytes, Mapping[str, str]]:
-        """JSON that is no request, and the values of its placeholders."""
+    def protected(
+        self, running: Running, stage: int, body: bytes, values: Mapping[str, str]
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """JSON that is no request, and the values of its placeholders, of which some are `values`."""
 
     def scrubbed(self, running: Running, stage: int, text: str) -> str:
         """A text about an item, without sensitive values."""
@@ -106,13 +112,16 @@ class Slice:
         parts = [item for item in members if rendering.is_part(flow, stage, item.lineage)]
         counts.taken += len(members)
         counts.dropped += len(members) - len(parts)
-        above = common.lineage if common else None
-        child = rendering.packed(flow, stage, [part.lineage for part in parts], len(members) - len(parts), above)
+        above, values = common.lineage if common else None, NO_VALUES
+        lineages = [part.lineage for part in parts]
+        if any(each.values for each in (*lineages, above) if each):
+            lineages, above, values = _merged(lineages, above)
+        child = rendering.packed(flow, stage, lineages, len(members) - len(parts), above)
         if child is None:
             self._change(counting.never(flow, stage.number, number))
             return
         reference = common.reference if common else None
-        self._add(stage, number, reference or f"{stage.name}-{number}", None, child, None)
+        self._add(stage, number, reference or f"{stage.name}-{number}", None, child, None, values)
 
     def _single(self, stage: Stage, item: Item) -> None:
         """The items that a map or a fan-out makes of one."""
@@ -132,7 +141,7 @@ class Slice:
             self._change(counting.fanned_out(flow, stage, item.seq, len(made)))
         for k, child in enumerate(made):
             reference = item.reference if stage.each is None else f"{item.reference or item.seq}.{k}"
-            self._add(stage, first + k, reference, item.affinity, child, item.error)
+            self._add(stage, first + k, reference, item.affinity, child, item.error, item.lineage.values)
 
     def _may_run(self, stage: Stage) -> bool:
         if stage.share >= 1:
@@ -141,7 +150,14 @@ class Slice:
         return known.ran + new.ran < self.running.may_run(stage, known.taken + new.taken)
 
     def _add(
-        self, stage: Stage, seq: int, reference: str | None, affinity: str | None, child: Child, error: str | None
+        self,
+        stage: Stage,
+        seq: int,
+        reference: str | None,
+        affinity: str | None,
+        child: Child,
+        error: str | None,
+        values: Mapping[str, str],
     ) -> None:
         if (
             isinstance(child, Parked)
@@ -149,7 +165,7 @@ class Slice:
         ):
             child = Refused(rendering.no_room(stage))
         try:
-            made = self._made(stage, seq, child, error)
+            made = self._made(stage, seq, child, error, values)
         except InvalidItem as invalid:  # of what is redacted, or of the policy
             made = self._refused(
                 seq, stage, f"an item of stage {stage.name!r} may not run: {invalid}", Reason.NOT_VALID
@@ -158,20 +174,20 @@ class Slice:
         made.affinity = (made.request.facts.affinity if made.request else None) or affinity
         self.made[stage.number].append(made)
 
-    def _made(self, stage: Stage, seq: int, child: Child, error: str | None) -> Made:
-        """One item. `error`: the class of the parent's error. Raises InvalidItem."""
+    def _made(self, stage: Stage, seq: int, child: Child, error: str | None, values: Mapping[str, str]) -> Made:
+        """One item. `error`: the class of the parent's error. `values`: of its placeholders. Raises InvalidItem."""
         counts, running, rules = self.counts[stage.number], self.running, self.rules
         match child:
             case Asked():
-                request = rules.request(running, stage.number, child)
+                request = rules.request(running, stage.number, child, values)
                 counts.ran += 1
                 return Made(seq, request=request, values=request.values)
             case Parked(body, timeout):
-                asked, values = rules.protected(running, stage.number, orjson.dumps(body))
+                asked, values = rules.protected(running, stage.number, orjson.dumps(body), values)
                 counts.ran += 1
                 return Made(seq, body=asked, timeout=timeout, values=values)
             case Copied(ok, copied):
-                copied, values = rules.protected(running, stage.number, copied)
+                copied, values = rules.protected(running, stage.number, copied, values)
                 counts.passed += 1
                 why = None if ok else error or ErrorClass.FAILED.value
                 return Made(seq, body=copied, ok=ok, error=why, values=values)
@@ -195,4 +211,28 @@ def without_model(body: Mapping[str, Any]) -> bytes:
 def value_of(running: Running, stage: Stage, lineage: Lineage) -> Hashable | None:
     """What a pack by value groups this item of its parent by; None: it belongs to no pack."""
     flow = running.flow
-    return rendering.group(flow, stage, lineage) if rendering.is_part(flow, stage, lineage) else None
+    found = rendering.group(flow, stage, lineage) if rendering.is_part(flow, stage, lineage) else None
+    if isinstance(found, str) and lineage.values:  # equal values have different placeholders in different items
+        same = {name: hashlib.sha256(value.encode()).hexdigest() for name, value in lineage.values.items()}
+        return restored_text(found, same)
+    return found
+
+
+def _merged(
+    lineages: Iterable[Lineage], common: Lineage | None
+) -> tuple[list[Lineage], Lineage | None, Mapping[str, str]]:
+    """Lineages with one mapping of placeholders."""
+    merging = Merging()
+
+    def renamed(of: Lineage) -> Lineage:
+        return Lineage(
+            merging.item(of.line, of.values, of_engine=False),
+            {
+                n: each.with_body(merging.body(each.body, of.values, of_engine=not isinstance(each, Outside)))
+                for n, each in of.answers.items()
+            },
+            {n: merging.item(each, of.values) for n, each in of.requests.items()},
+        )
+
+    above = renamed(common) if common else None
+    return [renamed(each) for each in lineages], above, merging.values

@@ -167,7 +167,10 @@ def _copied(
     ok, error, vault = answer.ok, item.error, None
     try:
         both, values = rules.protected(
-            running, INPUT, orjson.dumps({"line": line, "answer": orjson.loads(answer.body)})
+            running,
+            INPUT,
+            orjson.dumps({"line": line, "answer": orjson.loads(answer.body)}),
+            item.lineage.values,
         )
         given = orjson.loads(both)
     except ItemError as refusal:

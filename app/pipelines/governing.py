@@ -1,7 +1,7 @@
 """The policy for children: their requests are admitted like those of a submit, under the labels and the key of the pipeline.
 
-Values behind placeholders were restored when parents were read, so whatever is written is redacted anew, with one mapping for
-each item.
+Values behind placeholders stay there: each item has the mapping of what it comes from. Whatever is written is searched again,
+and keeps of its mapping what it has placeholders for.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +30,7 @@ from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 from app.pipelines.children import Request, without_model
 from app.pipelines.running import Running
 from app.policy.in_force import PolicyInForce
-from app.policy.vaults import NO_VALUES
+from app.policy.redaction import used
 from app.queue.answer_lengths import FRESH_SECONDS, LearnedLengths, read_lengths
 from app.queue.types import Kind
 from app.settings import Settings
@@ -48,29 +48,35 @@ class Rules:
     admissions: Mapping[Place, Admission]
     _rules: dict[tuple[int, str], ItemRules] = field(default_factory=dict)  # by account and model
 
-    def request(self, running: Running, stage: int, asked: Asked) -> Request:
-        """The request as it will be queued. Raises ItemError where it may not run."""
+    def request(self, running: Running, stage: int, asked: Asked, values: Mapping[str, str]) -> Request:
+        """The request as it will be queued. `values`: of its placeholders. Raises ItemError where it may not run."""
         model = self.models.resolve(asked.model)
         if model is None:
             raise ItemError("model", f"{asked.model} is not in the catalogue any more")
         examine = partial(self._examined, asked.endpoint, running.tenant_id)
         try:
-            admitted = self._of(running, stage).admit(model, dict(asked.body), asked.endpoint, examine)
+            admitted = self._of(running, stage).admit(model, dict(asked.body), asked.endpoint, examine, values)
         except (PolicyDenied, SensitiveFound) as denial:
             raise ItemError("", denial.message) from None
         other = None if admitted.model is model else admitted.model.name
-        return Request(without_model(admitted.item), admitted.facts, admitted.values, other)
+        body = without_model(admitted.item)
+        return Request(body, admitted.facts, used(body, admitted.values), other)
 
-    def protected(self, running: Running, stage: int, body: bytes) -> tuple[bytes, Mapping[str, str]]:
-        """JSON that is stored without being a request, with the values of its placeholders. Raises ItemError."""
+    def protected(
+        self, running: Running, stage: int, body: bytes, values: Mapping[str, str]
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """JSON that is stored without being a request, and the values of its placeholders, which are some of `values` and those
+        that it gets. Raises ItemError.
+        """
         redaction = self._of(running, stage).redaction
         if redaction is None:
-            return body, NO_VALUES
+            return body, used(body, values)
         try:
-            found = redaction.redact(orjson.loads(body))
+            found = redaction.redact(orjson.loads(body), values, of_engine=False)
         except SensitiveFound as refusal:
             raise ItemError("", refusal.message) from None
-        return orjson.dumps(found.item), found.values
+        body = orjson.dumps(found.item)
+        return body, used(body, found.values)
 
     def scrubbed(self, running: Running, stage: int, text: str) -> str:
         """A text about an item, such as an error, without sensitive values."""

@@ -90,7 +90,7 @@ class InputIntake(Spool):
         """Add the lines of a JSON body that strict_json has read. Raises BadInput, SensitiveFound."""
         for number, item in enumerate(items):
             if not self.full:
-                self._write(self._line(item, f"{self._place}[{number}]"))
+                self._write(self._line(item, None, f"{self._place}[{number}]"))
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         for text in lines:
@@ -102,11 +102,11 @@ class InputIntake(Spool):
                 item = strict_json.loads(text)
             except strict_json.JsonError as error:
                 raise self._bad(where, f"{error}") from None
-            self._write(self._line(item, where))
+            self._write(self._line(item, item.get(VAULT) if isinstance(item, dict) else None, where))
 
-    def _line(self, item: Any, where: str) -> bytes:
+    def _line(self, item: Any, sealed: Any, where: str) -> bytes:
         try:
-            item, values = self._redacted(_bare(item), item.get(VAULT), where)
+            item, values = self._redacted(_bare(item), sealed, where)
             name = self._names.of(item)
         except BadLine as error:
             raise self._bad(where, f"{error}") from None
@@ -126,7 +126,7 @@ class InputIntake(Spool):
             return item, values
         try:
             redaction.check(_NAME, str(item.get(_NAME, "")))
-            found = redaction.redact(item, values)
+            found = redaction.redact(item, values, of_engine=False)
         except SensitiveFound as refusal:
             refusal.message = f"{where}: {refusal.message}"
             raise

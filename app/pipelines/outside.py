@@ -1,11 +1,15 @@
 """Who answers from outside: reads what waits, and stores answers. The first of answer and timeout wins."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import orjson
 
+from app import off_loop
+from app.admission.redaction import Redaction
 from app.db.pool import Connection, Database
 from app.db.transient_errors import with_retries
 from app.errors import BadInput, Conflict, NotFound
@@ -13,6 +17,8 @@ from app.flows.stages import MOST_OUTSIDE_BYTES
 from app.pipelines import ids, parked
 from app.pipelines import parked_sql as queries
 from app.pipelines.parked import Standing, Waiting
+from app.policy import vaults
+from app.policy.vaults import NO_VALUES, Vaults
 from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
 from app.states import ParkedState
@@ -63,12 +69,21 @@ async def _opened(database: Database, keyring: Keyring, found: Sequence[Waiting]
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How answers of an account are kept: redacted, if its requests are, and sealed, if their batch is."""
+
+    keyring: Keyring
+    vaults: Vaults
+    redaction: Redaction | None
+
+
 async def answer(
-    database: Database, keyring: Keyring, tenant: Tenant, request_id: UUID, stage: str, seq: int, value: Any
+    database: Database, keeping: Keeping, tenant: Tenant, request_id: UUID, stage: str, seq: int, value: Any
 ) -> None:
     """Store the answer of an item, which is handed on. The same answer again has no effect.
 
-    Raises NotFound, Conflict (it has another answer, or waits no more), BadInput, KeysUnavailable.
+    Raises NotFound, Conflict (it has another answer, or waits no more), BadInput, SensitiveFound, KeysUnavailable.
     """
     given = _dumped(value)
     async with database.relaxed() as conn:
@@ -76,18 +91,33 @@ async def answer(
         known = None if batch_id is None else await parked.standing(conn, batch_id, seq)
     if batch_id is None or known is None:
         raise NotFound(f"The stage {stage[:60]!r} has no item {seq} that waits for an answer.", code=404)
-    bodies = StoredBodies(database, keyring, batch_id)
+    bodies, vault = StoredBodies(database, keeping.keyring, batch_id), None
+    if keeping.redaction is not None:
+        given, vault = await _redacted(bodies, keeping, keeping.redaction, (batch_id, seq), known, value)
     sealed = await bodies.sealed_result(seq, known.run, given)
 
     async def store() -> Standing | None:
         async with database.transaction() as conn:
-            if await parked.answer(conn, batch_id, seq, sealed):
+            if await parked.answer(conn, batch_id, seq, sealed, vault):
                 return None
             return await parked.standing(conn, batch_id, seq)
 
     standing = await with_retries(store)
     if standing is not None:
         await _check_same(bodies, seq, standing, given)
+
+
+async def _redacted(
+    bodies: StoredBodies, keeping: Keeping, redaction: Redaction, place: tuple[int, int], known: Standing, value: Any
+) -> tuple[bytes, bytes | None]:
+    """An answer without its sensitive values, and the item's new vault, which has them, too; None: there is none."""
+    at, values = vaults.of_item(*place), NO_VALUES
+    if known.vault is not None:
+        values = keeping.vaults.opened(await bodies.vault(place[1], known.vault), at)
+    found = await off_loop.done(value, partial(redaction.redact, of_engine=False), value, values)
+    if not found.values:
+        return _dumped(found.item), None
+    return _dumped(found.item), await bodies.sealed_vault(place[1], keeping.vaults.sealed(found.values, at))
 
 
 async def _check_same(bodies: StoredBodies, seq: int, known: Standing, given: bytes) -> None:

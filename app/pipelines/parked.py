@@ -46,11 +46,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A parked item: its state, what it asks, and its answer if it has one, as stored."""
+    """A parked item: its state, and its answer if it has one, as stored. `vault`: of the placeholders in what it asks and in its
+    answer.
+    """
 
     state: ParkedState
     run: int
-    body: bytes
+    vault: bytes | None
     answer: bytes | None
 
 
@@ -65,11 +67,15 @@ async def park(conn: Connection, place: Place, seqs: Sequence[int], seconds: flo
     )
 
 
-async def answer(conn: Connection, batch_id: int, seq: int, body: bytes) -> bool:
-    """Store the answer of an item. `body`: as it is stored. False: the item does not wait. Call inside a durable transaction."""
+async def answer(conn: Connection, batch_id: int, seq: int, body: bytes, vault: bytes | None) -> bool:
+    """Store the answer of an item. `body`, `vault`: as they are stored; the vault is also that of what it asks. False: the item
+    does not wait. Call inside a durable transaction.
+    """
     row = await (await conn.execute(queries.ANSWER, {"batch_id": batch_id, "seq": seq})).fetchone()
     if row is None:
         return False
+    if vault is not None:
+        await day_tables.execute(conn, queries.KEEP_VAULT, batch_id, {"batch_id": batch_id, "seq": seq, "vault": vault})
     await outside_results.store(conn, batch_id, row[0], {seq: body})
     return True
 

@@ -15,10 +15,12 @@ update parked set state = '{PARKED.target("answer")}'
 where batch_id = %(batch_id)s and seq = %(seq)s and {PARKED.guard("answer")} returning run"""
 # With its answer, if it has one.
 STATE = """
-select k.state, k.run, p.body, r.body from parked k
+select k.state, k.run, p.vault, r.body from parked k
 join item_payload p on p.batch_id = k.batch_id and p.seq = k.seq
 left join item_result r on r.batch_id = k.batch_id and r.seq = k.seq and r.run = k.run
 where k.batch_id = %(batch_id)s and k.seq = %(seq)s"""
+
+KEEP_VAULT = "update item_payload set vault = %(vault)s where batch_id = %(batch_id)s and seq = %(seq)s"
 
 TIME_OUT = f"""
 with due as (select batch_id, seq from parked where {PARKED.guard("time out")} and due <= now()

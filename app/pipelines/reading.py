@@ -1,4 +1,5 @@
-"""Reads items of a pipeline with what they come from, opened and restored, so that children can be made of them.
+"""Reads items of a pipeline with what they come from, opened, so that children can be made of them. Values behind placeholders
+stay there: all that an item comes from gets one mapping of them.
 
 No transaction is open meanwhile: large bodies are in the object store, and keys are at their provider.
 """
@@ -17,12 +18,12 @@ from app.flows.answers import Answer
 from app.flows.counting import ancestor_number
 from app.flows.items import Lineage
 from app.flows.reads import Reads
-from app.flows.stages import INPUT
+from app.flows.stages import INPUT, Definition, External
 from app.pipelines import feeding_sql as queries
 from app.pipelines.running import Running
 from app.policy import vaults
-from app.policy.redaction import restored_body
-from app.policy.vaults import Vaults
+from app.policy.redaction import Merging
+from app.policy.vaults import NO_VALUES, Vaults
 from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
 from app.storage.store import Store
@@ -33,7 +34,7 @@ _PAGE = 2000
 
 class Row(NamedTuple):
     """An item with its result, if it has one. `asked`: it was a request. `again`: an earlier run had a result of it. `request`:
-    what was asked, if it was read too.
+    what was asked, if it was read too. `values`: of the placeholders in both.
     """
 
     seq: int
@@ -49,6 +50,7 @@ class Row(NamedTuple):
     request: bytes | None
     request_stored: bool
     vault: bytes | None
+    values: Mapping[str, str] = NO_VALUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ class Reader:
         flow, own = running.flow, stage == INPUT
         above = await self._ancestors(running, stage, list(rows), reads)
         found = []
-        for seq, row in sorted(rows.items()):
+        for seq in sorted(rows):
+            parents = {of: others.get(ancestor_number(flow, stage, seq, of)) for of, others in above.items()}
+            row, others, values = _merged(flow, stage, rows[seq], parents)
             answers: dict[int, Answer] = {}
             if row.body is not None:
                 answers[stage] = rendering.answer_of(flow, stage, ok=row.ok == 1, body=row.body)
@@ -109,8 +113,7 @@ class Reader:
             line, requests = (_json(row.request) if own else None), dict[int, Mapping[str, Any]]()
             if reads.request == stage and row.asked:
                 requests[stage] = _json(row.request) or {}
-            for ancestor, others in above.items():
-                other = others.get(ancestor_number(flow, stage, seq, ancestor))
+            for ancestor, other in others.items():
                 if other is None:
                     continue
                 if ancestor in reads.answers and other.body is not None:
@@ -119,7 +122,7 @@ class Reader:
                     line = _json(other.request)
                 if ancestor == reads.request and other.asked:
                     requests[ancestor] = _json(other.request) or {}
-            lineage = Lineage(line, answers, requests)
+            lineage = Lineage(line, answers, requests, values)
             found.append(Item(seq, row.reference, row.affinity, row.error, row.again, lineage))
         return found
 
@@ -163,13 +166,13 @@ class Reader:
             low = found[-1].seq + 1 if len(found) == _PAGE else seqs.high
 
     async def _opened(self, running: Running, batch_id: int, rows: Sequence[Row]) -> list[Row]:
-        """The rows with their bodies in the clear, and the values behind their placeholders restored."""
+        """The rows with their bodies in the clear, and the values of their placeholders."""
         if batch_id not in self._bodies:
             self._bodies[batch_id] = StoredBodies(self.database, self.keyring, batch_id)
         rows = await self._fetched(rows)
         bodies, found, safe = self._bodies[batch_id], list[Row](), Vaults(self.secret, running.tenant_id)
         for row in rows:
-            body, request = row.body, row.request
+            body, request, values = row.body, row.request, NO_VALUES
             if body is not None:
                 body = await bodies.result(row.seq, row.run or 0, body, ok=row.ok == 1)
             if request is not None:
@@ -177,9 +180,7 @@ class Reader:
             if row.vault is not None:
                 vault = await bodies.vault(row.seq, row.vault)
                 values = safe.opened(vault, vaults.of_item(batch_id, row.seq))
-                body = None if body is None else restored_body(body, values, of_answer=True)
-                request = None if request is None else restored_body(request, values, of_answer=False)
-            found.append(row._replace(body=body, request=request))
+            found.append(row._replace(body=body, request=request, values=values))
         return found
 
     async def _fetched(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -197,6 +198,27 @@ class Reader:
             return row
 
         return await asyncio.gather(*map(fetched, rows))
+
+
+def _merged(
+    flow: Definition, stage: int, row: Row, others: Mapping[int, Row | None]
+) -> tuple[Row, Mapping[int, Row | None], Mapping[str, str]]:
+    """A row and those of its ancestors, by stage, with one mapping of placeholders."""
+    if not row.values and not any(other.values for other in others.values() if other):
+        return row, others, NO_VALUES
+    merging = Merging()
+
+    def renamed(of: int, each: Row) -> Row:
+        outside = of != INPUT and isinstance(flow.stage(of).work, External)
+        body, request = each.body, each.request
+        if body is not None:
+            body = merging.body(body, each.values, of_engine=not outside)
+        if request is not None:
+            request = merging.body(request, each.values, of_engine=not outside and of != INPUT)
+        return each._replace(body=body, request=request)
+
+    row = renamed(stage, row)
+    return row, {of: other and renamed(of, other) for of, other in others.items()}, merging.values
 
 
 def _wants_requests(stage: int, reads: Reads) -> bool:

@@ -15,13 +15,16 @@ _DATA_URL = re.compile(r"data:[\w.+/-]*(?:;[\w.+=-]+)*;base64,[A-Za-z0-9+/=_-]*\
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*\s*")
 
 
-def changed(item: Any, change: Change) -> Any:
-    """The same request with `change` made to each text; the same object where nothing changes. Keys stay as they are."""
-    if not isinstance(item, dict):
+def changed(item: Any, change: Change, *, of_engine: bool = True) -> Any:
+    """The same item with `change` made to each text; the same object where nothing changes. Keys stay as they are.
+
+    `of_engine`: it is a request, whose schemas stay; else any JSON, whose fields have no meaning.
+    """
+    if not isinstance(item, dict) or not of_engine:
         return _changed(item, change)
     found = None
     for key, value in item.items():
-        if key in _SCHEMAS:
+        if key in _SCHEMAS and isinstance(value, dict):
             continue
         if key == "text" and isinstance(value, dict):  # of the Responses API: it has the format of the answer
             other = _changed(value, change, without=_FORMAT)

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 import orjson
 
 from app.detection.detectors import LITERAL
+from app.detection.shape import LONGEST, SHAPE
 
-LONGEST = 20  # characters of a placeholder: a kind of 12, a number of 5, `[`, `_` and `]`
 MOST_VALUES = 99_999  # of one kind in an item
-SHAPE = re.compile(r"\[[A-Z][A-Z0-9_]{0,11}_[0-9]{1,5}\]")
 _BEGUN = re.compile(r"\[(?:[A-Z][A-Z0-9_]{0,17})?\Z")  # the end of a text, which may go on as a placeholder
 _JSON_BEGINS = re.compile(r"\s*(?:\{|\[\s*[\"\[{\]0-9tfn-])")
 
@@ -50,18 +49,14 @@ class Placeholders:
         self._counts[kind], self._known[kind, value], self.values[name] = number, name, value
         return name
 
+    def of_other(self, text: str, values: Mapping[str, str]) -> str:
+        """The placeholder of one that stands for what it has in `values`, or that only looks like one."""
+        value = values.get(text)
+        return self.of(LITERAL, text) if value is None else self.of(_kind(text), value)
+
     def of_literal(self, text: str) -> str:
         """The placeholder of a text that looks like one. One that was known from the beginning stands for itself."""
         return text if text in self._given else self.of(LITERAL, text)
-
-
-def outside(text: str, at: int) -> int:
-    """Where to cut a text near `at`: not within a placeholder."""
-    low = max(0, at - LONGEST)
-    for found in SHAPE.finditer(text, low, at + LONGEST):
-        if found.start() < at < found.end():
-            return found.start()
-    return at
 
 
 def restored_text(text: str, values: Mapping[str, str], *, in_json: bool = False) -> str:

@@ -13,8 +13,9 @@ from typing import Any
 import orjson
 
 from app.detection.detectors import Detectors, Hit, detectors_of, joined
+from app.detection.shape import SHAPE
 from app.policy import leaves
-from app.policy.placeholders import SHAPE, Placeholders, is_json, restored_text
+from app.policy.placeholders import Placeholders, is_json, restored_text
 from app.policy.rules import Sensitive
 
 _SHAPE_IN_BODY = re.compile(SHAPE.pattern.encode())
@@ -46,12 +47,14 @@ class Redactor:
         self._tokenizes = "tokenize" in self._modes.values()
         self._detectors: Detectors = detectors_of(frozenset(self._modes), tuple(sorted(sensitive.patterns.items())))
 
-    def redact(self, item: Any, values: Mapping[str, str] | None = None) -> Redacted:
+    def redact(self, item: Any, values: Mapping[str, str] | None = None, *, of_engine: bool = True) -> Redacted:
         """The item without its sensitive values. `values`: of the placeholders that it has from an earlier redaction.
+        `of_engine`: see `leaves.changed`.
 
         Raises SensitiveData, TooManyValues.
         """
-        return _Pass(self._detectors, self._modes, values, tokenizes=self._tokenizes).of(item)
+        found = _Pass(self._detectors, self._modes, values, tokenizes=self._tokenizes)
+        return found.of(item, of_engine=of_engine)
 
     def found(self, text: str) -> str | None:
         """The kind of the first value in a text that would not be stored as it is; None: there is none."""
@@ -79,8 +82,8 @@ class _Pass:
         self._names = Placeholders(values)
         self._hits: Counter[tuple[str, str]] = Counter()
 
-    def of(self, item: Any) -> Redacted:
-        return Redacted(leaves.changed(item, self._leaf), self._names.values, self._hits)
+    def of(self, item: Any, *, of_engine: bool) -> Redacted:
+        return Redacted(leaves.changed(item, self._leaf, of_engine=of_engine), self._names.values, self._hits)
 
     def _leaf(self, text: str, may_be_json: bool) -> str:
         if may_be_json and is_json(text):
@@ -120,6 +123,42 @@ class _Pass:
         return value
 
 
+class Merging:
+    """One mapping of placeholders for several items, each of which has its own. What only looks like a placeholder gets one, so
+    that it is never restored as another.
+    """
+
+    def __init__(self) -> None:
+        self._names = Placeholders()
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """What the placeholders stand for in all that was merged."""
+        return self._names.values
+
+    def item(self, item: Any, own: Mapping[str, str], *, of_engine: bool = True) -> Any:
+        """An item whose placeholders stand for `own`, with those of the common mapping. Raises TooManyValues."""
+
+        def change(text: str, _: bool) -> str:
+            return SHAPE.sub(lambda found: self._names.of_other(found[0], own), text) if "[" in text else text
+
+        return leaves.changed(item, change, of_engine=of_engine)
+
+    def body(self, body: bytes, own: Mapping[str, str], *, of_engine: bool = True) -> bytes:
+        """The same for a body in JSON."""
+        if not _SHAPE_IN_BODY.search(body):
+            return body
+        return orjson.dumps(self.item(orjson.loads(body), own, of_engine=of_engine))
+
+
+def used(body: bytes, values: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of the values whose placeholders a body in JSON has."""
+    if not values:
+        return values
+    names = {found[0].decode() for found in _SHAPE_IN_BODY.finditer(body)}
+    return {name: value for name, value in values.items() if name in names}
+
+
 def restored(item: Any, values: Mapping[str, str], *, of_answer: bool) -> Any:
     """A request or an answer with the values of its placeholders.
 
@@ -131,7 +170,7 @@ def restored(item: Any, values: Mapping[str, str], *, of_answer: bool) -> Any:
             return text
         return restored_text(text, values, in_json=(may_be_json or of_answer) and is_json(text))
 
-    return leaves.changed(item, change)
+    return leaves.changed(item, change, of_engine=not of_answer)  # an answer may be anybody's, with any fields
 
 
 def restored_body(body: bytes, values: Mapping[str, str], *, of_answer: bool) -> bytes:

@@ -150,6 +150,12 @@ class StoredBodies:
         """An item's vault, as it was sealed under the secret key."""
         return (await self.seal()).open_vault(seq, vault) if vault[:1] == _SEALED_VAULT else vault
 
+    async def sealed_vault(self, seq: int, vault: bytes) -> bytes:
+        """An item's vault as it is stored: sealed once more, if the batch has a key."""
+        if self._seal is None and await self._asked(batch_keys.read) is None:
+            return vault
+        return (await self.seal()).vault(seq, vault)
+
     async def seal(self) -> BatchSeal:
         """The seal of a sealed batch."""
         if self._seal is None:

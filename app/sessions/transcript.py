@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.policy.placeholders import SHAPE, Placeholders
+from app.detection.shape import SHAPE
+from app.policy.placeholders import Placeholders
 
 Item = dict[str, Any]
 WHOLE_TURNS = 2  # the latest ones, which no summary replaces

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.admission import tool_output
-from app.policy.placeholders import SHAPE, restored_text
+from app.detection.shape import SHAPE
+from app.policy.placeholders import restored_text
 from app.sessions import transcript
 from app.sessions.transcript import PastTurn
 

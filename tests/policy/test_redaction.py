@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.policy.placeholders import LONGEST, Placeholders, StreamRestorer, TooManyValues
+from app.detection.shape import LONGEST
+from app.policy.placeholders import Placeholders, StreamRestorer, TooManyValues
 from app.policy.redaction import Redactor, SensitiveData, restored, restored_body
 from app.policy.rules import Sensitive
 from tests.sets import drawn

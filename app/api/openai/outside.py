@@ -57,8 +57,9 @@ async def store_answer(
     given = await body.read_json(request, _BODY_MB)
     if "answer" not in given:
         raise BadInput("answer: is missing; it may be any JSON", param="answer")
-    keyring = Keyring.of(parts.settings)
-    await outside.answer(parts.database, keyring, tenant, request_id, stage, seq, given["answer"])
+    redaction, safe = parts.admission.redaction(tenant), parts.admission.vaults(tenant)
+    keeping = outside.Keeping(Keyring.of(parts.settings), safe, redaction)
+    await outside.answer(parts.database, keeping, tenant, request_id, stage, seq, given["answer"])
     return answer({"id": f"{stage}/{seq}", "object": "pipeline.item", "state": "answered"})
 
 
