@@ -5,7 +5,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from app.flows.answers import Outside
 from app.flows.counting import Change
 from app.flows.items import Asked, Child, Copied, Lineage, Parked, Refused
 from app.flows.problems import ItemError, Reason
-from app.flows.stages import MOST_PARKED, Stage
+from app.flows.stages import MOST_PARKED, Pick, Stage
 from app.pipelines.reading import Item
 from app.pipelines.running import Running
 from app.policy.placeholders import restored_text
@@ -49,6 +49,9 @@ class Governing(Protocol):
         self, running: Running, stage: int, body: bytes, values: Mapping[str, str]
     ) -> tuple[bytes, Mapping[str, str]]:
         """JSON that is no request, and the values of its placeholders, of which some are `values`."""
+
+    def decided(self, running: Running, stage: int) -> Mapping[str, Any] | None:
+        """What rules decided about the requests of a stage so far. None: nothing."""
 
     def scrubbed(self, running: Running, stage: int, text: str) -> str:
         """A text about an item, without sensitive values."""
@@ -86,7 +89,7 @@ class StageCounts:
 @dataclass(slots=True)
 class Slice:
     """What one transaction will write for one pipeline. `made`, `counts`: by the number of the stage. `changes`: of what packs
-    wait for, by stage and number.
+    wait for, by stage and number. `copied`: by stage, the stages whose answers it has.
     """
 
     running: Running
@@ -94,6 +97,16 @@ class Slice:
     made: defaultdict[int, list[Made]] = field(default_factory=lambda: defaultdict(list))
     counts: defaultdict[int, StageCounts] = field(default_factory=lambda: defaultdict(StageCounts))
     changes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    copied: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    def policies(self, stage: int) -> Iterator[Mapping[str, Any]]:
+        """What rules decided about what was made for a stage: about its requests, and about those whose answers it has."""
+        for of in (stage, *self.copied[stage]):
+            if (decided := self.rules.decided(self.running, of)) is not None:
+                yield decided
+        for of in self.copied[stage]:
+            if (kept := self.running.stages[of].policy) is not None:
+                yield kept
 
     def hand_on(self, stage: int, items: Iterable[Item]) -> None:
         """Make the children of these items of a stage, and count the packs that got an input."""
@@ -189,6 +202,7 @@ class Slice:
             case Copied(ok, copied):
                 copied, values = rules.protected(running, stage.number, copied, values)
                 counts.passed += 1
+                self.copied[stage.number].add(stage.work.of if isinstance(stage.work, Pick) else stage.parent)
                 why = None if ok else error or ErrorClass.FAILED.value
                 return Made(seq, body=copied, ok=ok, error=why, values=values)
             case Refused(problem):  # whose message may quote what was restored

@@ -84,12 +84,13 @@ async def step(
         found = await StoredBodies(database, reader.keyring, running.pipeline_id).seal()
         seal, vault_seal = (None, found) if only_vaults else (found, found)
     safe = Vaults(reader.secret, running.tenant_id)
+    policy = await _policy(database, source_id) if items else None
     rows, results = [], []
     for number, item in enumerate(items, part.count):
         row, result = _copied(running, rules, number, item, safe, seal, vault_seal)
         rows.append(row)
         results.append(result)
-    await _write(database, running, part, rows, results)
+    await _write(database, running, part, rows, results, policy)
 
 
 async def _source(database: Database, reader: Reader, tenant_id: int, source_id: int) -> tuple[Running, int]:
@@ -97,7 +98,7 @@ async def _source(database: Database, reader: Reader, tenant_id: int, source_id:
     known = await pipelines.load(database, reader.keyring, [source_id])
     if source_id in known:
         return known[source_id]
-    alone = RunningStage(INPUT, source_id, None, 0, 0, 0, "", None, False, "", None)
+    alone = RunningStage(INPUT, source_id, None, 0, 0, 0, "", None, False, "", None, None)
     made = Running(
         pipeline_id=source_id,
         request_id=_NOBODY,
@@ -127,6 +128,12 @@ async def _part(database: Database, running: Running, source_id: int | None, low
     if highest is None or full or highest < low:
         return Part(low, low, count, last=True)
     return Part(low, low + _WIDTH, count, last=False)
+
+
+async def _policy(database: Database, source_id: int) -> Mapping[str, Any] | None:
+    async with database.relaxed() as conn:
+        row = await (await conn.execute(queries.POLICY, {"batch_id": source_id})).fetchone()
+    return row[0] if row else None
 
 
 async def _number(conn: Connection, query: str, batch_id: int) -> int | None:
@@ -193,7 +200,9 @@ async def _write(
     part: Part,
     rows: Sequence[bytes],
     results: Sequence[tuple[object, ...]],
+    policy: Mapping[str, Any] | None,
 ) -> None:
+    """`policy`: what rules decided about the source, which holds for the copies."""
     count = part.count + len(rows)
     values = {
         "pipeline_id": running.pipeline_id,
@@ -210,6 +219,7 @@ async def _write(
         if rows:
             await stages.copy_items(conn, [copy_format.whole(rows)])
             await writing.copy(conn, feeding_sql.COPY_RESULTS, feeding_sql.COPY_RESULTS_TYPES, results)
+            await writing.govern(conn, running.stages[INPUT], policy)
         if part.last:
             await conn.execute(queries.COMPLETE, values)
             await handoff.add(conn, running.pipeline_id, 1, range(count), inputs=True)

@@ -4,7 +4,7 @@
 RUNNING = """
 select p.pipeline_id, p.request_id, p.tenant_id, t.account_id, p.state, p.run, p.overruled, p.inputs, p.deadline,
        p.definition, s.n, s.batch_id, s.packs, s.taken, s.ran, b.total - b.ok - b.failed, b.model, b.line_id, b.feeds,
-       b.state, k.only_vaults
+       b.state, k.only_vaults, b.policy
 from pipeline p join tenant t using (tenant_id) join stage s using (pipeline_id) join batch b on b.batch_id = s.batch_id
 left join batch_key k on k.batch_id = s.batch_id
 where p.pipeline_id in (select f.pipeline_id from batch f where f.batch_id = any(%(batch_ids)s))
@@ -38,6 +38,16 @@ COPY_RESULTS_TYPES = ("int8", "int4", "int2", "int2", "int2", "bytea", "text")
 ADDED = """
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added, errors)
 values (%(batch_id)s, %(ok)s, %(failed)s, 0, 0, 0, %(added)s, %(errors)s)"""
+
+# What rules decided about items that were added: a batch keeps the rules and the terms of tools of all its items.
+GOVERNED = """
+update batch set policy = coalesce(policy, '{}') || %(policy)s
+  || (select coalesce(jsonb_object_agg(name, list), '{}') from (select name, jsonb_agg(distinct each) as list
+      from (select 'rules' as name, jsonb_path_query(policy, '$.rules[*]') as each
+            union all select 'rules', jsonb_path_query(%(policy)s, '$.rules[*]')
+            union all select 'tools', jsonb_path_query(policy, '$.tools[*]')
+            union all select 'tools', jsonb_path_query(%(policy)s, '$.tools[*]')) x group by name) y)
+where batch_id = %(batch_id)s"""
 
 COUNTED = """
 update stage s set taken = s.taken + x.taken, ran = s.ran + x.ran, passed = s.passed + x.passed,

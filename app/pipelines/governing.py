@@ -78,6 +78,10 @@ class Rules:
         body = orjson.dumps(found.item)
         return body, used(body, found.values)
 
+    def decided(self, running: Running, stage: int) -> Mapping[str, Any] | None:
+        """What rules decided about the requests of a stage so far. None: nothing."""
+        return self._of(running, stage).stored([running.stages[stage].model])
+
     def scrubbed(self, running: Running, stage: int, text: str) -> str:
         """A text about an item, such as an error, without sensitive values."""
         redaction = self._of(running, stage).redaction

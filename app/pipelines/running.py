@@ -1,10 +1,11 @@
 """What the feeder knows about pipelines: their definition, and their stages as rows."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
+from typing import Any
 from uuid import UUID
 
 from app.db.pool import Database
@@ -22,6 +23,7 @@ class RunningStage:
     """A stage. `packs`: how many a stage that packs by value has; -1: not known yet; None: it does not pack by value. `taken`:
     results of its parent that were handed on to it. `ran`: items that are requests, or were parked. `open`: items without a
     result, as counted last. `line_id`: of the batch. `only_vaults`: its data key seals no bodies; None: it has no data key.
+    `policy`: what rules decided about its items.
     """
 
     number: int
@@ -35,6 +37,7 @@ class RunningStage:
     feeds: bool
     state: str
     only_vaults: bool | None
+    policy: Mapping[str, Any] | None
 
     @property
     def grouped(self) -> bool:

@@ -1,4 +1,5 @@
-"""Writes what becomes of results: one transaction, which also deletes their markers. It locks no batch.
+"""Writes what becomes of results: one transaction, which also deletes their markers. It locks a batch only where rules have
+decided about its items what they had not decided before.
 
 Lock order: the feeders' lock, pipelines, pools, packs, stages. A commit is relaxed: if a crash of the server loses it, the
 markers are back and the children are gone.
@@ -7,6 +8,9 @@ markers are back and the children are gone.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from psycopg.types.json import Jsonb
 
 from app.batches.budget_lanes import Lanes
 from app.db.pool import Connection, Database
@@ -96,6 +100,18 @@ async def _write_items(conn: Connection, given: Prepared) -> None:
     for number, made in given.slice.made.items():
         await _count_items(conn, running, running.stages[number], made)
         await _park(conn, running, number, made)
+        for policy in given.slice.policies(number):
+            await govern(conn, running.stages[number], policy)
+
+
+async def govern(conn: Connection, stage: RunningStage, policy: Mapping[str, Any] | None) -> None:
+    """Note what rules have decided about items that were added to a stage, unless it has that already."""
+    known = stage.policy or {}
+    new = policy is not None and any(
+        each not in known.get(name, ()) for name in ("rules", "tools") for each in policy.get(name, ())
+    )
+    if new:
+        await conn.execute(queries.GOVERNED, {"batch_id": stage.batch_id, "policy": Jsonb(policy)})
 
 
 async def _park(conn: Connection, running: Running, number: int, made: Sequence[Made]) -> None:

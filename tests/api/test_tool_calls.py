@@ -74,10 +74,11 @@ async def answer_all(database: Database, calls: tool_calls.Calls = CALLS, *, str
         worker = await support.make_worker(database, pool)
         while lease := await support.claim(conn, pool, worker):
             outcome = []
-            for item in await service.load(conn, lease):
+            items = await service.load(conn, lease)
+            for item in items:
                 body = await _answered(conn, lease, orjson.loads(item.body), calls, streams=streams)
                 outcome.append(Result(item.seq, True, 1, 3, 1, 5, body))
-            assert await service.flush(conn, lease, outcome)
+            assert await service.flush(conn, lease, outcome, feeds=items[0].feeds)
             await service.finish(conn, lease)
     async with database.transaction() as conn:
         await lifecycle.settle(conn)
