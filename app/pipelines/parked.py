@@ -75,7 +75,7 @@ async def answer(conn: Connection, batch_id: int, seq: int, body: bytes, vault: 
     if row is None:
         return False
     if vault is not None:
-        await day_tables.execute(conn, queries.KEEP_VAULT, batch_id, {"batch_id": batch_id, "seq": seq, "vault": vault})
+        await outside_results.keep_vault(conn, batch_id, seq, vault)
     await outside_results.store(conn, batch_id, row[0], {seq: body})
     return True
 

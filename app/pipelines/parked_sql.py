@@ -20,8 +20,6 @@ join item_payload p on p.batch_id = k.batch_id and p.seq = k.seq
 left join item_result r on r.batch_id = k.batch_id and r.seq = k.seq and r.run = k.run
 where k.batch_id = %(batch_id)s and k.seq = %(seq)s"""
 
-KEEP_VAULT = "update item_payload set vault = %(vault)s where batch_id = %(batch_id)s and seq = %(seq)s"
-
 TIME_OUT = f"""
 with due as (select batch_id, seq from parked where {PARKED.guard("time out")} and due <= now()
        order by due limit %(limit)s for update skip locked)

@@ -18,3 +18,9 @@ async def store(
     items = {"seqs": list(bodies), "bodies": list(bodies.values())}
     values = {"batch_id": batch_id, "run": run, "ok": int(error is None), "error": error}
     await day_tables.execute(conn, queries.STORE, batch_id, {**values, **items})
+
+
+async def keep_vault(conn: Connection, batch_id: int, seq: int, vault: bytes) -> None:
+    """Give an item the vault of what it asks and of its answer. Call in the transaction that stores the answer."""
+    values = {"batch_id": batch_id, "seq": seq, "vault": vault}
+    await day_tables.execute(conn, queries.KEEP_VAULT, batch_id, values)
