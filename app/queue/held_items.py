@@ -1,4 +1,4 @@
-"""Gives the item of a paused batch of one another body, before the batch goes on."""
+"""Gives the item of a batch of one another body: before the batch goes on, and when it has ended."""
 
 from dataclasses import dataclass
 
@@ -27,19 +27,20 @@ class HeldItem:
 
 
 async def prepare(database: Database, settings: Settings, batch_id: int, body: bytes, vault: bytes | None) -> HeldItem:
-    """Seal the body as its batch is, and store it, if it is large. `vault`: of its placeholders, sealed under the secret key. No
-    transaction may be open.
+    """Seal the body as its batch is, and store it, if it is large or its object is there. `vault`: of its placeholders, sealed
+    under the secret key. No transaction may be open.
     """
     async with database.relaxed() as conn:
         key = await batch_keys.read(conn, batch_id)
         seals_bodies = await batch_keys.seals_bodies(conn, batch_id)
+        row = await (await day_tables.execute(conn, queries.IS_STORED, batch_id, {"batch_id": batch_id})).fetchone()
     size = len(body)
     seal = None if key is None else await StoredBodies(database, Keyring.of(settings), batch_id).seal()
     if seal is not None and vault is not None:
         vault = seal.vault(0, vault)
     if seal is not None and seals_bodies:
         body = seal.payload(0, body)
-    stored = bool(settings.object_kb) and size > settings.object_kb * 1024
+    stored = bool(row and row[0]) or (bool(settings.object_kb) and size > settings.object_kb * 1024)
     if stored:
         name = object_names.payload(batch_id, 0)
         await Store.of(settings).put(name, body)

@@ -14,7 +14,7 @@ from app.audit.record import Record
 from app.db.pool import Connection
 from app.errors import Conflict, ConversationLocked, NotFound
 from app.queue import response_log
-from app.sessions import checkpoints, ending, reading, sealing, service, sql, transcript
+from app.sessions import checkpoints, ending, pruning, reading, sealing, service, sql, transcript
 from app.sessions.sealing import INPUT, OUTPUT
 from app.sessions.service import Keeper, Session, StoredTurn
 from app.sessions.transcript import PastTurn
@@ -87,15 +87,17 @@ async def forgetting(keeper: Keeper, turn: StoredTurn) -> Callable[[Connection],
         if turn.response is None:
             return _nothing  # it is emptied as its batch ends
         session = await reading.read(keeper, turn.session_id)
-        return partial(_rewrite, keeper, session, turn, replace(turn.past, given=(), answer=()), gone=True)
-    return partial(_forget_loose, keeper, turn)
+        left = replace(turn.past, given=(), answer=())
+        return partial(_rewrite, keeper, session, turn, left, await pruning.after_deletion(keeper, turn), gone=True)
+    return partial(_forget_loose, keeper, turn, await pruning.after_deletion(keeper, turn))
 
 
 async def _nothing(conn: Connection) -> None:
     """There is nothing to delete."""
 
 
-async def _forget_loose(keeper: Keeper, turn: StoredTurn, conn: Connection) -> None:
+async def _forget_loose(keeper: Keeper, turn: StoredTurn, pruned: pruning.Vaults, conn: Connection) -> None:
+    await pruning.write(conn, pruned)
     values = {"turn_id": turn.turn_id, "tenant_id": keeper.tenant_id}
     row = await (await conn.execute(sql.FORGET_LOOSE, values)).fetchone()
     if row is not None:
@@ -108,15 +110,23 @@ async def delete_item(keeper: Keeper, account: str, session_id: UUID, item_id: s
     service.check_version(if_match, session.version)  # which `_rewrite` finds again, or changes nothing
     turn, place = await reading.item(keeper, session_id, item_id)
     left = transcript.without(turn.past, place)
+    pruned = await pruning.after_deletion(keeper, turn, [left.given, left.answer])
     async with keeper.database.transaction() as conn:
-        await _rewrite(keeper, session, turn, left, conn)
+        await _rewrite(keeper, session, turn, left, pruned, conn)
         await log.record(conn, Record(Act.CONVERSATION_CHANGE, service.name(session_id), account))
 
 
 async def _rewrite(
-    keeper: Keeper, session: Session, turn: StoredTurn, left: PastTurn, conn: Connection, *, gone: bool = False
+    keeper: Keeper,
+    session: Session,
+    turn: StoredTurn,
+    left: PastTurn,
+    pruned: pruning.Vaults,
+    conn: Connection,
+    *,
+    gone: bool = False,
 ) -> None:
-    """Replace the items of an ended turn. A summary, which may tell what they said, goes too."""
+    """Replace the items of an ended turn. A summary, which may tell what they said, goes too, and so do their values."""
     response = None if turn.response is None or gone else {**turn.response, "output": list(left.answer)}
     seal, turn_id = turn.seal, turn.turn_id
     values = {
@@ -128,6 +138,8 @@ async def _rewrite(
         "output": None if response is None else seal.sealed(turn_id, OUTPUT, orjson.dumps(response)),
         "old_input": turn.stored[0],
         "old_output": turn.stored[1],
+        "held": session.held if pruned else None,
     }
     if await (await conn.execute(sql.REWRITE, values)).fetchone() is None:
         raise ConversationLocked(f"{_BUSY}. If none does, the turn has changed meanwhile. Then try again")
+    await pruning.write(conn, pruned)

@@ -10,6 +10,8 @@ from uuid import UUID
 from app.db.pool import Connection, Database
 from app.errors import TurnLost
 from app.policy.vaults import NO_VALUES
+from app.queue import held_items
+from app.queue.held_items import HeldItem
 from app.sessions import growth, metrics, service, sql
 from app.sessions.service import Keeper, NewTurn
 from app.states import TURN
@@ -23,25 +25,29 @@ async def end(
     values: Mapping[str, str] = NO_VALUES,
     *,
     window: int | None = None,
+    item: HeldItem | None = None,
 ) -> None:
     """Store the answer of a running turn, and let the next one begin. `values`: of all placeholders, if the answer has new ones.
-    `window`: the context window of its model.
+    `window`: the context window of its model. `item`: what its batch keeps of its request.
 
     Raises TurnLost: it does not run any more.
     """
     written = service.answer_columns(keeper, turn, response, values)
     async with keeper.database.durable() as conn:
-        if session_id is None:
-            ended = await _written(conn, sql.END_LOOSE, written | {"slope": None})
-        else:
+        grown = None
+        if session_id is not None:
             tokens = written["prompt_tokens"], written["completion_tokens"]
             grown = await growth.of_turn(conn, session_id, *tokens, window)
-            written["slope"] = grown.slope
-            if grown.left is None:
-                ended = await _written(conn, sql.END, written)
-            else:
-                async with conn.transaction():
-                    if ended := await _written(conn, sql.END, written):
+        written["slope"] = grown.slope if grown else None
+        statement = sql.END if session_id is not None else sql.END_LOOSE
+        if item is None and (grown is None or grown.left is None):
+            ended = await _written(conn, statement, written)
+        else:
+            async with conn.transaction():
+                if ended := await _written(conn, statement, written):
+                    if item is not None:
+                        await held_items.rewrite(conn, item)
+                    if session_id is not None and grown is not None and grown.left is not None:
                         model = turn.model or str(response.get("model") or "")
                         await growth.tell(conn, keeper.tenant_id, service.name(session_id), model, grown)
     if not ended:
@@ -60,17 +66,21 @@ async def lapse(database: Database, session_id: UUID) -> None:
     metrics.ended(TURN.target("fail"), count)
 
 
-async def give_up(database: Database, turn_id: UUID, verb: str) -> None:
-    """End a running turn without an answer: `fail` or `cancel`."""
+async def give_up(database: Database, turn_id: UUID, verb: str, item: HeldItem | None = None) -> None:
+    """End a running turn without an answer: `fail` or `cancel`. `item`: see `end`."""
     values = {"turn_id": turn_id, "slope": None}
-    async with database.durable() as conn:
+    async with database.transaction() as conn:
         count = (await conn.execute(sql.GIVE_UP[verb], values)).rowcount
         count = count or (await conn.execute(sql.GIVE_UP_LOOSE[verb], values)).rowcount
+        if count and item is not None:
+            await held_items.rewrite(conn, item)
     metrics.ended(TURN.target(verb), count)
 
 
-async def cancel_queued(database: Database, turn_id: UUID) -> None:
-    """A turn that waits is not to begin."""
-    async with database.durable() as conn:
+async def cancel_queued(database: Database, turn_id: UUID, item: HeldItem | None = None) -> None:
+    """A turn that waits is not to begin. `item`: see `end`."""
+    async with database.transaction() as conn:
         count = (await conn.execute(sql.CANCEL_QUEUED, {"turn_id": turn_id})).rowcount
+        if count and item is not None:
+            await held_items.rewrite(conn, item)
     metrics.ended(TURN.target("cancel"), count)

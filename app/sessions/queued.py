@@ -24,6 +24,7 @@ from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Catalogue
 from app.errors import KeysUnavailable, NotFound, PolicyUnknown, RedactionDown, SensitiveFound, StorageError, TurnLost
 from app.policy import vaults
+from app.policy.redaction import used
 from app.policy.vaults import Vaults
 from app.queue import batch_state, held_items, wakes
 from app.queue.held_items import HeldItem
@@ -143,26 +144,45 @@ async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState
     turn = await reading.find(keeper, turn_id)
     if turn is None:
         return
-    if state == TurnState.QUEUED:
-        await ending.cancel_queued(steward.database, turn_id)
-        return
     single = await steward.single(tenant, turn_id)
+    if state == TurnState.QUEUED:
+        await ending.cancel_queued(
+            steward.database, turn_id, await _own_item(steward, keeper, turn, single, turn.values)
+        )
+        return
     shown = None if single is None else background_responses.view(single, steward.models)
     if shown is None or shown["status"] not in _ENDED_WELL:
         cancelled = shown is not None and shown["status"] == "cancelled"
-        await ending.give_up(steward.database, turn_id, "cancel" if cancelled else "fail")
+        own = await _own_item(steward, keeper, turn, single, turn.values)
+        await ending.give_up(steward.database, turn_id, "cancel" if cancelled else "fail", own)
         return
     try:
         output, values = await steward.redacted(tenant, shown["output"], turn.values)
     except SensitiveFound as refusal:
         _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
-        await ending.give_up(steward.database, turn_id, "fail")
+        own = await _own_item(steward, keeper, turn, single, turn.values)
+        await ending.give_up(steward.database, turn_id, "fail", own)
         return
     ended = NewTurn(turn_id, tenant.tenant_id, None, turn.given, turn.seal)
     model = steward.models.resolve(str(shown.get("model")))
     window = None if model is None else model.context_window
     response = shown | continued(turn) | {"output": output}
-    await ending.end(keeper, ended, turn.session_id, response, values, window=window)
+    own = await _own_item(steward, keeper, turn, single, values)
+    await ending.end(keeper, ended, turn.session_id, response, values, window=window, item=own)
+
+
+async def _own_item(
+    steward: Steward, keeper: Keeper, turn: StoredTurn, single: SingleRequest | None, values: Mapping[str, str]
+) -> HeldItem | None:
+    """What the batch of an ended turn keeps of its request: what came before the turn is no longer in it, so that it ends with
+    the turns that said it. `values`: of all placeholders. None: the batch was deleted.
+    """
+    if single is None:
+        return None
+    body, batch_id = orjson.dumps(single.request | {"input": list(turn.given)}), single.status.batch_id
+    kept = used(body + (single.result.body or b""), values)
+    vault = keeper.vaults.sealed(kept, vaults.of_item(batch_id, 0)) if kept else None
+    return await held_items.prepare(steward.database, steward.settings, batch_id, body, vault)
 
 
 def continued(turn: StoredTurn) -> dict[str, object]:

@@ -90,6 +90,16 @@ async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
     return found if found and found[0].parent is None else []
 
 
+async def past(keeper: Keeper, session_id: UUID) -> list[StoredTurn]:
+    """The turns of a conversation that have ended."""
+    return await _turns(keeper, sql.PAST, {"session_id": session_id})
+
+
+async def below(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
+    """The responses that continue one, and those that continue them."""
+    return await _turns(keeper, sql.BELOW, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
+
+
 async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
     """Whether the batch of a background turn that was found running has ended: its answer is stored soon, or just was."""
     if turn.state != TurnState.RUNNING or turn.batch_id is None:

@@ -260,7 +260,7 @@ def row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str = "input"
         "input": seal.sealed(turn_id, INPUT, given),
         "original": None if original is None else seal.sealed(turn_id, ORIGINAL, original),
         "output": None,
-        "vault": _vault(keeper, turn, turn.values),
+        "vault": vault(keeper, turn_id, seal, turn.values),
         "key_id": seal.key_id,
         **dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens"), 0),
         "key": turn.key,
@@ -277,14 +277,13 @@ def answer_columns(
     return {
         "turn_id": turn.turn_id,
         "output": turn.seal.sealed(turn.turn_id, OUTPUT, output),
-        "vault": _vault(keeper, turn, values),
+        "vault": vault(keeper, turn.turn_id, turn.seal, values),
         "prompt_tokens": usage.get("input_tokens") or 0,
         "cached_tokens": (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0,
         "completion_tokens": usage.get("output_tokens") or 0,
     }
 
 
-def _vault(keeper: Keeper, turn: NewTurn, values: Mapping[str, str]) -> bytes | None:
-    if not values:
-        return None
-    return turn.seal.sealed_vault(turn.turn_id, keeper.vaults.sealed(values, turn.turn_id.bytes))
+def vault(keeper: Keeper, turn_id: UUID, seal: TurnSeal, values: Mapping[str, str]) -> bytes | None:
+    """The vault of a turn as it is stored. None: it has no values."""
+    return seal.sealed_vault(turn_id, keeper.vaults.sealed(values, turn_id.bytes)) if values else None

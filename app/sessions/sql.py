@@ -52,6 +52,12 @@ with recursive chain as (
   union all select t.* from turn t join chain c on t.turn_id = c.parent_turn where t.tenant_id = %(tenant_id)s)
 select {_TURN} from chain order by n"""
 
+BELOW = f"""
+with recursive below as (
+  select * from turn where parent_turn = %(turn_id)s and tenant_id = %(tenant_id)s
+  union all select t.* from turn t join below b on t.parent_turn = b.turn_id where t.tenant_id = %(tenant_id)s)
+select {_TURN} from below"""
+
 # Of a turn without an answer nothing is kept.
 _EMPTIED = "idempotency_key = null, input = '[]', original = null, vault = null"
 # A turn whose process is gone ends here; so does the wait of those after it.
@@ -204,14 +210,19 @@ BATCHES_OF_SESSION = """
 select batch_id from turn where session_id = %(session_id)s and batch_id is not null
 union all select checkpoint_batch from session where session_id = %(session_id)s and checkpoint_batch is not null"""
 # Without its summary, which may tell what the item said, nor the one that is being made. Of two that change a turn at once, the
-# second finds another turn than it has read, and changes nothing.
+# second finds another turn than it has read, and changes nothing. `held`: what the conversation must still take, where vaults of
+# other turns change, too; null: they do not.
 REWRITE = f"""
 with s as (update session set base = 0, summary = null, checkpoint_n = null
     where session_id = %(session_id)s and tenant_id = %(tenant_id)s and version = %(version)s and turn_id is null
+      and (%(held)s::int8 is null or %(held)s = ({_HELD} where session_id = %(session_id)s))
     returning session_id)
 update turn t set input = %(input)s, output = %(output)s, original = null from s
 where t.session_id = s.session_id and t.turn_id = %(turn_id)s and t.state = '{TurnState.DONE}'
   and t.input = %(old_input)s and t.output is not distinct from %(old_output)s returning n"""
+PRUNE = """
+update turn set vault = x.vault from unnest(%(turn_ids)s::uuid[], %(vaults)s::bytea[]) x (turn_id, vault)
+where turn.turn_id = x.turn_id"""
 FORGET_LOOSE = """
 delete from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s and session_id is null
 returning key_id"""

@@ -19,6 +19,7 @@ from app.queue.types import Result
 from app.sealing.keyring import Keyring
 from app.sessions import continuing, queued, reading
 from app.settings import Settings
+from app.storage.store import Store
 from testing.fakes import embeddings_and_responses
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
@@ -52,7 +53,7 @@ async def work(database: Database, settings: Settings, *, fail: bool = False) ->
                 return seen
             loaded = await service.load(conn, lease)
             [item], seal = await opened(Keyring.of(settings), lease.batch_id, loaded)
-            body = orjson.loads(item.body)
+            body = orjson.loads(await Store.of(settings).get(item.body.decode()) if item.stored else item.body)
             given = body["input"]
             seen.append([given] if isinstance(given, str) else [each["content"] for each in given])
             answer = embeddings_and_responses.response(body)
