@@ -28,7 +28,7 @@ _BOUND = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd%]?)\s*")
 _CALLED = {"redact": "sensitive"}
 _FIELDS = ("id", "when", "share", "observe", "contact", *contradictions.ACTIONS)
 _CONDITIONS = (*TEXTS, *BOUNDS, "critical")
-_HOSTS = ("webhook_hosts", "media_hosts")
+_HOSTS = ("webhook_hosts", "media_hosts", "tool_hosts")
 _ONLY = ("models", "tools", *_HOSTS)
 _LONGEST_WINDOW = 90 * 86_400.0
 _LONGEST_TEXT = 500

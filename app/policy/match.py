@@ -15,7 +15,7 @@ from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule, Sensitive
 from app.policy.tool_terms import NO_TERMS, ToolList, ToolTerms
 
 _ACTIONS = ("route", "fallback", "max_tokens", "window", "priority", "sensitive")
-_NAMES = ("models", "tools", "media_hosts")
+_NAMES = ("models", "tools", "media_hosts", "tool_hosts")
 
 Used = Callable[[], float]  # per cent of the fullest budget that the request falls under
 
@@ -160,8 +160,8 @@ def _take(rule: Rule, taken: dict[str, Any]) -> bool:
 
 
 def _tool_terms(taken: dict[str, Any]) -> ToolTerms:
-    allowed, denied = taken.get("allow tools"), taken.get("deny tools")
-    return NO_TERMS if allowed is None and denied is None else ToolTerms(_listed(allowed), _listed(denied))
+    found = [_listed(taken.get(name)) for name in ("allow tools", "deny tools", "allow tool_hosts")]
+    return ToolTerms(*found) if any(found) else NO_TERMS
 
 
 def _of_media(asked: Asked, found: tuple[Rule, Collection[str]] | None) -> Denial | None:
@@ -172,8 +172,8 @@ def _of_media(asked: Asked, found: tuple[Rule, Collection[str]] | None) -> Denia
     return denial(rule, f"does not allow media of {others[0]}") if others else None
 
 
-def _listed(found: tuple[Rule, frozenset[str]] | None) -> ToolList | None:
-    return None if found is None else ToolList(found[0].rule_id, found[0].contact, found[1])
+def _listed(found: tuple[Rule, Collection[str]] | None) -> ToolList | None:
+    return None if found is None else ToolList(found[0].rule_id, found[0].contact, frozenset(found[1]))
 
 
 def sensitive_rule(rules: Sequence[Rule], account: str) -> Rule | None:

@@ -57,6 +57,7 @@ class Only:
     tools: frozenset[str] | None = None
     webhook_hosts: tuple[str, ...] | None = None
     media_hosts: tuple[str, ...] | None = None
+    tool_hosts: tuple[str, ...] | None = None
 
 
 NOTHING_SAID = Only()

@@ -1,7 +1,8 @@
 """Withholds the calls of forbidden tools from streams of events: chat completions and the Responses API. Pure.
 
-A call is held back until its name is complete: until its arguments begin, another call begins, or the answer ends. What is
-forbidden is then dropped with all that follows of it, and its refusal is sent. See `tool_calls` for the forms.
+A call is held back until its name is complete: until its arguments begin, another call begins, or the answer ends; where its
+arguments are judged, too, until it is complete. What is forbidden is then dropped with all that follows of it, and its refusal is
+sent. See `tool_calls` for the forms.
 """
 
 from typing import Any
@@ -74,19 +75,19 @@ class _Choice:
 
     def _add(self, part: dict[str, Any], sent: list[dict[str, Any]], refusals: list[str]) -> None:
         index = part.get("index", 0)
-        for other in [each for each in self._held if each != index]:
+        for other in [each for each in self._held if each != index and not self._judge.reads_arguments]:
             self._decide(other, sent, refusals)
         if index in self._places:
             if (place := self._places[index]) is not None:
                 sent.append(_unnamed(part) | {"index": place})
             return
         held = self._held[index] = _joined(self._held.get(index, {}), part)
-        if tool_calls.call_name(held) and _has_input(held):
+        if tool_calls.call_name(held) and _has_input(held) and not self._judge.reads_arguments:
             self._decide(index, sent, refusals)
 
     def _decide(self, index: int, sent: list[dict[str, Any]], refusals: list[str]) -> None:
         call = self._held.pop(index)
-        if (refusal := self._judge.refusal(tool_calls.call_name(call))) is not None:
+        if (refusal := self._judge.refusal(tool_calls.call_name(call), call)) is not None:
             self._places[index] = None
             refusals.append(refusal)
             return
@@ -141,17 +142,18 @@ class _Output:
         if name is None:
             return self._of_call(place, body) if place in self._refusals or _is_of_call(body) else [body]
         assert isinstance(item, dict)
-        if not name and body["type"].endswith(".added"):
+        done = body["type"].endswith(".done")
+        if not done and (not name or self._judge.reads_arguments):
             self._held[place] = [body]
             return []
         before = self._refusals.get(place)
-        refusal = before or self._judge.refusal(name)
+        refusal = before or self._judge.refusal(name, item)
         self._refusals[place] = refusal
         held = self._held.pop(place, [])
         if refusal is None:
             return [*held, body]
-        done = body["type"].endswith(".done")
-        return [{**body, "item": tool_calls.refusal_item(item, refusal if done else None)}]
+        begun = [{**each, "item": tool_calls.refusal_item(each["item"], None)} for each in held if "item" in each]
+        return [*begun, {**body, "item": tool_calls.refusal_item(item, refusal if done else None)}]
 
     def _of_call(self, place: int, body: dict[str, Any]) -> list[dict[str, Any]]:
         """A further event of a call, such as a part of its arguments."""

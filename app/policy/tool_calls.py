@@ -16,6 +16,7 @@ CUT = "length"  # the answer ends at its limit, whatever was withheld of it
 FILTERED = "content_filter"
 _MARK = b"_call"  # in the name of every field and every type of an item that has calls
 _CALL = "_call"
+_OF_CALLS = ("id", "type", "status", "name", "call_id", "index", "function", "custom")
 _RAW = ("output_messages", "input_messages")  # of a response of vLLM: what the model wrote, calls included
 
 
@@ -32,11 +33,21 @@ class CallJudge:
     ) -> None:
         self._terms, self._offered, self._on_withheld = terms, offered, on_withheld
 
-    def refusal(self, name: str, *, again: bool = False) -> str | None:
-        """Why a call of this tool is withheld; None: it may pass. `again`: this call was judged before."""
-        if name in self._offered:
-            return None
-        found = next((denial for terms in self._terms if (denial := terms.of_call(name)) is not None), None)
+    @property
+    def reads_arguments(self) -> bool:
+        """Whether a call can be judged only when it is complete."""
+        return any(terms.hosts is not None for terms in self._terms)
+
+    def refusal(self, name: str, call: Mapping[str, Any], *, again: bool = False) -> str | None:
+        """Why a call of this tool is withheld; None: it may pass. `call`: with all that has come of it. `again`: it was judged
+        before.
+        """
+        found = None
+        if name not in self._offered:
+            found = next((denial for terms in self._terms if (denial := terms.of_call(name)) is not None), None)
+        if found is None and self.reads_arguments:
+            given = arguments_of(call)
+            found = next((denial for terms in self._terms if (denial := terms.of_arguments(name, given))), None)
         if found is None:
             return None
         if not again:
@@ -89,6 +100,16 @@ def call_name(call: Any) -> str:
     return ""
 
 
+def arguments_of(call: Mapping[str, Any]) -> str:
+    """What a tool is called with: its arguments, its input; of a tool that the API runs, all of the call."""
+    for owner in (call.get("function"), call.get("custom"), call):
+        if isinstance(owner, Mapping):
+            for field in ("arguments", "input"):
+                if isinstance(given := owner.get(field), str):
+                    return given
+    return orjson.dumps({name: value for name, value in call.items() if name not in _OF_CALLS}).decode()
+
+
 def name_of_item(item: Any) -> str | None:
     """The tool that an item of a response's output calls: its name, or its kind where the API runs it. None: it is no call."""
     kind = item.get("type") if isinstance(item, dict) else None
@@ -101,7 +122,7 @@ def name_of_item(item: Any) -> str | None:
 def response_item(item: Any, judge: CallJudge, *, again: bool = False) -> Any:
     """An item of a response's output, or the refusal in its place."""
     name = name_of_item(item)
-    if name is None or (message := judge.refusal(name, again=again)) is None:
+    if name is None or (message := judge.refusal(name, item, again=again)) is None:
         return item
     return refusal_item(item, message)
 
@@ -124,12 +145,12 @@ def _choice(choice: Any, judge: CallJudge) -> Any:
         return choice
     kept, refusals = [], []
     for call in message.get("tool_calls") or ():
-        if (refusal := judge.refusal(call_name(call))) is None:
+        if (refusal := judge.refusal(call_name(call), call)) is None:
             kept.append(call)
         else:
             refusals.append(refusal)
     old_form = message.get("function_call")
-    if old_form and (refusal := judge.refusal(call_name(old_form))) is not None:
+    if old_form and (refusal := judge.refusal(call_name(old_form), old_form)) is not None:
         refusals.append(refusal)
         old_form = None
     if not refusals:

@@ -1,10 +1,14 @@
-"""Which tools a request may offer and its answer may call, by the rules that matched it. Pure."""
+"""Which tools a request may offer and its answer may call, and which hosts these calls may name, by the rules that matched it.
+Pure.
+"""
 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from app import host_lists
+from app.policy import destinations
 from app.policy.denials import Denial, denial
 
 # The form that OpenAI asks of a tool's name. A model may write any other text there, which belongs into no log.
@@ -22,10 +26,13 @@ class ToolList:
 
 @dataclass(frozen=True, slots=True)
 class ToolTerms:
-    """`allowed`: the only tools. `denied`: tools that are none. None: no rule has such a list."""
+    """`allowed`: the only tools. `denied`: tools that are none. `hosts`: the only ones that arguments may name. None: no rule has
+    such a list.
+    """
 
     allowed: ToolList | None = None
     denied: ToolList | None = None
+    hosts: ToolList | None = None
 
     def of_request(self, tools: Collection[str]) -> Denial | None:
         """Why a request may not offer these tools. None: it may."""
@@ -41,6 +48,15 @@ class ToolTerms:
             return None
         return denial(rule, f"does not allow {_shown(name.strip())}; the model's call of it was withheld")
 
+    def of_arguments(self, name: str, arguments: str) -> Denial | None:
+        """Why a call with these arguments is withheld. None: it may pass."""
+        if self.hosts is None:
+            return None
+        if all(host_lists.lists(self.hosts.names, host) for host in destinations.named_in(arguments)):
+            return None
+        what = f"does not list a host that the model's call of {_shown(name.strip())} names; the call was withheld"
+        return denial(self.hosts, what)
+
     def _against(self, name: str) -> ToolList | None:
         if self.allowed is not None and name not in self.allowed.names:
             return self.allowed
@@ -50,13 +66,13 @@ class ToolTerms:
 
     def as_json(self) -> dict[str, Any]:
         """The form in which a batch keeps them."""
-        lists = {"allow": self.allowed, "deny": self.denied}
+        lists = {"allow": self.allowed, "deny": self.denied, "hosts": self.hosts}
         return {name: _kept(found) for name, found in lists.items() if found is not None}
 
     @classmethod
     def of_json(cls, kept: Mapping[str, Any]) -> Self:
         """The terms that a batch has kept."""
-        return cls(*(_read(kept[name]) if name in kept else None for name in ("allow", "deny")))
+        return cls(*(_read(kept[name]) if name in kept else None for name in ("allow", "deny", "hosts")))
 
 
 NO_TERMS = ToolTerms()

@@ -149,6 +149,7 @@ def _only(verb: str, only: Only) -> list[str]:
         "tools": only.tools,
         "webhook hosts": only.webhook_hosts,
         "media hosts": only.media_hosts,
+        "tool hosts": only.tool_hosts,
     }
     return [f"{verb} {name} {', '.join(sorted(values))}" for name, values in named.items() if values is not None]
 
