@@ -37,24 +37,35 @@ _SECRETS = (
     r"\bSG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",  # SendGrid
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
 )
-# By kind: its pattern in RE2's syntax, and the check that returns how many bytes of a candidate are such a value; None: all.
-# Among values that begin at the same place the first kind wins.
+# Characters are alternatives, not classes, so that Python's `re` can search bytes for them, too.
+_HYPHEN = f"(?:-|{'|'.join(checksums.HYPHENS)})"
+_BETWEEN = f"(?: |-|%20|{'|'.join(checksums.SPACES + checksums.HYPHENS)})"  # the groups of a number
+_OF_PHONE = rf"(?:[ ()./-]|%20|{'|'.join(checksums.SPACES + checksums.HYPHENS)})"
+# Letters of names, without those of scripts that are written without spaces: there a name would swallow its sentence.
+_LETTERS, _ANY_LETTERS, _OF_BYTES = "A-Za-z\u00c0-\u024f\u0370-\u03ff\u0400-\u04ff", r"\pL", r"A-Za-z\x80-\xff"
+_LOCAL = rf"[{_LETTERS}0-9_](?:[{_LETTERS}0-9._%+-]*[{_LETTERS}0-9_%+-])?"
+_HOST = rf"[{_LETTERS}0-9-]+(?:\.[{_LETTERS}0-9-]+)*\.(?:xn--[A-Za-z0-9-]{{2,59}}|[{_LETTERS}]{{2,24}})"
+_ANY_HOST = rf"[{_ANY_LETTERS}0-9-]+(?:\.[{_ANY_LETTERS}0-9-]+)*\.[{_ANY_LETTERS}]{{2,24}}"
+# By kind: its pattern in RE2's syntax, the check that returns how many bytes of a candidate are such a value (None: all), and
+# what may not stand before it. Among values that begin at the same place the first kind wins.
 Check = Callable[[bytes], int]
+_DIGITS_BEFORE, _WORD_BEFORE = re.compile(rb"[0-9][.,]?\Z"), re.compile(rb"[0-9A-Za-z)\]]\Z")
+_GROUP_BEFORE = re.compile(rb"[0-9A-Za-z)\]][ -]?\Z")  # of a number of which this is the next one
 _BUILT_IN: Mapping[str, tuple[str, Check | None]] = {
     "secret": ("|".join(_SECRETS), None),
     "jwt": (r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{10,}", None),
-    "email": (
-        r"[A-Za-z0-9_](?:[A-Za-z0-9._%+-]*[A-Za-z0-9_%+-])?@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,24}",
-        None,
-    ),
-    "iban": (r"\b[A-Za-z]{2}[0-9]{2}(?: ?[A-Za-z0-9]){11,30}\b", checksums.iban),
-    "card": (r"\b[2-6][0-9](?:[ -]?[0-9]){11,17}\b", checksums.card),
-    "ssn": (r"\b[0-8][0-9]{2}-[0-9]{2}-[0-9]{4}\b", checksums.ssn),
+    "email": (rf"{_LOCAL}(?:@|%40)(?:{_HOST}|{_ANY_HOST})", None),
+    "iban": (rf"\b[A-Za-z]{{2}}[0-9]{{2}}(?:(?:{_BETWEEN}|\+)?[A-Za-z0-9]){{11,30}}\b", checksums.iban),
+    "card": (rf"[2-6][0-9](?:(?:{_BETWEEN}|\+)?[0-9]){{11,17}}\b", checksums.card),
+    "ssn": (rf"\b[0-8][0-9]{{2}}{_HYPHEN}[0-9]{{2}}{_HYPHEN}[0-9]{{4}}\b", checksums.ssn),
     "phone": (
-        r"\+[1-9](?:[ ().-]{0,2}[0-9]){6,14}\b|(?:\([0-9]{3}\) ?|\b[0-9]{3}[ .-])[0-9]{3}[ .-][0-9]{4}\b",
-        None,
+        rf"(?:\+|%2[Bb])[1-9](?:{_OF_PHONE}{{0,3}}[0-9]){{6,14}}\b"
+        rf"|\b00[1-9][0-9]{{0,2}}{_OF_PHONE}(?:{_OF_PHONE}{{0,2}}[0-9]){{5,13}}\b"
+        rf"|(?:\b1{_OF_PHONE})?(?:\([0-9]{{3}}\){_OF_PHONE}?|\b[0-9]{{3}}{_OF_PHONE})[0-9]{{3}}{_OF_PHONE}[0-9]{{4}}\b",
+        checksums.phone,
     ),
 }
+_NOT_BEFORE = {"card": _DIGITS_BEFORE, "phone": _WORD_BEFORE}
 BUILT_IN_KINDS = tuple(_BUILT_IN)
 
 
@@ -127,10 +138,17 @@ class _Scan:
         while (found := self._pattern.search(self._text, position)) is not None:
             start, end = found.span()
             length = end - start if self._check is None else self._check(self._text[start:end])
-            if length:
+            if length and not self._goes_on(start):
                 return Hit(self._kind, start, start + length)
             position = start + 1
         return None
+
+    def _goes_on(self, start: int) -> bool:
+        """Whether what begins here is a part of something longer."""
+        before = _NOT_BEFORE.get(self._kind)
+        if before is _WORD_BEFORE and self._text.startswith(b"00", start):
+            before = _GROUP_BEFORE
+        return before is not None and before.search(self._text[max(0, start - 2) : start]) is not None
 
 
 def _start(hit: Hit) -> int:
@@ -165,7 +183,7 @@ def built_in() -> Detectors:
     try:
         return Detectors(BUILT_IN_KINDS, {})
     except DetectorsDown:
-        return Detectors(BUILT_IN_KINDS, {}, lambda pattern: re.compile(pattern.encode()))
+        return Detectors(BUILT_IN_KINDS, {}, _of_bytes)
 
 
 @lru_cache(maxsize=64)
@@ -175,6 +193,12 @@ def detectors_of(kinds: frozenset[str], patterns: tuple[tuple[str, str], ...]) -
         return Detectors(kinds, dict(patterns))
     except PatternError as error:
         raise DetectorsDown(f"a pattern cannot be used: {error}") from None
+
+
+def _of_bytes(pattern: str) -> Any:
+    for letters in (_LETTERS, _ANY_LETTERS):
+        pattern = pattern.replace(letters, _OF_BYTES)
+    return re.compile(pattern.encode())
 
 
 def _compiled(pattern: str) -> Any:

@@ -24,6 +24,21 @@ def found(text: str, patterns: dict[str, str] | None = None) -> list[tuple[str, 
         ("iban", "DE89 3704 0044 0532 0130 00"),
         ("iban", "GB29NWBK60161331926819"),
         ("ssn", "123-45-6789"),
+        ("ssn", "123\u201145\u20116789"),
+        ("email", "alice%40clinic.example"),
+        ("email", "jörg@bücher.de"),
+        ("email", "a@xn--bcher-kva.example"),
+        ("email", "почта@пример.рф"),
+        ("phone", "+49 30/1234567"),
+        ("phone", "+49\u00a030\u00a01234567"),
+        ("phone", "%2B49%2030%201234567"),
+        ("phone", "0049 30 123456"),
+        ("phone", "415.555.2671"),
+        ("phone", "1-415-555-2671"),
+        ("card", "4111\u00a01111\u00a01111\u00a01111"),
+        ("card", "4111\u20131111\u20131111\u20131111"),
+        ("card", "4111+1111+1111+1111"),
+        ("iban", "DE89\u202f3704\u202f0044\u202f0532\u202f0130\u202f00"),
         ("secret", "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"),
         ("secret", "AKIAIOSFODNN7EXAMPLE"),
         ("secret", "ghp_" + "a1B2" * 9),
@@ -44,6 +59,7 @@ def test_a_value_is_found_whole_within_a_sentence(kind: str, value: str) -> None
         "risk-abcdefghijklmnopqrstuvwxyz",
         "a@b, user@host, 12:30, 2026-11-23, 1.2.3.4, $1,234,567.89",
         "version 1.20.300, ISBN 978-3-16-148410-0",
+        "scope/pkg@1.2.33, +48.20820, 3.4111111111111111, n+1234567890",
     ],
 )
 def test_what_only_looks_like_a_value_is_none(text: str) -> None:
@@ -55,6 +71,12 @@ def test_a_number_is_found_beside_digits_and_words_that_the_candidate_has_too() 
     assert found("23 4111 1111 1111 1111") == [("card", "4111 1111 1111 1111")]
     assert found("123-45-6789 1234 5678") == [("ssn", "123-45-6789")]
     assert found("DE89 3704 0044 0532 0130 00 IS MINE") == [("iban", "DE89 3704 0044 0532 0130 00")]
+
+
+def test_a_value_is_found_beside_letters_without_a_space() -> None:
+    assert found("card4111111111111111") == [("card", "4111111111111111")]
+    assert found("请联系alice@x.com谢谢") == [("email", "alice@x.com")]
+    assert found("用户bob@例子.公司") == [("email", "bob@例子.公司")]
 
 
 def test_patterns_of_the_account_are_found_also_with_groups() -> None:
