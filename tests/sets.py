@@ -21,33 +21,45 @@ from testing.waiting import wait_for
 
 SLOW = "pytestmark = pytest.mark.slow"  # a file with this line is not even imported by `make test`
 USUAL_SECONDS = 0.3  # of one test
-# Seconds of the groups that take longest, with what they set up, in the order in which they start.
+# Seconds of the groups that take longest, with what they set up, in the order in which they start: of a file, or of a test by its
+# parameter. Measured by `--junitxml` on two cores.
 SECONDS: dict[str, float] = {
-    "tests/colocation/test_gpu_check.py": 300,
-    "tests/engine/test_door.py": 180,
-    "tests/engine/test_surface.py": 150,
-    "tests/engine/test_harvest_and_yield.py": 150,
-    "tests/engine/test_readme.py": 150,
-    "tests/engine/test_deaths.py": 120,
-    "tests/engine/test_attached_harvest.py": 120,
-    "tests/engine/test_bf16.py": 90,
-    "tests/engine/test_crashing_item.py": 90,
-    "tests/engine/test_embeddings.py": 90,
-    "tests/harvest/test_real_engine.py": 60,
-    "tests/system/test_kill.py": 120,
-    "tests/services/test_compose.py": 90,
-    "tests/services/test_database_roles.py": 60,
-    "tests/services/test_fault_matrix.py": 60,
-    "tests/crash/test_checker.py": 120,
-    "tests/crash/test_next_version.py": 100,
-    "tests/crash/test_crash.py": 60,
-    "tests/failover/test_failover.py": 120,
-    "tests/failover/test_restore.py": 60,
-    "tests/gateway/test_database_away.py": 60,
-    "tests/system/test_first_start.py": 60,
+    "tests/engine/test_deaths.py": 220,
+    "tests/engine/test_crashing_item.py": 210,
+    "tests/benchmarks/test_quick.py[colocation attached]": 210,
+    "tests/benchmarks/test_quick.py[console]": 210,
+    "tests/engine/test_surface.py": 190,
+    "tests/colocation/test_gpu_check.py": 185,
+    "tests/engine/test_harvest_and_yield.py": 170,
     "tests/installation.py": 150,
+    "tests/benchmarks/test_quick.py[colocation agree]": 155,
+    "tests/benchmarks/test_quick.py[openai_batch]": 145,
+    "tests/engine/test_readme.py": 125,
+    "tests/engine/test_door.py": 120,
+    "tests/benchmarks/test_quick.py[end_to_end]": 120,
+    "tests/engine/test_attached_harvest.py": 110,
+    "tests/pipelines/test_benchmark.py": 105,
     "tests/engine/test_smoke.py": 90,
+    "tests/system/test_kill.py": 80,
+    "tests/failover/test_failover.py": 80,
+    "tests/benchmarks/test_quick.py[governance]": 70,
+    "tests/crash/test_crash.py": 60,
+    "tests/failover/test_restore.py": 60,
+    "tests/harvest/test_real_engine.py": 60,
+    "tests/services/test_compose.py": 60,
+    "tests/services/test_fault_matrix.py": 60,
+    "tests/system/test_first_start.py": 60,
+    "tests/gateway/test_database_away.py": 50,
+    "tests/soak/test_soak.py": 50,
+    "tests/engine/test_bf16.py": 45,
+    "tests/engine/test_embeddings.py": 45,
+    "tests/walk/test_roles.py": 45,
+    "tests/crash/test_next_version.py": 40,
     "tests/harvest/test_in_vllm.py": 40,
+    "tests/crash/test_checker.py": 30,
+    "tests/pipelines/test_trees.py": 30,
+    "tests/services/test_database_roles.py": 30,
+    "tests/system/test_followed_responses.py": 30,
 }
 # What uses the shared installation: in `make test` one process runs all of it, so that one is started.
 ON_INSTALLATION = (
@@ -61,10 +73,11 @@ ON_INSTALLATION = (
 )
 # By test, not by file; each takes so long.
 SPREAD = {
-    "tests/harvest/test_versions.py": 60,
-    "tests/clients/test_openai_versions.py": 40,
-    "tests/benchmarks/test_quick.py": 90,
-    "tests/walk/test_walk.py": 120,
+    "tests/harvest/test_versions.py": 80,
+    "tests/clients/test_openai_versions.py": 30,
+    "tests/benchmarks/test_quick.py": 30,
+    "tests/walk/test_walk.py": 40,
+    "tests/console/test_accessibility.py": 70,
 }
 ALL = "TESTS_ALL"  # set for the processes that this one starts
 STARTS = "TESTS_STARTS"  # so is the file in which each writes the tests that started an installation of their own
@@ -208,7 +221,9 @@ def shards(weights: dict[str, float], count: int) -> list[set[str]]:
 
 def _seconds(name: str, count: int) -> float:
     """How long a group of so many tests takes."""
-    return SECONDS.get(name) or SPREAD.get(name.partition("::")[0]) or USUAL_SECONDS * count
+    file, _, test = name.partition("::")
+    parameter = test[test.find("[") :] if "[" in test else ""
+    return SECONDS.get(file + parameter) or SPREAD.get(file) or USUAL_SECONDS * count
 
 
 @pytest.hookimpl(trylast=True)
