@@ -35,11 +35,11 @@ _SECRETS = (
     r"\bnpm_[A-Za-z0-9]{36}\b",
     r"\bpypi-AgE[A-Za-z0-9_-]{50,}",
     r"\bSG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}",  # SendGrid
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\>|]*(?:-----END [A-Z ]*PRIVATE KEY-----)?",
 )
 # Characters are alternatives, not classes, so that Python's `re` can search bytes for them, too.
 _HYPHEN = f"(?:-|{'|'.join(checksums.HYPHENS)})"
-_BETWEEN = f"(?: |-|%20|{'|'.join(checksums.SPACES + checksums.HYPHENS)})"  # the groups of a number
+_BETWEEN = f"(?: |-|%20|%2[Dd]|{'|'.join(checksums.SPACES + checksums.HYPHENS)})"  # the groups of a number
 _OF_PHONE = rf"(?:[ ()./-]|%20|{'|'.join(checksums.SPACES + checksums.HYPHENS)})"
 # Letters of names, without those of scripts that are written without spaces: there a name would swallow its sentence.
 _LETTERS, _ANY_LETTERS, _OF_BYTES = "A-Za-z\u00c0-\u024f\u0370-\u03ff\u0400-\u04ff", r"\pL", r"A-Za-z\x80-\xff"
@@ -49,23 +49,24 @@ _ANY_HOST = rf"[{_ANY_LETTERS}0-9-]+(?:\.[{_ANY_LETTERS}0-9-]+)*\.[{_ANY_LETTERS
 # By kind: its pattern in RE2's syntax, the check that returns how many bytes of a candidate are such a value (None: all), and
 # what may not stand before it. Among values that begin at the same place the first kind wins.
 Check = Callable[[bytes], int]
-_DIGITS_BEFORE, _WORD_BEFORE = re.compile(rb"[0-9][.,]?\Z"), re.compile(rb"[0-9A-Za-z)\]]\Z")
-_GROUP_BEFORE = re.compile(rb"[0-9A-Za-z)\]][ -]?\Z")  # of a number of which this is the next one
+_DIGITS_BEFORE, _WORD_BEFORE = re.compile(rb"[0-9][.,-]?\Z|[0-9]{4}[ .]\Z"), re.compile(rb"[0-9A-Za-z)\]]\Z")
+_CONTEXT = 8  # bytes that are looked at
+_GROUP_BEFORE = re.compile(rb"[0-9A-Za-z)\]]\Z|[0-9][ .-]\Z")  # of a number of which this is the next one
 _BUILT_IN: Mapping[str, tuple[str, Check | None]] = {
-    "secret": ("|".join(_SECRETS), None),
+    "secret": ("|".join(_SECRETS), checksums.secret),
     "jwt": (r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{10,}", None),
-    "email": (rf"{_LOCAL}(?:@|%40)(?:{_HOST}|{_ANY_HOST})", None),
-    "iban": (rf"\b[A-Za-z]{{2}}[0-9]{{2}}(?:(?:{_BETWEEN}|\+)?[A-Za-z0-9]){{11,30}}\b", checksums.iban),
-    "card": (rf"[2-6][0-9](?:(?:{_BETWEEN}|\+)?[0-9]){{11,17}}\b", checksums.card),
-    "ssn": (rf"\b[0-8][0-9]{{2}}{_HYPHEN}[0-9]{{2}}{_HYPHEN}[0-9]{{4}}\b", checksums.ssn),
+    "email": (rf"{_LOCAL}(?:@|%40)(?:{_HOST}|{_ANY_HOST})", checksums.email),
+    "iban": (rf"[A-Za-z]{{2}}{_BETWEEN}?[0-9]{{2}}(?:(?:{_BETWEEN}|\+){{0,2}}[A-Za-z0-9]){{11,30}}\b", checksums.iban),
+    "card": (rf"[2-68][0-9](?:(?:{_BETWEEN}|[.+]){{0,2}}[0-9]){{11,17}}\b", checksums.card),
+    "ssn": (rf"[0-8][0-9]{{2}}{_HYPHEN}[0-9]{{2}}{_HYPHEN}[0-9]{{4}}\b", checksums.ssn),
     "phone": (
-        rf"(?:\+|%2[Bb])[1-9](?:{_OF_PHONE}{{0,3}}[0-9]){{6,14}}\b"
-        rf"|\b00[1-9][0-9]{{0,2}}{_OF_PHONE}(?:{_OF_PHONE}{{0,2}}[0-9]){{5,13}}\b"
-        rf"|(?:\b1{_OF_PHONE})?(?:\([0-9]{{3}}\){_OF_PHONE}?|\b[0-9]{{3}}{_OF_PHONE})[0-9]{{3}}{_OF_PHONE}[0-9]{{4}}\b",
+        rf"\+[1-9](?:{_OF_PHONE}{{0,3}}[0-9]){{6,14}}\b|%2[Bb][1-9](?:(?:{_OF_PHONE}|\+){{0,3}}[0-9]){{6,14}}\b"
+        rf"|\b00{_OF_PHONE}?[1-9][0-9]{{0,2}}{_OF_PHONE}(?:{_OF_PHONE}{{0,2}}[0-9]){{5,13}}\b"
+        rf"|(?:\b1{_OF_PHONE})?(?:\([0-9]{{3}}\){_OF_PHONE}?|\b[0-9]{{3}}{_OF_PHONE}{{1,3}})[0-9]{{3}}{_OF_PHONE}{{1,3}}[0-9]{{4}}\b",
         checksums.phone,
     ),
 }
-_NOT_BEFORE = {"card": _DIGITS_BEFORE, "phone": _WORD_BEFORE}
+_NOT_BEFORE = {"card": _DIGITS_BEFORE, "ssn": _DIGITS_BEFORE, "iban": _WORD_BEFORE, "phone": _WORD_BEFORE}
 BUILT_IN_KINDS = tuple(_BUILT_IN)
 
 
@@ -145,10 +146,12 @@ class _Scan:
 
     def _goes_on(self, start: int) -> bool:
         """Whether what begins here is a part of something longer."""
-        before = _NOT_BEFORE.get(self._kind)
-        if before is _WORD_BEFORE and self._text.startswith(b"00", start):
+        before, text = _NOT_BEFORE.get(self._kind), self._text[max(0, start - _CONTEXT) : start]
+        if self._kind == "phone" and self._text.startswith(b"00", start):
             before = _GROUP_BEFORE
-        return before is not None and before.search(self._text[max(0, start - 2) : start]) is not None
+        if self._kind == "card" and checksums.is_of_iban(text):
+            return True
+        return before is not None and before.search(text) is not None
 
 
 def _start(hit: Hit) -> int:

@@ -15,6 +15,8 @@ from urllib.parse import unquote
 
 import orjson
 
+from app.detection.checksums import NO_DOMAINS
+
 _DOTS, _NOTHING = "\u3002\uff61", "\u00ad\u200b\u200c\u200d\u2060\ufeff"  # which names of hosts may have
 _AS_SEEN = str.maketrans(dict.fromkeys(_DOTS, ".") | dict.fromkeys(_NOTHING, "") | {"\\": "/"})
 _DECODED = 3  # times that percent signs are read
@@ -23,47 +25,6 @@ _RUN = re.compile(r"[\w.-]+")
 _V6 = re.compile(r"[0-9a-f:.]+")
 _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 _LONGEST_V6, _LONGEST_NAME = 45, 253
-# Endings of files that are no top-level domain.
-_FILES = frozenset(
-    (
-        *(
-            "bak",
-            "bin",
-            "bmp",
-            "cfg",
-            "conf",
-            "css",
-            "csv",
-            "doc",
-            "docx",
-            "exe",
-            "gif",
-            "gz",
-            "htm",
-            "html",
-            "ico",
-            "ini",
-        ),
-        *(
-            "ipynb",
-            "jpeg",
-            "jpg",
-            "js",
-            "json",
-            "jsonl",
-            "jsx",
-            "lock",
-            "log",
-            "odt",
-            "parquet",
-            "pdf",
-            "png",
-            "ppt",
-            "pptx",
-        ),
-        *("sql", "svg", "tar", "tgz", "toml", "ts", "tsv", "tsx", "txt", "wav", "xls", "xlsx", "xml", "yaml", "yml"),
-    )
-)
 # A field with such a name has a host, even one without a dot.
 _FIELDS = frozenset(("address", "domain", "endpoint", "host", "hostname", "ip", "server"))
 
@@ -127,7 +88,7 @@ def _is_host(word: str) -> bool:
         return True
     last = labels[-1]
     return word == "localhost" or (
-        len(labels) > 1 and len(last) > 1 and (last.isalpha() or last.startswith("xn--")) and last not in _FILES
+        len(labels) > 1 and len(last) > 1 and (last.isalpha() or last.startswith("xn--")) and last not in NO_DOMAINS
     )
 
 
