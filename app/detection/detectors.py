@@ -49,7 +49,10 @@ _ANY_HOST = rf"[{_ANY_LETTERS}0-9-]+(?:\.[{_ANY_LETTERS}0-9-]+)*\.[{_ANY_LETTERS
 # By kind: its pattern in RE2's syntax, the check that returns how many bytes of a candidate are such a value (None: all), and
 # what may not stand before it. Among values that begin at the same place the first kind wins.
 Check = Callable[[bytes], int]
-_DIGITS_BEFORE, _WORD_BEFORE = re.compile(rb"[0-9][.,-]?\Z|[0-9]{4}[ .]\Z"), re.compile(rb"[0-9A-Za-z)\]]\Z")
+_DIGITS_BEFORE, _WORD_BEFORE = (
+    re.compile(rb"[0-9][.,-]?\Z|(?:\A|[^0-9A-Za-z])[0-9]{4}[ .]\Z"),
+    re.compile(rb"[0-9A-Za-z)\]]\Z"),
+)
 _CONTEXT = 8  # bytes that are looked at
 _GROUP_BEFORE = re.compile(rb"[0-9A-Za-z)\]]\Z|[0-9][ .-]\Z")  # of a number of which this is the next one
 _BUILT_IN: Mapping[str, tuple[str, Check | None]] = {
