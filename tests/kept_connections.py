@@ -87,6 +87,12 @@ def begin(url: str) -> None:
     _kept[url] = []
 
 
+def renew(url: str) -> None:
+    """End those that are kept: settings that the server gets now reach them some time later, but new ones at once."""
+    end(url)
+    begin(url)
+
+
 def end(url: str) -> None:
     """They are no longer kept. The database is about to be dropped, with all connections to it."""
     for conn in _kept.pop(url):

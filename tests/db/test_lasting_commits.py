@@ -11,6 +11,7 @@ from app.db.pool import Database
 from app.db.pooled_connection import NotConfirmed
 from app.db.transient_errors import away
 from testing.waiting import eventually, in_time
+from tests import kept_connections
 
 INSERT = "insert into note (n) values (clock_timestamp())"
 CUT_OFF = 0.5
@@ -23,6 +24,7 @@ async def cut_off(database_url: str, administer: Callable[[str], None]) -> Async
         conn.execute("create table note (n timestamptz primary key)")
     administer("alter system set synchronous_standby_names = 'nobody'")
     administer("select pg_reload_conf()")
+    kept_connections.renew(database_url)
     yield
     await reunite(administer)
 

@@ -100,6 +100,8 @@ async def test_who_only_reads_cannot_write_and_waits_for_nobody(either: Settings
                 await conn.execute("delete from note where n = 1")
 
 
+# Slow because on a busy machine PgBouncer 1.24 sometimes holds both of its connections for ever; why is not known yet.
+@pytest.mark.slow
 async def test_prepared_statements_find_their_way_whatever_connection_of_the_server_they_meet(either: Settings) -> None:
     async with Database.of(either, "test") as database:
 
