@@ -20,6 +20,7 @@ from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 from app.policy import tool_calls
 from app.policy.denials import Denial
 from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide, encrypts
+from app.policy.placeholders import restored_text
 from app.policy.rules import NO_POLICY, Policy
 from app.policy.tool_terms import NO_TERMS, ToolTerms
 from app.policy.vaults import NO_VALUES, Vaults
@@ -161,13 +162,12 @@ class Admission:
         """
         if self.scope.limits_requests:
             self._check_scope(model, endpoint)
-        end_user = _end_user(item)  # a rule names the user that the caller named, not a placeholder
+        end_user = _end_user(item, values)
         if self.redaction is not None:
             if isinstance(item, dict) and isinstance(reference := item.get(_REFERENCE), str):
                 self.redaction.check(_REFERENCE, reference)
-            redacted = self.redaction.redact(
-                item, values
-            )  # first: no error has what it hides, and no cut hides a value
+            # First, so that no error has what it hides, and no cut hides a value.
+            redacted = self.redaction.redact(item, values)
             item, values = redacted.item, redacted.values
         admitted = self._admit(model, tool_output.shortened(item), endpoint, examine, end_user)
         return replace(admitted, values=values) if values else admitted
@@ -272,9 +272,10 @@ class Admission:
 NO_ADMISSION = Admission()
 
 
-def _end_user(item: Any) -> str | None:
+def _end_user(item: Any, values: Mapping[str, str]) -> str | None:
+    """The user that the caller named: a rule names no placeholder. `values`: of those that the item has already."""
     user = (item.get("safety_identifier") or item.get("user")) if isinstance(item, dict) else None
-    return user if isinstance(user, str) else None
+    return restored_text(user, values) if isinstance(user, str) else None
 
 
 def _asked(model: Model, item: Item, endpoint: str, est_tokens: int, end_user: str | None) -> Asked:

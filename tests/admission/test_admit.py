@@ -200,6 +200,9 @@ def test_a_rule_about_an_end_user_sees_the_user_that_the_caller_named() -> None:
         redacting(rule).admit(KIMI, HELLO | {"user": "eve@example.com"}, CHAT, examine)
     others = redacting(rule).admit(KIMI, HELLO | {"user": "adam@example.com"}, CHAT, examine)
     assert others.item["user"] == "[EMAIL_1]"
+    again = HELLO | {"user": "[EMAIL_1]"}  # of an item of a pipeline, which has its placeholders from before
+    with pytest.raises((PolicyDenied, ModelDenied), match="one"):
+        redacting(rule).admit(KIMI, again, CHAT, examine, {"[EMAIL_1]": "eve@example.com"})
 
 
 def test_the_output_of_a_tool_is_shortened_after_redaction_and_no_placeholder_is_cut() -> None:
