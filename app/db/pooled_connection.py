@@ -10,7 +10,16 @@ from types import TracebackType
 from typing import Any, Self
 
 import structlog
-from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, OperationalError, errors, pq, waiting
+from psycopg import (
+    AsyncConnection,
+    AsyncCursor,
+    AsyncPipeline,
+    AsyncTransaction,
+    OperationalError,
+    errors,
+    pq,
+    waiting,
+)
 from psycopg.abc import RV, Params, PQGen, QueryNoTemplate
 from psycopg.errors import Diagnostic
 from psycopg.rows import Row, TupleRow
@@ -57,6 +66,13 @@ class PooledConnection(AsyncConnection[TupleRow]):
                 if outermost and self.terms.waits:
                     watch.begin()
 
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncIterator[AsyncPipeline]:
+        """As psycopg's, but for what it sends at its end."""
+        self._pipeline = self._pipeline or _Pipeline(self)
+        async with super().pipeline() as pipeline:
+            yield pipeline
+
     async def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:  # noqa: ASYNC109
         """As psycopg's. Whoever is cancelled while it waits for a durable commit sends no request to cancel; see `drop`."""
         if not self.watched:
@@ -80,6 +96,19 @@ class PooledConnection(AsyncConnection[TupleRow]):
         with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
             same.shutdown(socket.SHUT_RDWR)
         log.warning("database.no_answer", host=self.info.host, seconds=self.patience_seconds)
+
+
+class _Pipeline(AsyncPipeline):
+    """It ends with its Sync. psycopg 3.3 sends a Flush after that, to which no answer comes: if PgBouncer reads it once it has
+    taken the server's connection back, the Flush takes another one, and keeps it.
+    """
+
+    def _exit_gen(self) -> PQGen[None]:
+        try:
+            self._enqueue_sync()
+            yield from self._communicate_gen()
+        finally:
+            yield from self._fetch_gen(flush=False)
 
 
 class _Cursor(AsyncCursor[Row]):

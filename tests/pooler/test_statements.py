@@ -1,6 +1,7 @@
 """Claims about statements that go directly to the server, and through a PgBouncer in transaction mode: both ways the same."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -64,6 +65,22 @@ async def _write(database: Database) -> None:
         await conn.execute("truncate note")
 
 
+async def test_nothing_follows_the_end_of_a_transaction_that_would_keep_a_connection_of_the_server(
+    either: Settings, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    async with Database.of(either, "test") as database, database.relaxed() as conn:
+        with trace.open("w") as sent:
+            conn.pgconn.trace(sent.fileno())
+            for n in range(8):
+                await conn.execute(INSERT, {"n": n})
+            conn.pgconn.untrace()
+    messages = [line.split("\t")[3] for line in trace.read_text().splitlines() if "\tF\t" in line]
+    assert messages.count("Sync") >= 8
+    assert messages[-1] == "Sync"
+    assert "Flush" not in messages
+
+
 async def test_claim_and_finish_do_not_wait_for_the_disk_and_a_flush_does(either: Settings) -> None:
     async with Database.of(either, "test") as database:
         async with database.durable() as conn:
@@ -100,8 +117,6 @@ async def test_who_only_reads_cannot_write_and_waits_for_nobody(either: Settings
                 await conn.execute("delete from note where n = 1")
 
 
-# Slow because on a busy machine PgBouncer 1.24 sometimes holds both of its connections for ever; why is not known yet.
-@pytest.mark.slow
 async def test_prepared_statements_find_their_way_whatever_connection_of_the_server_they_meet(either: Settings) -> None:
     async with Database.of(either, "test") as database:
 
