@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.detection.detectors import DetectorsDown
@@ -37,6 +37,13 @@ class Redaction:
         if found.hits:
             self.on_hits(found.hits)
         return found
+
+    def for_stored(self) -> "Redaction":
+        """The same for what is stored already: nobody is there to be refused, so what the rule refuses is removed."""
+        assert self.rule.sensitive is not None
+        given = self.rule.sensitive
+        modes = {kind: "remove" if mode == "refuse" else mode for kind, mode in given.active().items()}
+        return replace(self, redactor=Redactor(replace(given, usual="off", modes=modes)))
 
     def check(self, what: str, *texts: str | None) -> None:
         """Raise SensitiveFound where one of these texts, which are stored as they are, has a sensitive value."""

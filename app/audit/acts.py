@@ -33,6 +33,7 @@ class Act(StrEnum):
     ACCOUNT_SHARE = "account.share"
     ACCOUNT_RETENTION = "account.retention"
     ACCOUNT_WEBHOOK_HOSTS = "account.webhook_hosts"
+    ACCOUNT_REDACT = "account.redact"
     ACCOUNT_DELETE = "account.delete"
     ACCOUNT_REMOVED = "account.removed"
     ACCOUNT_ROTATE_KEK = "account.rotate_kek"

@@ -100,6 +100,11 @@ class CommandLine(LateGroup):
             "Show on raw files what the deletion of a batch's contents removes. `slackwater batch rm` deletes those of a batch.",
         ),
         LateCommand(
+            "redact",
+            "app.cli.redact:redact",
+            "Find stored values that the policy in force would have redacted, and redact them.",
+        ),
+        LateCommand(
             "capacity",
             "app.cli.capacity:capacity",
             "Estimate what a fleet at full load needs of one PostgreSQL, and what runs out first.",

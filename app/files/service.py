@@ -185,6 +185,11 @@ async def save_size(database: Database, tenant_id: int, file: File, run: int, si
         await conn.execute(sql.SAVE_SIZE.encode(), values)
 
 
+async def forget_size(conn: Connection, batch_id: int) -> None:
+    """Forget the sizes of a batch's files: its results are written anew."""
+    await conn.execute(sql.FORGET_SIZES, {"batch_id": batch_id})
+
+
 async def delete(database: Database, store: Store, tenant: Tenant, file: File) -> None:
     """Delete an uploaded file. Batches made from it continue."""
     async with database.transaction() as conn:

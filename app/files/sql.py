@@ -229,3 +229,15 @@ OLD_KEYS = {
     )
     for table, key in (("file", "file_id"), ("upload", "upload_id"))
 }
+
+# ── redaction of what is stored ───────────────────────────────────────────────────────────────────────────────────
+
+TO_SEARCH = f"""
+select file_id, purpose, filename, bytes, kek, wrapped_key from file
+where tenant_id = %(tenant_id)s and state = '{FileState.READY}' and (expires_at is null or expires_at > now()) order by file_id"""
+OPEN_UPLOADS = f"select filename from upload where tenant_id = %(tenant_id)s and state = '{UploadState.PENDING}'"
+RESIZE = "update file set bytes = %(bytes)s where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
+# The output files of a batch are of another size once its results are.
+FORGET_SIZES = """
+update file_batch set output_bytes = null, error_bytes = null, counted_run = null
+where batch_id = %(batch_id)s and counted_run is not null"""

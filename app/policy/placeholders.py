@@ -26,9 +26,12 @@ class TooManyValues(ValueError):
 
 
 class Placeholders:
-    """The placeholders of one item. `values`: by placeholder, what it stands for; those known already keep theirs."""
+    """The placeholders of one item. `values`: by placeholder, what it stands for; those known already keep theirs. New ones are
+    numbered above `above`.
+    """
 
-    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+    def __init__(self, values: Mapping[str, str] | None = None, above: int = 0) -> None:
+        self._above = above
         self.values: dict[str, str] = dict(values or {})
         self._known = {(_kind(name), value): name for name, value in self.values.items()}
         self._given = frozenset(self.values)
@@ -42,7 +45,7 @@ class Placeholders:
         kind = kind.upper()
         if (known := self._known.get((kind, value))) is not None:
             return known
-        number = self._counts.get(kind, 0) + 1
+        number = max(self._counts.get(kind, 0), self._above) + 1
         if number > MOST_VALUES:
             raise TooManyValues(f"more than {MOST_VALUES} values of the kind {kind.lower()}")
         name = f"[{kind}_{number}]"

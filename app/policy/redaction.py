@@ -53,8 +53,12 @@ class Redactor:
 
         Raises SensitiveData, TooManyValues.
         """
-        found = _Pass(self._detectors, self._modes, values, tokenizes=self._tokenizes)
-        return found.of(item, of_engine=of_engine)
+        return self.over(values).redact(item, of_engine=of_engine)
+
+    def over(self, values: Mapping[str, str] | None = None, *, above: int = 0) -> "Redacting":
+        """Redacts several items that share one mapping, which begins as `values`. New placeholders are numbered above `above`."""
+        names = Placeholders(values, above)
+        return Redacting(self._detectors, self._modes, names, literals=self._tokenizes or bool(values))
 
     def found(self, text: str) -> str | None:
         """The kind of the first value in a text that would not be stored as it is; None: there is none."""
@@ -66,24 +70,24 @@ class Redactor:
         return self._detectors.scrubbed(text)
 
 
-class _Pass:
-    """The redaction of one item."""
+class Redacting:
+    """The redaction of items that share one mapping of placeholders."""
 
-    def __init__(
-        self,
-        detectors: Detectors,
-        modes: Mapping[str, str],
-        values: Mapping[str, str] | None,
-        *,
-        tokenizes: bool,
-    ) -> None:
+    def __init__(self, detectors: Detectors, modes: Mapping[str, str], names: Placeholders, *, literals: bool) -> None:
         self._detectors, self._modes = detectors, modes
-        self._literals = tokenizes or bool(values)
-        self._names = Placeholders(values)
+        self._names, self._literals = names, literals
         self._hits: Counter[tuple[str, str]] = Counter()
 
-    def of(self, item: Any, *, of_engine: bool) -> Redacted:
-        return Redacted(leaves.changed(item, self._leaf, of_engine=of_engine), self._names.values, self._hits)
+    @property
+    def values(self) -> Mapping[str, str]:
+        """What the placeholders stand for in all items so far."""
+        return self._names.values
+
+    def redact(self, item: Any, *, of_engine: bool = True) -> Redacted:
+        """One of them; the same object where nothing changes. Raises SensitiveData, TooManyValues."""
+        self._hits = Counter()
+        changed = leaves.changed(item, self._leaf, of_engine=of_engine)
+        return Redacted(changed, self._names.values, self._hits)
 
     def _leaf(self, text: str, may_be_json: bool) -> str:
         if may_be_json and is_json(text):

@@ -142,6 +142,14 @@ class StoredBodies:
         """A row of events."""
         return (await self.seal()).open_events(body) if is_sealed(body) else await self._clear(body)
 
+    async def sealed_payload(self, seq: int, body: bytes) -> bytes:
+        """An item's new body as it is stored: sealed, if the batch is."""
+        return (await self.seal()).payload(seq, body) if await self._is_sealed() else body
+
+    async def sealed_events(self, body: bytes) -> bytes:
+        """A new row of events as it is stored: sealed, if the batch is."""
+        return (await self.seal()).events(body) if await self._is_sealed() else body
+
     async def sealed_result(self, seq: int, run: int, body: bytes) -> bytes:
         """A new result's body as it is stored: sealed, if the batch is."""
         return (await self.seal()).result(seq, run, body) if await self._is_sealed() else body

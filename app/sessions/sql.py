@@ -245,3 +245,28 @@ delete from session using old where session.session_id = old.session_id"""
 FORGET_OLD_KEYS = """
 delete from turn_key k where not exists (select from turn t where t.key_id = k.key_id)
   and not exists (select from session s where s.key_id = k.key_id)"""
+
+# ---------------------------------------------------------------- redaction of what is stored
+
+# Conversations, and responses that continue nothing, or something that was deleted.
+FAMILIES = """
+select session_id, null::uuid, meta::text from session where tenant_id = %(tenant_id)s
+union all
+select null, t.turn_id, null from turn t where t.tenant_id = %(tenant_id)s and t.session_id is null
+  and not exists (select from turn p where p.turn_id = t.parent_turn)"""
+# One of them with all responses that continue it, those before others first.
+FAMILY = """
+with recursive family as (
+  select turn_id, 0 as depth from turn where tenant_id = %(tenant_id)s and (session_id = %(session_id)s or turn_id = %(turn_id)s)
+  union all select t.turn_id, f.depth + 1 from turn t join family f on t.parent_turn = f.turn_id
+  where t.tenant_id = %(tenant_id)s and t.session_id is null)
+select turn_id, t.session_id, t.parent_turn, t.state, t.input, t.original, t.output, t.vault, t.key_id
+from family f join turn t using (turn_id) order by f.depth, t.n"""
+LOCK_FAMILY = "select turn_id from session where session_id = %(session_id)s for no key update"
+REDACT = f"""
+update turn set input = %(input)s, original = %(original)s, output = %(output)s, vault = %(vault)s
+where turn_id = %(turn_id)s and state not in ('{TurnState.QUEUED}', '{TurnState.RUNNING}')
+  and input = %(old_input)s and original is not distinct from %(old_original)s
+  and output is not distinct from %(old_output)s and vault is not distinct from %(old_vault)s"""
+FORGET_SUMMARY = """
+update session set base = 0, summary = null, checkpoint_n = null where session_id = %(session_id)s and turn_id is null"""

@@ -19,9 +19,14 @@ async def remove(conn: Connection, store: Store, paths: Sequence[str], grace_day
     repeated. Raises StorageError.
     """
     if grace_days:
-        return (await conn.execute(queries.PLAN, {"paths": list(paths), "days": grace_days})).rowcount
+        return await plan(conn, paths, grace_days)
     await _remove(store, paths)
     return len(paths)
+
+
+async def plan(conn: Connection, paths: Sequence[str], days: int = 0) -> int:
+    """Let the steward remove them, so many days from now on. It may be a part of a transaction. Returns how many are new."""
+    return (await conn.execute(queries.PLAN, {"paths": list(paths), "days": days})).rowcount
 
 
 async def sweep(database: Database, store: Store) -> None:

@@ -195,11 +195,12 @@ COMMANDS_WITHOUT: Reasons = {
     "audit export": "it copies the audit log itself",
     "migrate": "it changes the schema, whose revision the database names",
     "shred": "it works on a database of its own",
+    "redact": "it needs a rule and a value: tests/sealing/test_redacting.py holds its row",
     "account rotate-kek": "it needs sealed contents: tests/sealing/test_at_rest.py holds its two rows",
 }
 
 # Not the effect of a route or a command: refusals, what rules do, and what the steward ends.
 OF_THEMSELVES = {
     *(Act.POLICY_APPLIED, Act.POLICY_DENIED, Act.POLICY_WITHHELD, Act.ACCESS_REFUSED, Act.SESSION_REFUSED),
-    *(Act.ACCOUNT_REMOVED, Act.ACCOUNT_ROTATE_KEK, Act.ACCOUNT_KEK_DESTROYED),
+    *(Act.ACCOUNT_REMOVED, Act.ACCOUNT_REDACT, Act.ACCOUNT_ROTATE_KEK, Act.ACCOUNT_KEK_DESTROYED),
 }

@@ -1,16 +1,20 @@
-"""Redacts the lines of an uploaded batch file before they are spooled. Pure.
+"""Redacts the lines of a batch file before they are spooled, and those of one that is stored. Pure.
 
 A redacted line has one more field, `vault`: the sealed values of the placeholders in its body. They go with the line into a
 batch. A line that is no JSON object is replaced by one that has the same problem and no content.
 """
 
 import base64
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
 from app.admission.redaction import Redaction
+from app.admission.stored import kinds
 from app.batches.validation import strict_json
-from app.batches.validation.openai_lines import VAULT
+from app.batches.validation.openai_lines import VAULT, vault_values
 from app.errors import SensitiveFound
 from app.policy import vaults
 
@@ -36,9 +40,35 @@ def redacted(redaction: Redaction, text: bytes, number: int) -> bytes:
     except SensitiveFound as refusal:
         refusal.message = f"line {number}: {refusal.message}"
         raise
-    line = {name: given[name] for name in ("custom_id",) if name in given} | rest.item
-    if "body" in given:
-        line["body"] = body.item
-    if rest.values:
-        line[VAULT] = base64.b64encode(redaction.vaults.sealed(rest.values, vaults.OF_FILE)).decode()
+    item = rest.item | ({"body": body.item} if "body" in given else {})
+    return _line(redaction, given, item, rest.values)
+
+
+def of_stored(redaction: Redaction, text: bytes) -> tuple[bytes, Counter[str]]:
+    """A stored line without its values, and these by kind; the same text where it has none. Its `custom_id`
+    stays. Raises TooManyValues.
+    """
+    redactor = redaction.redactor
+    try:
+        given = strict_json.loads(text) if text.strip() else {}
+    except strict_json.JsonError:
+        hits = kinds(redactor.redact(text.decode(errors="replace")))
+        return (_NOT_JSON if hits else text), hits
+    if not isinstance(given, dict):
+        hits = kinds(redactor.redact(given, of_engine=False))
+        return (_NO_OBJECT if hits else text), hits
+    redacting = redactor.over(vault_values(given.get(VAULT), redaction.vaults))
+    rest = redacting.redact({name: value for name, value in given.items() if name not in ("body", "custom_id", VAULT)})
+    body = redacting.redact(given.get("body"))
+    if not (hits := kinds(rest) + kinds(body)):
+        return text, hits
+    item = rest.item | ({"body": body.item} if "body" in given else {})
+    return _line(redaction, given, item, redacting.values), hits
+
+
+def _line(redaction: Redaction, given: dict[str, Any], item: dict[str, Any], values: Mapping[str, str]) -> bytes:
+    """The line of these fields, with the vault of the values behind their placeholders."""
+    line = {name: given[name] for name in ("custom_id",) if name in given} | item
+    if values:
+        line[VAULT] = base64.b64encode(redaction.vaults.sealed(values, vaults.OF_FILE)).decode()
     return orjson.dumps(line)

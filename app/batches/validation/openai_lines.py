@@ -18,7 +18,7 @@ from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from app.errors import PolicyDenied, SensitiveFound
 from app.policy import vaults
-from app.policy.vaults import NO_VALUES
+from app.policy.vaults import NO_VALUES, Vaults
 from app.sentences import ended
 
 # By route: the task of its models, and how its bodies are checked.
@@ -99,6 +99,16 @@ class BatchLine:
     facts: ItemFacts
     asked: dict[str, Any] | None = None
     values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
+
+
+def vault_values(sealed: Any, opener: Vaults | None) -> Mapping[str, str]:
+    """What the placeholders stand for that a line got when its file was uploaded. `sealed`: its field VAULT."""
+    if not isinstance(sealed, str) or opener is None:
+        return NO_VALUES
+    try:
+        return opener.opened(base64.b64decode(sealed), vaults.OF_FILE)
+    except ValueError:  # the caller's own field
+        return NO_VALUES
 
 
 class Lines:
@@ -185,16 +195,7 @@ class Lines:
         if self.model is None:
             self.model = model
         self._seen.add(custom_id)
-        return self._admitted(custom_id, route, model, body, self._values(given.get(VAULT)))
-
-    def _values(self, sealed: Any) -> Mapping[str, str]:
-        """What the placeholders stand for that a line got when its file was uploaded."""
-        if not isinstance(sealed, str) or self._admission.vaults is None:
-            return NO_VALUES
-        try:
-            return self._admission.vaults.opened(base64.b64decode(sealed), vaults.OF_FILE)
-        except ValueError:  # the caller's own field
-            return NO_VALUES
+        return self._admitted(custom_id, route, model, body, vault_values(given.get(VAULT), self._admission.vaults))
 
     def _admitted(
         self, custom_id: str, route: str, model: Model, body: dict[str, Any], values: Mapping[str, str]
