@@ -120,19 +120,19 @@ class Admission:
     called with each. `on_refusal`: called with the model or endpoint that the key may not ask for, and what its caller reads.
     """
 
-    who: Requester | None = None
-    labels: SpendLabels = NO_SPEND_LABELS
-    policy: Policy = NO_POLICY
-    models: Catalogue | None = None
-    scope: KeyScope = EVERYTHING
-    used: Callable[[], float] = float
-    on_decision: Callable[[Decision], object] = id
-    on_request: Callable[[RequestFacts], object] = id
-    on_denial: Callable[[Denial], object] = id
-    on_refusal: Callable[[str, str], object] = _ignored
+    who: Requester | None
+    labels: SpendLabels
+    policy: Policy
+    models: Catalogue | None
+    scope: KeyScope
+    used: Callable[[], float]
+    on_decision: Callable[[Decision], object]
+    on_request: Callable[[RequestFacts], object]
+    on_denial: Callable[[Denial], object]
+    on_refusal: Callable[[str, str], object]
+    redaction: Redaction | None
+    vaults: Vaults | None
     outcome: Outcome = field(default_factory=Outcome)
-    redaction: Redaction | None = None
-    vaults: Vaults | None = None
 
     @property
     def open(self) -> bool:
@@ -269,7 +269,22 @@ class Admission:
             return None
 
 
-NO_ADMISSION = Admission()
+def no_admission() -> Admission:
+    """Of nobody's requests: nothing refuses or changes them, and nobody is told."""
+    return Admission(
+        who=None,
+        labels=NO_SPEND_LABELS,
+        policy=NO_POLICY,
+        models=None,
+        scope=EVERYTHING,
+        used=float,
+        on_decision=_ignored,
+        on_request=_ignored,
+        on_denial=_ignored,
+        on_refusal=_ignored,
+        redaction=None,
+        vaults=None,
+    )
 
 
 def _end_user(item: Any, values: Mapping[str, str]) -> str | None:

@@ -1,7 +1,13 @@
-"""The admission of one process: what is the same for all its requests. `begin` opens the admission of one of them."""
+"""The admission of one process: what is the same for all its requests. `begin` opens the admission of one of them.
 
+Every process that takes work on has one of these, made where it starts, whether the work comes by a request, a line of a batch,
+a stage of a pipeline, an answer from outside or a turn of a conversation.
+"""
+
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NoReturn, Self
 from uuid import UUID
 
 from app.admission import observation
@@ -10,7 +16,11 @@ from app.admission.redaction import Redaction, redaction_of
 from app.admission.samples import RequestSamples
 from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
+from app.crypto import secret_key
+from app.db.pool import Database
+from app.engines import catalogue
 from app.engines.catalogue import Catalogue
+from app.engines.model_registry import ModelRegistry
 from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
@@ -20,6 +30,7 @@ from app.policy.match import Decision, Requester, encrypts, narrowed, sensitive_
 from app.policy.rules import NO_POLICY, Policy
 from app.policy.vaults import Vaults, hash_key
 from app.queue.types import Kind
+from app.settings import Settings
 from app.tenants.service import Tenant
 
 _MOST_REQUESTERS = 4096
@@ -40,25 +51,38 @@ def no_budget(tenant: Tenant, labels: SpendLabels) -> float:
 
 
 class AdmissionControl:
-    """Run `policy.keep`, `samples.keep` and `audit.keep` beside it.
+    """Run `keep` beside it, and `policy.keep` or, before each use, `policy.renew`.
 
-    `secret`: the master key. `used`: per cent of the fullest budget that such a request falls under.
+    `models`: of the installation. `secret`: the master key. `used`: per cent of the fullest budget that such a request falls
+    under.
     """
 
     def __init__(
         self,
-        policy: PolicyInForce,
-        samples: RequestSamples,
+        database: Database,
+        models: ModelRegistry,
         secret: bytes,
-        used: Callable[[Tenant, SpendLabels], float] = no_budget,
-        audit: GroupedLog | None = None,
+        used: Callable[[Tenant, SpendLabels], float],
     ) -> None:
-        self._secret = secret
-        self.audit = audit or GroupedLog(None)
-        self.policy = policy
-        self.samples = samples
-        self._used = used
+        self._secret, self._used = secret, used
+        self.models = models
+        self.policy = PolicyInForce(database, models)
+        self.samples = RequestSamples(database)
+        self.audit = GroupedLog(database)
         self._narrowed: tuple[Policy, dict[Requester, Policy]] = (NO_POLICY, {})
+
+    @classmethod
+    def of(cls, database: Database, settings: Settings) -> Self:
+        """Of a process that only queues work: budgets hold that once it is queued."""
+        models = ModelRegistry(database, catalogue.load(settings.models_file))
+        return cls(database, models, secret_key(settings), no_budget)
+
+    async def keep(self) -> NoReturn:
+        """Store what it notes of its requests, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.samples.keep())
+            group.create_task(self.audit.keep())
+        raise AssertionError("both run until they are cancelled")
 
     def begin(
         self,

@@ -10,7 +10,6 @@ from fastapi import Depends, FastAPI
 
 from app import __version__
 from app.admission.control import AdmissionControl
-from app.admission.samples import RequestSamples
 from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator, scale
 from app.api.admin import router as admin_router
 from app.api.deps import Parts, caller
@@ -48,7 +47,6 @@ from app.api.workers_ai import (
 )
 from app.api.workers_ai import conversations as growing
 from app.api.workers_ai import models as catalogue_routes
-from app.audit.grouped import GroupedLog
 from app.batches import budget_events
 from app.batches.intake import spool
 from app.changes import service as changes
@@ -58,7 +56,6 @@ from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
 from app.memory import collect_seldom, trim_often
-from app.policy.in_force import PolicyInForce
 from app.serving.request_limits import RequestLimits
 from app.sessions.leases import TurnLeases
 from app.settings import Settings
@@ -89,19 +86,15 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         models = ModelRegistry(database, entries)
         await models.renew()
         store = StoreCheck(database, settings, passed=store_checked)
-        policy = PolicyInForce(database, models)
-        await policy.renew()
-        samples = RequestSamples(database)
-        audit = GroupedLog(database)
-        turns = TurnLeases(database)
-        keeping = {asyncio.create_task(each.keep()) for each in (models, store, policy, samples, audit, turns)}
         admission = AdmissionControl(
-            policy,
-            samples,
+            database,
+            models,
             secret,
             lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow),
-            audit,
         )
+        await admission.policy.renew()
+        turns = TurnLeases(database)
+        keeping = {asyncio.create_task(each.keep()) for each in (models, store, admission.policy, admission, turns)}
         gauges = QueueGauges(watch)
         app.state.parts = Parts(settings, database, models, egress, gateway, secret, gauges, store, admission, turns)
         collect_seldom()

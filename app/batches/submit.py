@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from app import cells
 from app.admission import quota_events, quotas
-from app.admission.admission import NO_ADMISSION, Admission
+from app.admission.admission import Admission
 from app.batches import batch_chunks, batch_spans
 from app.batches.batch_chunks import Owner
 from app.batches.budget_lanes import LanesChanged
@@ -74,7 +74,7 @@ class Order:
     aim_seconds: float = _DEFAULT_DEADLINE_SECONDS
     open_ended: bool = False
     of_file: bool = False
-    admission: Admission = NO_ADMISSION
+    admission: Admission = field(kw_only=True)
     name: str | None = None
 
 

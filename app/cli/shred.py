@@ -11,7 +11,7 @@ import secrets
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -19,7 +19,7 @@ from uuid import UUID
 import orjson
 import typer
 
-from app.admission.admission import Admission
+from app.admission.admission import no_admission
 from app.admission.redaction import redaction_of
 from app.batches import key_rotation, lifecycle, shredding, submit
 from app.cli import tables
@@ -187,7 +187,7 @@ async def _stored(database: Database, settings: Settings, tenant: Tenant, text: 
     vaults = Vaults(secret, tenant.tenant_id)
     redaction = redaction_of(_RULE, vaults, hash_key(secret), id)
     order = submit.Order(
-        tenant, model, admission=Admission(policy=Policy(1, (_RULE,)), redaction=redaction, vaults=vaults)
+        tenant, model, admission=replace(no_admission(), policy=Policy(1, (_RULE,)), redaction=redaction, vaults=vaults)
     )
     request_id = await submit.submit_items(database, settings, order, [{"prompt": f"{text} {value}"}])
     async with database.durable() as conn:

@@ -16,10 +16,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from app.access.roles import Viewer
-from app.admission.control import AdmissionControl
-from app.admission.samples import RequestSamples
+from app.admission.control import AdmissionControl, no_budget
 from app.audit.acts import Act
-from app.audit.grouped import GroupedLog
 from app.console import stream
 from app.console.guard import Guard
 from app.console.looks import Looks
@@ -34,7 +32,6 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
 from app.errors import SlackwaterError
-from app.policy.in_force import PolicyInForce
 from app.sentences import ended
 from app.serving.request_limits import RequestLimits
 from app.settings import Settings
@@ -57,20 +54,17 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
         await session_settings.require_at_start(database)
         models = ModelRegistry(reader, entries)
         await models.renew()
-        policy, samples = PolicyInForce(reader, models), RequestSamples(database)
-        await policy.renew()
-        audit = GroupedLog(database)
-        admission = AdmissionControl(policy, samples, secret_key(settings), audit=audit)
+        admission = AdmissionControl(database, models, secret_key(settings), no_budget)
+        await admission.policy.renew()
         app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks())
-        keeping = [asyncio.create_task(each.keep()) for each in (samples, audit)]
+        keeping = asyncio.create_task(admission.keep())
         log.info("console.serving", url=app.state.parts.origin)
         try:
             yield
         finally:
-            for task in keeping:
-                task.cancel()
+            keeping.cancel()
             with suppress(asyncio.CancelledError):
-                await asyncio.gather(*keeping, return_exceptions=True)
+                await keeping
 
 
 def create_app(settings: Settings) -> Starlette:

@@ -13,6 +13,7 @@ from operator import attrgetter
 import structlog
 
 from app import crypto
+from app.admission.control import AdmissionControl
 from app.batches.budget_lanes import LanesChanged
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
@@ -52,12 +53,14 @@ Elsewhere = Callable[[Sequence[Marker]], Awaitable[None]]
 
 
 class Feeder:
-    """Of one database. `elsewhere`: takes the markers of batches of no pipeline; without it they are deleted."""
+    """Of one database and one process. `elsewhere`: takes the markers of batches of no pipeline; without it they are deleted."""
 
-    def __init__(self, database: Database, settings: Settings, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, control: AdmissionControl, elsewhere: Elsewhere | None = None
+    ) -> None:
         self._database, self._settings = database, settings
         self._elsewhere = elsewhere or self._forget
-        self.governor = Governor(database, settings)
+        self.governor = Governor(database, control)
         self._later = PutOff()
         self._groups: dict[int, Groups] = {}  # by batch
         self.handed_on: Counter[str] = Counter()  # items by outcome, since the start

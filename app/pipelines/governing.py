@@ -11,29 +11,24 @@ from typing import Any
 
 import orjson
 
-from app import clock, crypto
+from app import clock
 from app.admission.admission import Admission
 from app.admission.control import AdmissionControl
-from app.admission.samples import RequestSamples
-from app.audit.grouped import GroupedLog
 from app.batches.submit import rules_of
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules
 from app.db.pool import Database
-from app.engines import catalogue
 from app.engines.catalogue import Catalogue, Model
-from app.engines.model_registry import REFRESH_SECONDS, ModelRegistry
+from app.engines.model_registry import REFRESH_SECONDS
 from app.errors import PolicyDenied, SensitiveFound
 from app.flows.items import Asked
 from app.metering import lines
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 from app.pipelines.children import Request, without_model
 from app.pipelines.running import Running
-from app.policy.in_force import PolicyInForce
 from app.policy.redaction import used
 from app.queue.answer_lengths import FRESH_SECONDS, LearnedLengths, read_lengths
 from app.queue.types import Kind
-from app.settings import Settings
 from app.tenants.service import Tenant
 
 Place = tuple[int, int]  # a pipeline, and the number of a stage
@@ -99,15 +94,10 @@ class Rules:
 
 
 class Governor:
-    """Follows the policy, the models and the lengths of answers. Run `audit.keep` beside it."""
+    """Follows the policy, the models and the lengths of answers."""
 
-    def __init__(self, database: Database, settings: Settings) -> None:
-        self._database = database
-        self._registry = ModelRegistry(database, catalogue.load(settings.models_file))
-        self._policy = PolicyInForce(database, self._registry)
-        self.audit = GroupedLog(database)
-        secret = crypto.secret_key(settings)
-        self._control = AdmissionControl(self._policy, RequestSamples(database), secret, audit=self.audit)
+    def __init__(self, database: Database, control: AdmissionControl) -> None:
+        self._database, self._control, self._registry = database, control, control.models
         self._lengths = LearnedLengths()
         self._labels: dict[int, tuple[str, SpendLabels]] = {}  # by line: its key and its labels
         self._read_at = self._learned_at = float("-inf")
@@ -134,7 +124,7 @@ class Governor:
         if now - self._read_at > REFRESH_SECONDS:
             await self._registry.renew()
             self._read_at = now
-        await self._policy.renew()
+        await self._control.policy.renew()
         if now - self._learned_at > FRESH_SECONDS:
             self._learned_at = now
             async with self._database.relaxed() as conn:

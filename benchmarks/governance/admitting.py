@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from app.admission.control import AdmissionControl, labels_of
-from app.admission.samples import RequestSamples
+from app.admission.control import AdmissionControl, labels_of, no_budget
 from app.batches import item_worsts
 from app.batches.submit import rules_of
 from app.batches.validation.text_generation import examine
@@ -16,7 +15,6 @@ from app.engines.requests import CHAT
 from app.metering.budget_rules import Budget
 from app.metering.lines import SYNC, parts_of
 from app.metering.slices import CallSize, Slices
-from app.policy.in_force import PolicyInForce
 from app.policy.language import parse
 from app.policy.rules import Policy
 from app.settings import Settings
@@ -54,9 +52,8 @@ async def _timed(settings: Settings, count: int) -> list[float]:
     model = models.resolve(MODEL)
     assert model is not None
     async with Database(settings.database_url) as database:
-        policy = PolicyInForce(database, models)  # type: ignore[arg-type]  # it is given the rules, and reads none
-        policy.current = Policy(1, parse(policy_text(), models))
-        control = AdmissionControl(policy, RequestSamples(database), b"secret")
+        control = AdmissionControl(database, models, b"secret", no_budget)  # type: ignore[arg-type]  # it reads no rules
+        control.policy.current = Policy(1, parse(policy_text(), models))
         async with database.transaction() as conn:
             tenant = Tenant(await tenants.ensure_tenant(conn, ACCOUNT), ACCOUNT)
         rules, found = rules_of(model), []

@@ -10,8 +10,7 @@ from typing import Any
 
 import orjson
 
-from app.admission.control import AdmissionControl
-from app.admission.samples import RequestSamples
+from app.admission.control import AdmissionControl, no_budget
 from app.batches.submit import rules_of
 from app.batches.validation.text_generation import examine
 from app.db.pool import Database
@@ -20,7 +19,6 @@ from app.engines.requests import CHAT
 from app.metering.lines import SYNC
 from app.metering.spend_labels import SpendLabels
 from app.policy import service as policies
-from app.policy.in_force import PolicyInForce
 from app.policy.language import parse
 from app.policy.redaction import Redactor, restored_body
 from app.policy.rules import Policy, Sensitive
@@ -84,14 +82,10 @@ async def _added(settings: Settings, count: int) -> list[float]:
     assert model is not None
     rules, tenant, found = rules_of(model), Tenant(1, ACCOUNT, "key", scope=KeyScope(restore=True)), []
     async with Database(settings.database_url) as database:
-        policies_of = {}
+        controls = {}
         for name, text in (("with", _RULE), ("without", _OTHER)):
-            policies_of[name] = PolicyInForce(database, models)  # type: ignore[arg-type]  # it is given the rules
-            policies_of[name].current = Policy(1, parse(text, models))
-        controls = {
-            name: AdmissionControl(policy, RequestSamples(database), b"benchmark")
-            for name, policy in policies_of.items()
-        }
+            controls[name] = AdmissionControl(database, models, b"benchmark", no_budget)  # type: ignore[arg-type]
+            controls[name].policy.current = Policy(1, parse(text, models))
         for number in range(count):
             item, took = orjson.loads(_dirty(number)), {}
             for name, control in controls.items():

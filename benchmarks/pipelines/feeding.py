@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 
+from app.admission.control import AdmissionControl
 from app.db.pool import Database
 from app.memory import collect_seldom
 from app.pipelines.feeding import Feeder
@@ -63,7 +64,7 @@ def _hand_on(settings: Settings) -> float:
 
     async def run() -> float:
         async with Database(settings.database_url, size=2) as database:
-            feeder, began = Feeder(database, settings), monotonic()
+            feeder, began = Feeder(database, settings, AdmissionControl.of(database, settings)), monotonic()
             while await feeder.step():
                 pass
             return feeder.handed_on["ran"] / (monotonic() - began)

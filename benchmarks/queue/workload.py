@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from time import monotonic
 
+from app.admission.admission import no_admission
 from app.batches import submit as batches
 from app.db.pool import Database
 from app.engines import catalogue
@@ -42,7 +43,7 @@ class Submitter:
         self._settings, self._database = settings, database
         model = catalogue.load(settings.models_file).resolve(MODEL)
         assert model
-        self._order = batches.Order(tenant, model)
+        self._order = batches.Order(tenant, model, admission=no_admission())
 
     @classmethod
     async def of(cls, settings: Settings, database: Database, account: str = ACCOUNT) -> "Submitter":

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.admission.admission import Admission
-from app.admission.control import AdmissionControl
+from app.admission.admission import Admission, no_admission
+from app.admission.control import AdmissionControl, no_budget
 from app.admission.redaction import redaction_of
-from app.admission.samples import RequestSamples
 from app.admission.tool_output import HEAD_TEXT
 from app.batches.submit import rules_of
 from app.batches.validation import text_generation
@@ -20,7 +19,6 @@ from app.engines.catalogue import Model
 from app.engines.requests import CHAT, COMPLETIONS, RESPONSES
 from app.errors import ModelDenied, PolicyDenied
 from app.metering.spend_labels import SpendLabels
-from app.policy.in_force import PolicyInForce
 from app.policy.language import parse
 from app.policy.match import Requester, narrowed
 from app.policy.rules import Policy
@@ -38,7 +36,7 @@ HELLO = {"model": KIMI.name, "messages": [{"role": "user", "content": "hello"}]}
 
 
 def admission(text: str) -> Admission:
-    return Admission(WHO, policy=Policy(7, narrowed(parse(text, MODELS), WHO)), models=MODELS)
+    return replace(no_admission(), who=WHO, policy=Policy(7, narrowed(parse(text, MODELS), WHO)), models=MODELS)
 
 
 def examine(model: Model, item: dict[str, Any]) -> ItemFacts:
@@ -149,9 +147,8 @@ def test_admission_with_fifty_rules_takes_microseconds() -> None:
         for n in range(25)
     )
     facts = examine(KIMI, HELLO)
-    policy = PolicyInForce(None, None)  # type: ignore[arg-type]  # only its rules are read
-    policy.current = Policy(7, parse(far + near, MODELS))
-    control = AdmissionControl(policy, RequestSamples(None), b"secret")  # type: ignore[arg-type]  # nothing is stored
+    control = AdmissionControl(None, None, b"secret", no_budget)  # type: ignore[arg-type]  # nothing is read or stored
+    control.policy.current = Policy(7, parse(far + near, MODELS))
     tenant, labels, times = Tenant(1, "acme", "k1"), SpendLabels("search", "extract"), []
     for _ in range(2000):
         begun = time.perf_counter()
@@ -191,7 +188,7 @@ def redacting(text: str) -> Admission:
     rule = '[[rule]]\nid = "hide"\nsensitive = "tokenize"\n'
     rules = parse(text + rule, MODELS)
     redaction = redaction_of(rules[-1], Vaults(b"s" * 32, 1), b"", id)
-    return Admission(WHO, policy=Policy(7, narrowed(rules, WHO)), models=MODELS, redaction=redaction)
+    return replace(no_admission(), who=WHO, policy=Policy(7, narrowed(rules, WHO)), models=MODELS, redaction=redaction)
 
 
 def test_a_rule_about_an_end_user_sees_the_user_that_the_caller_named() -> None:

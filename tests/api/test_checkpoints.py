@@ -6,6 +6,7 @@ import httpx
 import orjson
 import pytest
 
+from app.admission.control import AdmissionControl
 from app.batches import lifecycle
 from app.db.pool import Database
 from app.engines import catalogue
@@ -48,7 +49,7 @@ async def long_talk(client: httpx.AsyncClient, steward: Turns) -> str:
 async def test_a_deleted_conversation_leaves_no_summary_that_is_being_made(
     client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
 ) -> None:
-    steward = Turns(database, settings)
+    steward = Turns(database, settings, AdmissionControl.of(database, settings))
     talk = await long_talk(client, steward)
     assert len(await rows(database, "select from item_payload")) == 1
     assert (await client.delete(f"/v1/conversations/{talk}")).status_code == 200
@@ -74,7 +75,7 @@ async def test_a_deleted_conversation_leaves_no_summary_that_is_being_made(
 async def test_a_summary_of_an_item_that_is_deleted_meanwhile_is_stopped_and_made_anew(
     client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
 ) -> None:
-    steward = Turns(database, settings)
+    steward = Turns(database, settings, AdmissionControl.of(database, settings))
     talk = await long_talk(client, steward)
     first = (await client.get(f"/v1/conversations/{talk}/items?order=asc")).json()["data"][0]
     assert (await client.delete(f"/v1/conversations/{talk}/items/{first['id']}")).status_code == 200
@@ -103,7 +104,7 @@ async def test_full_conversations_get_their_summary_whatever_else_is_long(
         query = "update turn set prompt_tokens = %s where session_id = %s and n = 4"
         await conn.execute(query, (window, full.removeprefix("conv_")))
         await conn.execute(query, (5, short.removeprefix("conv_")))
-    await Turns(database, settings).look()
+    await Turns(database, settings, AdmissionControl.of(database, settings)).look()
     [(asked,)] = await rows(database, "select session_id from session where checkpoint_batch is not null")
     assert asked.hex == full.removeprefix("conv_")
 
@@ -114,7 +115,7 @@ async def test_a_long_conversation_goes_on_from_a_summary(
     talk = await new(client)
     for n in range(checkpoints.EVERY_TURNS + 2):
         await say(client, f"turn {n}", conversation=talk, instructions="Be brief.")
-    steward = Turns(database, settings)
+    steward = Turns(database, settings, AdmissionControl.of(database, settings))
     await steward.look()
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)

@@ -10,6 +10,7 @@ import httpx
 import orjson
 import pytest
 
+from app.admission.control import AdmissionControl
 from app.batches import lifecycle
 from app.db.pool import Database
 from app.engines.service import ensure_pool
@@ -42,7 +43,7 @@ async def engine(database: Database) -> AsyncIterator[FakeEngine]:
 async def work(database: Database, settings: Settings, *, fail: bool = False) -> list[list[Any]]:
     """Play the worker and the steward until nothing is left. Returns the inputs that the worker got, each with its texts."""
     seen = []
-    turns = Turns(database, settings)
+    turns = Turns(database, settings, AdmissionControl.of(database, settings))
     async with database.durable() as conn:
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
@@ -134,7 +135,7 @@ async def test_a_response_whose_batch_has_ended_can_be_continued_at_once(
     async def is_ending(*args: Any) -> bool:
         asked.append(args)
         if len(asked) == 2:  # the steward stores the answer after the turn was read
-            await Turns(database, settings).look()
+            await Turns(database, settings, AdmissionControl.of(database, settings)).look()
         return await true_is_ending(*args)
 
     monkeypatch.setattr(reading, "is_ending", is_ending)
@@ -177,7 +178,7 @@ async def test_a_turn_that_cannot_be_started_holds_up_its_own_conversation_alone
             raise ValueError("it cannot be rendered")
         await true_start(steward, tenant_id, session_id, *rest)
 
-    turns = Turns(database, settings)
+    turns = Turns(database, settings, AdmissionControl.of(database, settings))
     monkeypatch.setattr(queued, "_start", AsyncMock())
     await turns.look()
     monkeypatch.setattr(queued, "_start", start)

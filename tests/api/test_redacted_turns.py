@@ -5,6 +5,7 @@ from unittest.mock import AsyncMock
 import httpx
 import pytest
 
+from app.admission.control import AdmissionControl
 from app.audit import log
 from app.db.pool import Database
 from app.settings import Settings
@@ -101,9 +102,9 @@ async def test_a_call_that_a_background_turn_loses_is_in_the_audit_log_though_no
     with monkeypatch.context() as patch:
         patch.setattr(Turns, "look", AsyncMock())
         await work(database, settings)
-    turns = Turns(database, settings)
-    await turns.look()
-    await turns.audit.store()
+    control = AdmissionControl.of(database, settings)
+    await Turns(database, settings, control).look()
+    await control.audit.store()
     shown = await client.get(f"/v1/responses/{made['id']}")
     assert "planted" not in shown.text
     async with database.relaxed() as conn:

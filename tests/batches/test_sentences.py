@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import app
+from app.admission.admission import no_admission
 from app.api.openai.files import view
 from app.batches.submit import rules_of
 from app.batches.validation.fields import FIELDS, show
@@ -38,7 +39,7 @@ JSON = st.recursive(
 
 def problems(line: Any) -> list[LineProblem]:
     """What is wrong with a line of a batch file."""
-    lines = Lines(MODELS, RULES, CHAT)
+    lines = Lines(MODELS, RULES, CHAT, admission=no_admission())
     read = lines.read(orjson.dumps(line))
     assert isinstance(read, BatchLine) == (not lines.all_problems)
     return lines.all_problems

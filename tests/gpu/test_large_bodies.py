@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from app.admission.admission import Admitted
+from app.admission.admission import Admitted, no_admission
 from app.batches import submit as batches
 from app.batches.openai import background_responses
 from app.batches.validation.openai import response as examine
@@ -49,7 +49,9 @@ async def submit(world: World, sizes: list[int]) -> uuid.UUID:
     """A batch of items of so many KB each, taken in as the API does."""
     model = catalogue.load(world.settings.models_file).resolve(MODEL)
     assert model is not None
-    order = batches.Order(Tenant(world.tenant, "acme"), replace(model, context_window=1_000_000))
+    order = batches.Order(
+        Tenant(world.tenant, "acme"), replace(model, context_window=1_000_000), admission=no_admission()
+    )
 
     async def blocks() -> AsyncIterator[bytes]:
         for seq, size in enumerate(sizes):
@@ -167,7 +169,9 @@ async def test_an_answer_in_the_store_that_was_cut_short_is_told_as_incomplete(
     model = replace(catalogue.load(world.settings.models_file).models[MODEL], context_window=1_000_000)
     item = {"model": MODEL, "input": prompt(0, 300), "max_output_tokens": most}
     tenant = Tenant(world.tenant, "acme")
-    order = batches.Order(tenant, model, endpoint=RESPONSES, kind=Kind.RESPONSE, open_ended=True)
+    order = batches.Order(
+        tenant, model, endpoint=RESPONSES, kind=Kind.RESPONSE, open_ended=True, admission=no_admission()
+    )
     admitted = Admitted(model, item, examine(item, batches.rules_of(model, lambda _: 10, stream=True)))
     request_id = await background_responses.create(world.database, world.settings, order, admitted, asked=item)
     async with world.worker():

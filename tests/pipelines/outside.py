@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.admission.control import AdmissionControl
 from app.db.pool import Database
 from app.flows.definition import parse
 from app.pipelines import creation, ids, stored_flow
@@ -71,7 +72,7 @@ async def make(
 
 async def feed(database: Database, settings: Settings) -> None:
     """Hand on all that there is, and count it."""
-    feeder = Feeder(database, settings)
+    feeder = Feeder(database, settings, AdmissionControl.of(database, settings))
     while await feeder.step():
         pass
     async with database.transaction() as conn:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.admission.control import AdmissionControl
 from app.db.pool import Database
 from app.db.pooled_connection import PooledConnection
 from app.db.transient_errors import TRANSIENT
@@ -102,7 +103,7 @@ async def live(database: Database, settings: Settings, dice: random.Random, *pip
     async def feed() -> None:
         async with dying(dice):
             for _ in range(dice.randint(1, 3)):
-                await Feeder(database, settings).step()
+                await Feeder(database, settings, AdmissionControl.of(database, settings)).step()
 
     async def work() -> None:
         for _ in range(2):

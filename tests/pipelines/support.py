@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from app.admission.control import AdmissionControl
 from app.db.pool import Database
 from app.flows.stages import Definition
 from app.pipelines import creation, stored_flow, verbs
@@ -82,7 +83,7 @@ class World:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self.database = database
-        self.feeder = Feeder(database, settings)
+        self.feeder = Feeder(database, settings, AdmissionControl.of(database, settings))
         self.workers: dict[int, int] = {}  # by pool
         self.failing: set[Place] | None = None  # which items fail; None: those that `answer` says
 

@@ -7,6 +7,7 @@ import httpx
 import orjson
 import pytest
 
+from app.admission.control import AdmissionControl
 from app.db.pool import Database
 from app.pipelines import parked
 from app.queue import ingest, settling
@@ -145,7 +146,7 @@ async def test_a_cancelled_pipeline_asks_nobody_and_a_retry_asks_again_what_has_
     await feed(database, settings)
     assert (await client.post(f"/v1/pipelines/{waits.public_id}/cancel")).status_code == 200
     await _settle(database)
-    await PipelineKeeper(database, settings).run()
+    await PipelineKeeper(database, settings, AdmissionControl.of(database, settings)).run()
     assert await _state_of(database, waits.batch_id) == "cancelled"
     assert (await client.post(waits.path(1), json={"answer": 1})).status_code == 409
     assert await rows(database, RESULTS, waits.batch_id) == [(0, 1, b"1")]
@@ -166,7 +167,7 @@ async def test_a_retry_asks_again_where_nobody_answered_in_time(
     await _due_now(database)
     await _time_out(database)
     await feed(database, settings)
-    await PipelineKeeper(database, settings).run()
+    await PipelineKeeper(database, settings, AdmissionControl.of(database, settings)).run()
     assert (await client.post(f"/v1/pipelines/{waits.public_id}/retry")).status_code == 200
     assert (await client.post(waits.path(0), json={"answer": 1})).status_code == 200
     await _settle(database)

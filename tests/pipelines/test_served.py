@@ -7,6 +7,7 @@ import httpx
 import orjson
 import pytest
 
+from app.admission.control import AdmissionControl
 from app.batches import lifecycle as batches
 from app.db.pool import Connection, Database
 from app.engines import catalogue
@@ -36,7 +37,7 @@ class Played:
 
     def __init__(self, database: Database, settings: Settings, answer: Answer = echo) -> None:
         self.database, self.answer = database, answer
-        self.feeder = Feeder(database, settings)
+        self.feeder = Feeder(database, settings, AdmissionControl.of(database, settings))
         self.worker: int | None = None
 
     async def play(self, rounds: int = 30) -> None:

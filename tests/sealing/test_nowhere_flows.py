@@ -11,6 +11,7 @@ import httpx
 import orjson
 import pytest
 
+from app.admission.control import AdmissionControl
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.events import KINDS
@@ -51,7 +52,8 @@ def settings(settings: Settings) -> Settings:
 @asynccontextmanager
 async def steward(database: Database, settings: Settings) -> AsyncIterator[None]:
     """What a steward does beside its rounds: pipelines are handed on, and turns begin and end."""
-    pipelines, turns = PipelineKeeper(database, settings), Turns(database, settings)
+    control = AdmissionControl.of(database, settings)
+    pipelines, turns = PipelineKeeper(database, settings, control), Turns(database, settings, control)
 
     async def look() -> None:
         while True:

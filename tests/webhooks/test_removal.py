@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import orjson
 import pytest
 
+from app.admission.admission import no_admission
 from app.batches import lifecycle as batches
 from app.batches import submit as intake
 from app.db.pool import Connection, Database
@@ -58,7 +59,9 @@ async def test_a_submit_beside_the_removal_of_an_endpoint_neither_waits_nor_fail
         yield orjson.dumps({"prompt": "x", "max_tokens": 10}) + b"\n"
 
     async with deleting(database, endpoint), in_time():
-        await intake.submit_lines(database, settings, intake.Order(Tenant(tenant, ACCOUNT), model), blocks())
+        await intake.submit_lines(
+            database, settings, intake.Order(Tenant(tenant, ACCOUNT), model, admission=no_admission()), blocks()
+        )
     async with database.relaxed() as conn:
         assert (await count(conn, "event"), await count(conn, "delivery")) == (1, 0)
 

@@ -1,11 +1,11 @@
 """The steward's work on pipelines: it hands results on beside the rounds, and ends pipelines after each."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import NoReturn
 
 import structlog
 
+from app.admission.control import AdmissionControl
 from app.clock import monotonic
 from app.db.pool import Database
 from app.pipelines import ids, lifecycle, verbs
@@ -27,23 +27,22 @@ class PipelineKeeper:
     """The pipelines of one database."""
 
     def __init__(
-        self, database: Database, settings: Settings, elsewhere: Elsewhere | None = None, pace: Pace | None = None
+        self,
+        database: Database,
+        settings: Settings,
+        control: AdmissionControl,
+        elsewhere: Elsewhere | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self._database = database
         self._pace = pace or Pace()
-        self.feeder = Feeder(database, settings, elsewhere)
+        self.feeder = Feeder(database, settings, control, elsewhere)
         self._sweep_at = 0.0
         self._ended: list[int] = []
         self._progress = False
 
     async def keep(self) -> NoReturn:
-        """Hand results on, and store what the audit log says of it, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.feeder.governor.audit.keep())
-            group.create_task(self._hand_on())
-        raise AssertionError("both run until they are cancelled")
-
-    async def _hand_on(self) -> NoReturn:
+        """Hand results on until cancelled."""
         while True:
             try:
                 busy, pause = await self.feeder.step(), LOOK_SECONDS

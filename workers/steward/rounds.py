@@ -11,6 +11,7 @@ import structlog
 from psycopg_pool import PoolTimeout
 
 from app import __version__
+from app.admission.control import AdmissionControl
 from app.batches import accounts, batch_spans, long_answers, queued_sessions
 from app.batches import lifecycle as batches
 from app.batches.phases import PhaseLog
@@ -110,14 +111,15 @@ class Rounds:
         ]
         self.pace = Pace()
         self._money = Money(database, settings)
-        self._pipelines = PipelineKeeper(database, settings, pace=self.pace)
+        self._admission = AdmissionControl.of(database, settings)
+        self._pipelines = PipelineKeeper(database, settings, self._admission, pace=self.pace)
         self._phases = PhaseLog(database)
         self._pools = PoolStatusWriter(database, self.pace)
         self.metrics = Metrics()
         self.metrics.registry.register(HandoffCounts(self._pipelines.feeder.handed_on))
         self._audit = AuditLog(database, settings, self.metrics, self.pace)
         self._batches = BatchLog()
-        self._turns = Turns(database, settings, self.pace)
+        self._turns = Turns(database, settings, self._admission, self.pace)
         self._calls = WorkerCalls(database, settings)
         self._watch = WorkerWatch(settings.lease_seconds / 2)
         self._retiring: asyncio.Task[None] | None = None
@@ -136,7 +138,7 @@ class Rounds:
         """Look at the database beside the rounds, so that a long one is not taken for an outage (see `lost_workers`), and keep
         what such a round must not hold up, or what takes longer than a round may.
         """
-        own = self._keep_looking, self._keep_phases, self._calls.keep
+        own = self._keep_looking, self._keep_phases, self._calls.keep, self._admission.keep
         async with beside(*own, self._pools.keep, self._audit.keep, self._pipelines.keep, self._turns.keep):
             yield
 

@@ -9,15 +9,11 @@ from contextlib import suppress
 from uuid import UUID
 
 from app.admission.control import AdmissionControl
-from app.admission.samples import RequestSamples
-from app.audit.grouped import GroupedLog
 from app.clock import monotonic
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
-from app.engines import catalogue
-from app.engines.model_registry import ModelRegistry
-from app.policy.in_force import REFRESH_SECONDS, PolicyInForce
+from app.policy.in_force import REFRESH_SECONDS
 from app.queue.settling import Settled
 from app.queue.types import Kind
 from app.sessions import checkpoints, queued
@@ -32,13 +28,12 @@ SWEEP_SECONDS = 5.0  # between two looks for turns whose batches ended elsewhere
 class Turns:
     """Ends and starts the background turns of one database."""
 
-    def __init__(self, database: Database, settings: Settings, pace: Pace | None = None) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, control: AdmissionControl, pace: Pace | None = None
+    ) -> None:
         self._pace = pace or Pace()
-        secret, self._models = secret_key(settings), ModelRegistry(database, catalogue.load(settings.models_file))
-        self.audit = GroupedLog(database)
-        self._policy = PolicyInForce(database, self._models)
-        self._control = AdmissionControl(self._policy, RequestSamples(database), secret, audit=self.audit)
-        self._database, self._settings, self._secret = database, settings, secret
+        self._control, self._models, self._policy = control, control.models, control.policy
+        self._database, self._settings, self._secret = database, settings, secret_key(settings)
         self._ended: set[UUID] = set()
         self._stuck: set[UUID] = set()
         self._wake = asyncio.Event()
@@ -52,12 +47,7 @@ class Turns:
             self._wake.set()
 
     async def keep(self) -> None:
-        """Look again and again, and store what the audit log says of it, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.audit.keep())
-            group.create_task(self._keep_looking())
-
-    async def _keep_looking(self) -> None:
+        """Look again and again until cancelled."""
         while True:
             with suppress(*TRANSIENT):
                 await self.look()

@@ -62,10 +62,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
     unknown_fields.check(request, given, unknown_fields.BATCH)
     requests, stages = given.pop("requests", None), given.pop("then", None)
-    new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant)
-    labels, begin, window = new.labels, parts.admission.begin, new.deadline_seconds
-    admission = begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, window, stored=labels.stored)
-    new = replace(new, admission=admission)
+    new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant, parts)
     database, settings, models = parts.database, parts.settings, parts.catalogue
     if requests is not None:
         if not isinstance(requests, list) or not requests or given.get("input_file_id"):
@@ -75,7 +72,7 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
         usual = parts.lengths.of(tenant.tenant_id)
         batch = await then.create(database, settings, models, tenant, new, stages, usual)
     if batch.model:
-        policy_header.add(request, admission, batch.model)
+        policy_header.add(request, new.admission, batch.model)
     return _shown(batch, parts)
 
 
@@ -142,8 +139,8 @@ async def _conflict_in_openai_words(verb: str, tenant: Tenant, parts: Parts, req
         raise Conflict(f"Cannot {verb} a batch with status '{_state(batch.status)}'.{why}") from None
 
 
-def _read(given: dict[str, Any], request: Request, tenant: Tenant) -> NewFileBatch:
-    """The request to create a batch. Raises BadInput naming the field."""
+def _read(given: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> NewFileBatch:
+    """The request to create a batch. Raises BadInput naming the field, SensitiveFound."""
     if given.get("input_file_id") is None:
         raise BadInput(
             "input_file_id: is missing; name an uploaded file, or send its lines as requests",
@@ -161,16 +158,19 @@ def _read(given: dict[str, Any], request: Request, tenant: Tenant) -> NewFileBat
     metadata = read_metadata(given.get("metadata"))
     output_seconds = _output_seconds(given.get("output_expires_after"))
     key = submit_params.idempotency_key(key, "idempotency_key")
+    labels = request_parsing.labels_of(request, tenant, metadata=metadata, idempotency_key=key)
+    seconds, begin = _deadline(window), parts.admission.begin
     return NewFileBatch(
         given["input_file_id"],
         endpoint,
         window,
-        _deadline(window),
-        request_parsing.labels_of(request, tenant, metadata=metadata, idempotency_key=key),
+        seconds,
+        labels,
         output_seconds,
         partial=_flag(given, "partial_results"),
         mixed=_flag(given, "mixed"),
         lenient=_lenient(given.get("validation")),
+        admission=begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, seconds, stored=labels.stored),
         depends_on=_depends_on(given.get("depends_on")),
     )
 

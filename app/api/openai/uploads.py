@@ -138,7 +138,7 @@ async def _completed(parts: Parts, tenant: Tenant, upload: Upload, part_ids: lis
         parts.database, parts.settings, tenant.tenant_id, parts.admission.encrypts_files(tenant)
     )
     usual = parts.lengths.of(tenant.tenant_id)
-    with uploads.IncomingUpload(parts.settings, parts.catalogue, usual, seal=seal) as spool:
+    with uploads.IncomingUpload(parts.settings, parts.catalogue, usual, None, seal) as spool:
         spool.purpose = upload.purpose
         for part_id in part_ids:
             async for block in sealed_files.stream_part(

@@ -8,7 +8,7 @@ A file with an invalid line makes a batch that has failed, with the reason, as a
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ import orjson
 from psycopg.types.json import Jsonb
 
 from app import cells
-from app.admission.admission import NO_ADMISSION, Admission
+from app.admission.admission import Admission
 from app.audit import actor, log
 from app.audit.acts import Act
 from app.audit.record import DONE, Record
@@ -69,7 +69,7 @@ class NewFileBatch:
     partial: bool = False
     mixed: bool = False
     lenient: bool = False
-    admission: Admission = NO_ADMISSION
+    admission: Admission = field(kw_only=True)
     then: bytes | None = None
     depends_on: tuple[UUID, ...] = ()
 

@@ -15,6 +15,7 @@ import orjson
 
 from app import cells
 from app.admission import quota_events, quotas
+from app.admission.admission import no_admission
 from app.admission.redaction import Redaction
 from app.batches.intake import redacted_lines
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
@@ -55,8 +56,8 @@ class IncomingUpload:
         settings: Settings,
         models: Catalogue,
         usual: UsualLength,
-        redaction: Redaction | None = None,
-        seal: FileSeal | None = None,
+        redaction: Redaction | None,
+        seal: FileSeal | None,
     ) -> None:
         self._redaction = redaction
         self._received = 0
@@ -66,7 +67,7 @@ class IncomingUpload:
         self._most = int(settings.ndjson_body_mb * 2**20)
         self.seal = seal
         self._frames = seal.writer() if seal else None
-        self.lines = Lines(models, rules_of_lines(models, usual), mixed=True)
+        self.lines = Lines(models, rules_of_lines(models, usual), mixed=True, admission=no_admission())
         self.size = 0
         self.purpose: str | None = None  # None until it is known, which may be after the last byte
         self._too_long: LineTooLong | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from app.admission.admission import NO_ADMISSION, Admission
+from app.admission.admission import Admission
 from app.batches.validation import openai, strict_json, text_generation
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
@@ -128,7 +128,7 @@ class Lines:
         *,
         mixed: bool = False,
         strict: bool = True,
-        admission: Admission = NO_ADMISSION,
+        admission: Admission,
     ) -> None:
         self._models = models
         self._admission = admission
