@@ -9,9 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
+from app.batches import accounts, lifecycle
 from app.db.pool import Database
 from app.policy.vaults import Vaults, of_item
+from app.sealing.keyring import Keyring
 from app.settings import Settings
+from app.storage.store import Store
 from testing.fakes.engine import FakeEngine
 from tests.api.support import BATCHES, MODEL, SUBMIT, run_all, uploaded
 from tests.api.test_conversations import engine, new, say
@@ -162,6 +165,32 @@ async def a_pipeline(client: Client, database: Database, settings: Settings) -> 
     assert gone.status_code == 200, gone.text
 
 
+async def an_account(client: Client, database: Database, settings: Settings) -> None:
+    await an_item_that_stays(client, database, settings)
+    await a_file_that_stays(client)
+    async with database.transaction() as conn:
+        await accounts.close(conn, "acme")
+    while not await accounts.sweep(database, Store.of(settings), Keyring.of(settings)):
+        await lifecycle.tick(database)
+
+
+async def an_item_that_stays(client: Client, database: Database, settings: Settings) -> None:
+    talk = await new(client)
+    await say(client, SAID, conversation=talk)
+    await queue(client, SAID * 50, conversation=talk)
+    await work(database, settings)
+    await say(client, SAID)
+    body = {"requests": [{"prompt": SAID * 50, "max_tokens": 5}, {"prompt": SAID, "max_tokens": 5}]}
+    assert (await client.post(SUBMIT, json=body)).status_code == 200
+    await run_all(database, answer=CANARY)
+
+
+async def a_file_that_stays(client: Client) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": SAID}], "max_tokens": 5}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    await uploaded(client, json.dumps(line).encode() + b"\n")
+
+
 KINDS = [
     an_item,
     a_response,
@@ -172,6 +201,7 @@ KINDS = [
     a_batch,
     a_file_and_its_batch,
     a_pipeline,
+    an_account,
 ]
 
 

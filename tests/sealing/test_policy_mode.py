@@ -10,6 +10,8 @@ from app.policy import service as policies
 from app.settings import Settings
 from tests.api import in_process
 from tests.api.support import SUBMIT, line, uploaded
+from tests.api.test_pipelines import URL
+from tests.pipelines.test_deletion import planted
 
 RULES = """
 [[rule]]
@@ -67,3 +69,18 @@ async def test_files_of_an_account_that_a_rule_names_are_sealed_or_refused(
         assert sent.status_code == 503
         with psycopg.connect(database_url) as conn:
             assert conn.execute("select count(*) from file").fetchone() == (0,)
+
+
+async def test_a_pipeline_is_a_batch_for_a_rule_and_all_of_its_stages_are_sealed_or_nothing_is_stored(
+    client: httpx.AsyncClient, database: Database, settings: Settings, database_url: str
+) -> None:
+    rules = '[[rule]]\nid = "queued"\nwhen = { kind = ["batch"] }\nencrypt = true\n'
+    async with database.transaction() as conn:
+        await policies.apply(conn, rules, catalogue.load(settings.models_file), "test")
+    await in_process.application().state.parts.admission.policy.renew()
+    made = await client.post(URL, json=planted())
+    assert made.status_code == (200 if settings.encrypt == "policy" else 503), made.text
+    with psycopg.connect(database_url) as conn:
+        keys = conn.execute("select count(*) from batch_key where not only_vaults").fetchone()
+    assert keys == ((3,) if settings.encrypt == "policy" else (0,))
+    assert set(sealed(database_url)) <= {True}
