@@ -15,6 +15,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from psycopg.abc import QueryNoTemplate
+from psycopg.sql import Composable
+
 # A condition that is always true. It refers to no row, so the server evaluates it once, and also where there is no row.
 RELAXED = "(select set_config('synchronous_commit', 'off', true)) = 'off'"
 
@@ -34,7 +37,7 @@ class Terms:
     always: bool = False
     waits: bool = False
 
-    def precede(self, statement: object) -> bool:
+    def precede(self, statement: QueryNoTemplate) -> bool:
         """Whether `ahead` has to be sent with this statement, which begins a transaction."""
         return bool(self.ahead) and (self.always or (changes(statement) and not _says(statement)))
 
@@ -50,9 +53,11 @@ READING = Terms(
 )
 
 
-def changes(statement: object) -> bool:
-    """Whether the statement may have something to commit. What only reads has nothing to wait for."""
-    return not isinstance(statement, str) or _changes(statement)
+def changes(statement: QueryNoTemplate) -> bool:
+    """Whether the statement may have something to commit. What only reads has nothing to wait for, and a utility statement, such
+    as VACUUM, cannot share its transaction.
+    """
+    return _changes(_text(statement))
 
 
 @lru_cache(maxsize=1024)
@@ -60,5 +65,11 @@ def _changes(statement: str) -> bool:
     return _CHANGES.search(statement) is not None
 
 
-def _says(statement: object) -> bool:
-    return isinstance(statement, str) and RELAXED in statement
+def _says(statement: QueryNoTemplate) -> bool:
+    return RELAXED in _text(statement)
+
+
+def _text(statement: QueryNoTemplate) -> str:
+    if isinstance(statement, Composable):
+        return statement.as_string()
+    return statement.decode() if isinstance(statement, bytes) else statement

@@ -2,6 +2,9 @@
 
 import asyncio
 
+from psycopg.sql import SQL, Identifier
+
+from app.db.durability import UNWAITED
 from app.db.pool import Database
 
 
@@ -24,3 +27,11 @@ async def _use(database: Database) -> None:
     async with database.relaxed():
         pass
     await asyncio.Event().wait()
+
+
+def test_only_what_may_change_rows_has_a_statement_ahead_and_no_utility_statement_has() -> None:
+    name = Identifier("item_result_20260101")
+    for statement in (SQL("vacuum (freeze, analyze) {}").format(name), "vacuum batch", b"create index", SQL("cluster")):
+        assert not UNWAITED.precede(statement)
+    for statement in (SQL("delete from {}").format(name), "insert into note values (1)", b"update note set n = 1"):
+        assert UNWAITED.precede(statement)

@@ -294,32 +294,55 @@ class Rounds:
             self._retiring = asyncio.create_task(self._keep_old_days())
 
     async def _keep_old_days(self) -> None:
-        try:
-            store = Store.of(self._settings)
-            await shared_storage.require(self._database, self._settings, "steward")
-            grace = self._settings.object_grace_days
-            expired = await files.expire(self._database, store, grace) + await upload_parts.expire(
-                self._database, store
-            )
-            swept = await files.sweep(self._database, store, grace)
-            await late_removal.sweep(self._database, store)
-            shredded = await shredding.sweep(self._database, store)
-            await conversation_retention.run(self._database, self._settings.retention_days)
-            async with self._database.relaxed() as conn:
-                await samples.forget_old(conn)
-                frozen = await partitions.freeze(conn)
-            outcome = await retention.run(direct_url(self._settings), self._settings.retention_days, store, grace)
-        except (psycopg.Error, StorageError, StoreNotShared) as error:
-            log.warning("retention.failed", error=str(error.__cause__ or error).strip())
-            return
-        if expired:
-            log.info("files.expired", files=expired)
-        if shredded:
-            log.info("batches.shredded", batches=shredded)
+        """Each of these by itself: one that fails stops no other."""
+        for duty in (
+            self._forget_samples,
+            self._forget_conversations,
+            self._freeze_days,
+            self._remove_files,
+            self._remove_shredded,
+            self._drop_days,
+        ):
+            try:
+                await duty()
+            except (psycopg.Error, PoolTimeout, StorageError, StoreNotShared) as error:
+                name = duty.__name__.removeprefix("_")
+                log.warning("retention.failed", duty=name, error=str(error.__cause__ or error).strip())
+
+    async def _forget_samples(self) -> None:
+        async with self._database.relaxed() as conn:
+            await samples.forget_old(conn)
+
+    async def _forget_conversations(self) -> None:
+        await conversation_retention.run(self._database, self._settings.retention_days)
+
+    async def _freeze_days(self) -> None:
+        async with self._database.durable() as conn:
+            frozen = await partitions.freeze(conn)
         if frozen:
             log.info("partitions.frozen", names=frozen)
-        if swept:
+
+    async def _store(self) -> Store:
+        """The object store, once it is known to be that of the other parts. Raises StoreNotShared."""
+        await shared_storage.require(self._database, self._settings, "steward")
+        return Store.of(self._settings)
+
+    async def _remove_files(self) -> None:
+        store, grace = await self._store(), self._settings.object_grace_days
+        expired = await files.expire(self._database, store, grace) + await upload_parts.expire(self._database, store)
+        if expired:
+            log.info("files.expired", files=expired)
+        if swept := await files.sweep(self._database, store, grace):
             log.warning("objects.orphaned", objects=swept)
+        await late_removal.sweep(self._database, store)
+
+    async def _remove_shredded(self) -> None:
+        if shredded := await shredding.sweep(self._database, await self._store()):
+            log.info("batches.shredded", batches=shredded)
+
+    async def _drop_days(self) -> None:
+        store, grace = await self._store(), self._settings.object_grace_days
+        outcome = await retention.run(direct_url(self._settings), self._settings.retention_days, store, grace)
         for day, count in outcome.dropped.items():
             log.info("day.dropped", day=str(day), batches=count)
         if outcome.busy:
