@@ -15,9 +15,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from psycopg.abc import QueryNoTemplate
-from psycopg.sql import Composable
-
 # A condition that is always true. It refers to no row, so the server evaluates it once, and also where there is no row.
 RELAXED = "(select set_config('synchronous_commit', 'off', true)) = 'off'"
 
@@ -37,9 +34,9 @@ class Terms:
     always: bool = False
     waits: bool = False
 
-    def precede(self, statement: QueryNoTemplate) -> bool:
+    def precede(self, statement: str) -> bool:
         """Whether `ahead` has to be sent with this statement, which begins a transaction."""
-        return bool(self.ahead) and (self.always or (changes(statement) and not _says(statement)))
+        return bool(self.ahead) and (self.always or (changes(statement) and RELAXED not in statement))
 
 
 DURABLE = Terms(waits=True)
@@ -53,23 +50,9 @@ READING = Terms(
 )
 
 
-def changes(statement: QueryNoTemplate) -> bool:
+@lru_cache(maxsize=1024)
+def changes(statement: str) -> bool:
     """Whether the statement may have something to commit. What only reads has nothing to wait for, and a utility statement, such
     as VACUUM, cannot share its transaction.
     """
-    return _changes(_text(statement))
-
-
-@lru_cache(maxsize=1024)
-def _changes(statement: str) -> bool:
     return _CHANGES.search(statement) is not None
-
-
-def _says(statement: QueryNoTemplate) -> bool:
-    return RELAXED in _text(statement)
-
-
-def _text(statement: QueryNoTemplate) -> str:
-    if isinstance(statement, Composable):
-        return statement.as_string()
-    return statement.decode() if isinstance(statement, bytes) else statement

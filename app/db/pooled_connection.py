@@ -23,6 +23,7 @@ from psycopg import (
 from psycopg.abc import RV, Params, PQGen, QueryNoTemplate
 from psycopg.errors import Diagnostic
 from psycopg.rows import Row, TupleRow
+from psycopg.sql import Composable
 
 from app.db.durability import DURABLE, Terms, changes
 
@@ -122,20 +123,26 @@ class _Cursor(AsyncCursor[Row]):
     ) -> Self:
         connection = self.connection
         assert isinstance(connection, PooledConnection)
-        terms, alone = connection.terms, connection.idle
+        terms, alone, text = connection.terms, connection.idle, _text(query)
         try:
-            if alone and terms.precede(query):
+            if alone and terms.precede(text):
                 async with connection.pipeline():  # up to its end the server commits nothing
                     await AsyncCursor(connection).execute(terms.ahead)
                     return await super().execute(query, params, prepare=prepare, binary=binary)
             with _Watch(connection) as watch:
-                if alone and terms.waits and changes(query):
+                if alone and terms.waits and changes(text):
                     watch.begin()
                 return await super().execute(query, params, prepare=prepare, binary=binary)
         except errors.ReadOnlySqlTransaction:
             if not terms.always:  # the server has become a standby: the next connection looks for the primary
                 await connection.close()
             raise
+
+
+def _text(query: QueryNoTemplate) -> str:
+    if isinstance(query, Composable):
+        return query.as_string()
+    return query.decode() if isinstance(query, bytes) else query
 
 
 def _note(connection: PooledConnection | None, diagnostic: Diagnostic) -> None:

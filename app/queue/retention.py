@@ -74,6 +74,7 @@ async def run(url: str, days: int, store: Store, grace_days: int = 0) -> Retenti
                     break
                 if batches is not None:
                     outcome.dropped[day] = batches
+            await conn.execute(queries.UNLOCK)  # the server may notice the end of the connection only later
     return outcome
 
 

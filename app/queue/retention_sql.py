@@ -8,6 +8,7 @@ from app.states import DELIVERY
 
 # Held for the length of the connection: two runs at once would only block each other.
 TRY_LOCK = "select pg_try_advisory_lock(hashtext('slackwater retention'))"
+UNLOCK = "select pg_advisory_unlock(hashtext('slackwater retention'))"
 
 # Every partition: attached, half detached (by an interrupted run), or detached and not yet dropped.
 PARTITIONS = """

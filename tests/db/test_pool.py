@@ -4,8 +4,8 @@ import asyncio
 
 from psycopg.sql import SQL, Identifier
 
-from app.db.durability import UNWAITED
 from app.db.pool import Database
+from tests.db import commits
 
 
 async def test_a_cancellation_that_comes_together_with_the_connection_is_not_lost(database: Database) -> None:
@@ -29,9 +29,16 @@ async def _use(database: Database) -> None:
     await asyncio.Event().wait()
 
 
-def test_only_what_may_change_rows_has_a_statement_ahead_and_no_utility_statement_has() -> None:
-    name = Identifier("item_result_20260101")
-    for statement in (SQL("vacuum (freeze, analyze) {}").format(name), "vacuum batch", b"create index", SQL("cluster")):
-        assert not UNWAITED.precede(statement)
-    for statement in (SQL("delete from {}").format(name), "insert into note values (1)", b"update note set n = 1"):
-        assert UNWAITED.precede(statement)
+async def test_a_composed_utility_statement_runs_alone_and_a_composed_change_on_the_terms_of_its_borrower(
+    database: Database,
+) -> None:
+    name = Identifier("composed")
+    async with database.durable() as conn:
+        await conn.execute("create table composed (n int)")
+        await commits.watch(conn, "composed")
+    async with database.relaxed() as conn:
+        await conn.execute(SQL("vacuum (freeze, analyze) {}").format(name))
+        await conn.execute(SQL("insert into {} values (1)").format(name))
+        await conn.execute(b"insert into composed values (2)")
+    async with database.durable() as conn:
+        assert await commits.seen(conn) == {("INSERT composed", "off")}
