@@ -60,7 +60,8 @@ async def test_a_run_that_dies_between_any_two_steps_is_finished_by_the_next(
         except Died:
             steps[1] = -1
             await server_has_noticed(past)
-            assert list((await past.retire()).dropped) == [day], f"died before step {fatal}"
+            left = [day] if await past.tables(day) else []  # nothing, before the last step
+            assert list((await past.retire()).dropped) == left, f"died before step {fatal}"
             assert await past.tables(day) == set()
         else:
             break
