@@ -119,6 +119,7 @@ _IBAN_BEGUN = re.compile(rb"(?:\A|[^A-Za-z0-9])([A-Z]{2})(?:[0-9]{2}[ -]?)?\Z")
 _PEM_BODY = re.compile(rb"-----[A-Z ]*-----|[^A-Za-z0-9+/=]")  # what is none of it
 _GOES_ON = re.compile(rb"[.-][0-9]")
 _DECIMAL = re.compile(rb"\+[0-9]{1,3}\.[0-9]+")
+_COORDINATES = re.compile(rb"[+-][0-9]{2}\.[0-9]{3,}-[0-9]{3}\.[0-9]{3,}")  # ISO 6709: latitude and longitude
 
 
 def card(candidate: bytes) -> int:
@@ -161,8 +162,8 @@ def ssn(candidate: bytes) -> int:
 
 
 def phone(candidate: bytes) -> int:
-    """A phone number: all of the candidate, unless it is a number with decimals, or too short behind +1."""
-    if _DECIMAL.fullmatch(candidate):
+    """A phone number: all of the candidate, unless it is a number with decimals, a place, or too short behind +1."""
+    if _DECIMAL.fullmatch(candidate) or _COORDINATES.fullmatch(candidate):
         return 0
     digits = re.sub(rb"%2[Bb]|%20|[^0-9]", b"", candidate)
     if digits.startswith(b"00") and len(digits) < _SHORTEST_ABROAD:

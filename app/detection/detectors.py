@@ -29,7 +29,7 @@ _SECRETS = (
     r"\bAIza[A-Za-z0-9_-]{35}",  # Google
     r"\bgh[opsur]_[A-Za-z0-9]{36,}",  # GitHub
     r"\bgithub_pat_[A-Za-z0-9_]{22,}",
-    r"\bglpat-[A-Za-z0-9_-]{20,}",  # GitLab
+    r"\bglpat-[A-Za-z0-9_-]{20,}(?:\.[0-9a-z]{2}\.[0-9a-z]{9})?",  # GitLab
     r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",  # Slack
     r"\bhf_[A-Za-z0-9]{30,}",  # Hugging Face
     r"\bnpm_[A-Za-z0-9]{36}\b",
@@ -41,6 +41,7 @@ _SECRETS = (
 _HYPHEN = f"(?:-|{'|'.join(checksums.HYPHENS)})"
 _BETWEEN = f"(?: |-|%20|%2[Dd]|{'|'.join(checksums.SPACES + checksums.HYPHENS)})"  # the groups of a number
 _OF_PHONE = rf"(?:[ ()./-]|%20|{'|'.join(checksums.SPACES + checksums.HYPHENS)})"
+_PLUS_PHONE = rf"(?:{_OF_PHONE}|\+)"  # in the query of a URL
 # Letters of names, without those of scripts that are written without spaces: there a name would swallow its sentence.
 _LETTERS, _ANY_LETTERS, _OF_BYTES = "A-Za-z\u00c0-\u024f\u0370-\u03ff\u0400-\u04ff", r"\pL", r"A-Za-z\x80-\xff"
 _LOCAL = rf"[{_LETTERS}0-9_](?:[{_LETTERS}0-9._%+-]*[{_LETTERS}0-9_%+-])?"
@@ -54,6 +55,9 @@ _DIGITS_BEFORE, _WORD_BEFORE = (
     re.compile(rb"[0-9A-Za-z)\]]\Z"),
 )
 _CONTEXT = 8  # bytes that are looked at
+_QUERY_BEFORE = re.compile(rb"[=?&:/]\Z")  # where a plus is a space
+# An escape of JSON is no letter of the word behind it. It becomes white space of the same length.
+_ESCAPES = re.compile(rb"\\(?:[nrt]|u00(?:0[9ad]|2[267]|3[ce]))")
 _GROUP_BEFORE = re.compile(rb"[0-9A-Za-z)\]]\Z|[0-9][ .-]\Z")  # of a number of which this is the next one
 _BUILT_IN: Mapping[str, tuple[str, Check | None]] = {
     "secret": ("|".join(_SECRETS), checksums.secret),
@@ -64,12 +68,12 @@ _BUILT_IN: Mapping[str, tuple[str, Check | None]] = {
     "ssn": (rf"[0-8][0-9]{{2}}{_HYPHEN}[0-9]{{2}}{_HYPHEN}[0-9]{{4}}\b", checksums.ssn),
     "phone": (
         rf"\+[1-9](?:{_OF_PHONE}{{0,3}}[0-9]){{6,14}}\b|%2[Bb][1-9](?:(?:{_OF_PHONE}|\+){{0,3}}[0-9]){{6,14}}\b"
-        rf"|\b00{_OF_PHONE}?[1-9][0-9]{{0,2}}{_OF_PHONE}(?:{_OF_PHONE}{{0,2}}[0-9]){{5,13}}\b"
-        rf"|(?:\b1{_OF_PHONE})?(?:\([0-9]{{3}}\){_OF_PHONE}?|\b[0-9]{{3}}{_OF_PHONE}{{1,3}})[0-9]{{3}}{_OF_PHONE}{{1,3}}[0-9]{{4}}\b",
+        rf"|\b00{_OF_PHONE}?[1-9][0-9]{{0,2}}{_PLUS_PHONE}(?:{_PLUS_PHONE}{{0,3}}[0-9]){{5,13}}\b"
+        rf"|(?:\b1{_PLUS_PHONE})?(?:\([0-9]{{3}}\){_PLUS_PHONE}?|\b[0-9]{{3}}{_PLUS_PHONE}{{1,3}})[0-9]{{3}}{_PLUS_PHONE}{{1,3}}[0-9]{{4}}\b",
         checksums.phone,
     ),
 }
-_NOT_BEFORE = {"card": _DIGITS_BEFORE, "ssn": _DIGITS_BEFORE, "iban": _WORD_BEFORE, "phone": _WORD_BEFORE}
+_NOT_BEFORE = {"card": _DIGITS_BEFORE, "ssn": re.compile(rb"[0-9][.-]?\Z"), "iban": _WORD_BEFORE, "phone": _WORD_BEFORE}
 BUILT_IN_KINDS = tuple(_BUILT_IN)
 
 
@@ -106,9 +110,13 @@ class Detectors:
 
     def find(self, text: bytes) -> list[Hit]:
         """The sensitive values of a text in UTF-8, in order and without overlap. Of two that overlap, the first stays whole."""
-        if self._any is None or len(text) < self._shortest or (first := self._any.search(text)) is None:
+        if self._any is None or len(text) < self._shortest:
             return []
-        scans = [_Scan(*kind, text, first.start()) for kind in self._kinds]
+        plain = _ESCAPES.sub(_blank, text) if b"\\" in text else text
+        if (first := self._any.search(text)) is None and (plain is text or self._any.search(plain) is None):
+            return []
+        start = first.start() if first is not None and plain is text else 0
+        scans = [_Scan(*kind, plain if kind[0] in _BUILT_IN else text, start) for kind in self._kinds]
         hits: list[Hit] = []
         while waiting := [scan.hit for scan in scans if scan.hit is not None]:
             hits.append(min(waiting, key=_start))
@@ -142,19 +150,25 @@ class _Scan:
         while (found := self._pattern.search(self._text, position)) is not None:
             start, end = found.span()
             length = end - start if self._check is None else self._check(self._text[start:end])
-            if length and not self._goes_on(start):
+            if length and not self._goes_on(start, start + length):
                 return Hit(self._kind, start, start + length)
             position = start + 1
         return None
 
-    def _goes_on(self, start: int) -> bool:
-        """Whether what begins here is a part of something longer."""
+    def _goes_on(self, start: int, end: int) -> bool:
+        """Whether what is here is a part of something longer, or a sum."""
         before, text = _NOT_BEFORE.get(self._kind), self._text[max(0, start - _CONTEXT) : start]
         if self._kind == "phone" and self._text.startswith(b"00", start):
             before = _GROUP_BEFORE
+        if self._kind == "phone" and self._text.find(b"+", start + 1, end) >= 0 and not self._text.startswith(b"%2", start):
+            return _QUERY_BEFORE.search(text) is None
         if self._kind == "card" and checksums.is_of_iban(text):
             return True
         return before is not None and before.search(text) is not None
+
+
+def _blank(found: re.Match[bytes]) -> bytes:
+    return b"\n" * len(found[0])
 
 
 def _start(hit: Hit) -> int:

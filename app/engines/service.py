@@ -70,6 +70,12 @@ async def ensure_pool(conn: Connection, model: str) -> int:
         await conn.execute(sql.ADD_POOL, {"model": model})
 
 
+async def is_taken(conn: Connection, *, name: str, url: str, worker_id: int) -> bool:
+    """Whether another worker with a live lease controls this engine, or one at this URL. Nothing waits for this."""
+    values = {"name": name, "url": url, "worker_id": worker_id}
+    return await (await conn.execute(sql.IS_TAKEN, values)).fetchone() is not None
+
+
 async def take_engine(
     conn: Connection,
     *,

@@ -34,6 +34,10 @@ ONE_URL = "select pg_advisory_xact_lock(hashtext('engine'), hashtext(%(url)s))"
 _FREE = f"""(e.worker_id is null or e.worker_id = excluded.worker_id or not exists
     (select from worker w where w.worker_id = e.worker_id and w.{WORKER_LEASE_HOLDS}))"""
 
+# Without a lock, and without an id of the sequence, which TAKE uses up: a worker that stands by asks this twice a second.
+IS_TAKEN = f"""
+select from engine e join worker w using (worker_id)
+where (e.name = %(name)s or e.url = %(url)s) and w.worker_id <> %(worker_id)s and w.{WORKER_LEASE_HOLDS}"""
 TAKE = f"""
 insert into engine as e (name, pool_id, url, arrival_url, mode, slots, worker_id, state)
 select %(name)s, %(pool_id)s, %(url)s, %(arrival_url)s, %(mode)s, %(slots)s, %(worker_id)s, '{EngineState.STARTING}'

@@ -207,7 +207,7 @@ item_result = Table(
     Column("body", LargeBinary, nullable=False),
     _stored(),
     Column("error", Text, comment="the class of its error (app.engines.outcome); null: ok, or not known"),
-    Column("engine_id", Integer, comment="the engine that it ran on; null: not known"),
+    Column("engine_id", BigInteger, comment="the engine that it ran on; null: not known"),
     Column("queued_ms", Integer, comment="from the begin of the run until it was sent; null: it was not, or not known"),
     Column("first_token_ms", Integer, comment="from the first send of the lease to the first token; null: not known"),
     Column("ran_ms", Integer, comment="from the first send of the lease to the end; null: not known"),

@@ -85,7 +85,7 @@ def _flush(*, feeds: bool) -> str:
 with fenced as materialized (select chunk_id from chunk
            where {_fence("flush")} for update),
  inserted as (insert into item_result (batch_id, run, engine_id, {_COLUMNS})
-       select %(batch_id)s, %(run)s, %(engine_id)s::int, v.*
+       select %(batch_id)s, %(run)s, %(engine_id)s::bigint, v.*
        from unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in RESULT_COLUMNS.items())}) v
        where exists (select from fenced)
        on conflict do nothing returning ok{inserted}),

@@ -86,7 +86,7 @@ def _up(engine: str) -> Iterator[tuple[Settings, int]]:
     try:
         process = start(command, child_environment(settings, {}), log)
         try:
-            until_ready(settings, START_SECONDS)
+            until_ready(settings)
             _until_engine_ready(settings, log)
             yield settings, process.pid
         finally:

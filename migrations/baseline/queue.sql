@@ -45,7 +45,7 @@ CREATE TABLE item_result (
   body BYTEA NOT NULL,
   stored BOOLEAN DEFAULT false NOT NULL,
   error TEXT,
-  engine_id INTEGER,
+  engine_id BIGINT,
   queued_ms INTEGER,
   first_token_ms INTEGER,
   ran_ms INTEGER,

@@ -171,3 +171,26 @@ def test_a_new_database_is_closed_to_older_code_at_once_and_a_migrated_one_is_no
 def read(settings: Settings) -> Schema:
     with psycopg.connect(settings.database_url, autocommit=True) as conn:
         return schema.read(conn)
+
+
+IDS_OF_SEVERAL_KINDS = {"key_id", "session_id"}  # of API keys and of sealed turns; of the console and of conversations
+
+
+async def test_an_id_has_one_type_in_every_table_and_no_statement_makes_it_narrower(database: Database) -> None:
+    columns = """
+        select a.attname, array_agg(distinct format_type(a.atttypid, a.atttypmod))
+        from pg_attribute a join pg_class c on c.oid = a.attrelid
+        where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and a.attnum > 0 and a.attname like '%\\_id'
+        group by 1"""
+    async with database.durable() as conn:
+        types = dict(await (await conn.execute(columns)).fetchall())
+    assert {name: found for name, found in types.items() if len(found) > 1}.keys() <= IDS_OF_SEVERAL_KINDS
+    names = {"int8": "bigint", "int4": "integer", "int": "integer", "int2": "smallint"}
+    width = {"smallint": 2, "integer": 4, "bigint": 8}
+    narrow = []
+    for path in (ROOT / folder for folder in ("app", "workers") for folder in (ROOT / folder).rglob("*.py")):
+        for name, kind in re.findall(r"%\((\w+_id)s?\)s::(\w+)", path.read_text()):
+            cast = names.get(kind, kind)
+            if name in types and width.get(cast, 8) < max(width.get(each, 0) for each in types[name]):
+                narrow.append((path.name, name, cast))
+    assert narrow == []

@@ -1,7 +1,7 @@
 """How often the detectors find what is there, and what is not: `python -m tests.policy.rates` prints it as JSON.
 
 The families of `unseen_families` were written by somebody who did not know the detectors. What they showed at first sight is in
-docs/redaction.md; some of it was mended then.
+docs/redaction.md; most of it was mended then.
 """
 
 import json

@@ -183,7 +183,10 @@ class Membership:
         return pool_id, worker_id
 
     async def _take(self, pool_id: int, worker_id: int) -> EngineControl | None:
-        model = self._model
+        model, url = self._model, self._engine["url"]
+        async with self._database.relaxed() as conn:
+            if await engines.is_taken(conn, name=self.name, url=url, worker_id=worker_id):
+                return None
         async with self._database.transaction() as conn:
             engine_id = await engines.take_engine(
                 conn, pool_id=pool_id, worker_id=worker_id, arrival_url=self._arrival_url, **self._engine
