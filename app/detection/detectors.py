@@ -160,7 +160,11 @@ class _Scan:
         before, text = _NOT_BEFORE.get(self._kind), self._text[max(0, start - _CONTEXT) : start]
         if self._kind == "phone" and self._text.startswith(b"00", start):
             before = _GROUP_BEFORE
-        if self._kind == "phone" and self._text.find(b"+", start + 1, end) >= 0 and not self._text.startswith(b"%2", start):
+        if (
+            self._kind == "phone"
+            and self._text.find(b"+", start + 1, end) >= 0
+            and not self._text.startswith(b"%2", start)
+        ):
             return _QUERY_BEFORE.search(text) is None
         if self._kind == "card" and checksums.is_of_iban(text):
             return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from pathlib import Path
 
 import httpx
 import psycopg
@@ -23,6 +24,7 @@ from migrations import baseline
 from tests import next_revision
 from workers.steward.leader import leadership
 
+ROOT = Path(__file__).parents[2]
 OWN, BASELINE = schema.own_revision(), baseline.digest()
 MADE_BY_OLDER_COMMITS = {  # what a commit from before the first release has left
     "another edition of the baseline": ("update schema_floor set baseline = repeat('0', 64)",),
@@ -188,7 +190,7 @@ async def test_an_id_has_one_type_in_every_table_and_no_statement_makes_it_narro
     names = {"int8": "bigint", "int4": "integer", "int": "integer", "int2": "smallint"}
     width = {"smallint": 2, "integer": 4, "bigint": 8}
     narrow = []
-    for path in (ROOT / folder for folder in ("app", "workers") for folder in (ROOT / folder).rglob("*.py")):
+    for path in (path for folder in ("app", "workers") for path in (ROOT / folder).rglob("*.py")):
         for name, kind in re.findall(r"%\((\w+_id)s?\)s::(\w+)", path.read_text()):
             cast = names.get(kind, kind)
             if name in types and width.get(cast, 8) < max(width.get(each, 0) for each in types[name]):

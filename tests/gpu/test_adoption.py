@@ -260,8 +260,7 @@ async def test_a_worker_stands_by_for_the_same_engine_and_for_a_dead_one_under_a
             await world.until("count(*) = 2 from worker where lease_until > now()")
             ids = "select last_value from engine_engine_id_seq"
             before = await world.fetch(ids)
-            await asyncio.sleep(0.15)
-            await second.settled()
+            await world.until("count(*) = 2 from worker where lease_until > now()")
             assert await world.fetch(ids) == before, "who stands by uses no id up"
             await first.stop()
             await world.until(engine_row("state = 'ready' and worker_id = (select max(worker_id) from worker)"))

@@ -109,7 +109,8 @@ def is_known(failure: Any, case: Any, response: Any) -> bool:
         if re.search(r"parameter `\w+` in query - violates `type` .* became array", failure.message):
             return True  # a query has only texts: a list is a parameter that is given several times, and the last one counts
         if re.search(r"parameter `\w+` in query - violates `anyOf`", failure.message) and not isinstance(
-            (case.query or {}).get(re.search(r"parameter `(\w+)` in query", failure.message)[1]), str  # type: ignore[index]
+            (case.query or {}).get(re.search(r"parameter `(\w+)` in query", failure.message)[1]),
+            str,  # type: ignore[index]
         ):
             return True  # so is an object, of which nothing but a name arrives
         broken = re.findall(r"(?:- |component: )(\w+: violates .*|in \w+ - .*)", failure.message)
