@@ -52,7 +52,9 @@ def traced() -> Iterator[Traced]:
         wait_for(lambda: stack.poll(request_id), "the batch")
         wait_for(lambda: len(inbox.of(request_id)) >= 2, "the webhooks")
         found = Traced(stack, collector, request_id)
-        wait_for(lambda: len(found.spans(names.WEBHOOK)) >= 2 and found.spans(names.END), "the last spans")
+        wait_for(lambda: len(found.spans(names.WEBHOOK)) >= 2, "the webhooks' spans")
+        for name in (names.SUBMIT, names.END):  # each process sends its spans when it sees fit
+            wait_for(lambda name=name: found.spans(name), name)  # type: ignore[misc]
         wait_for(lambda: sum(_done(span) for span in found.spans(names.CHUNK)) == ITEMS, "the chunks' spans")
         yield found
 
