@@ -111,4 +111,4 @@ async def of_response(keeper: Keeper, previous: object) -> Continued:
             f"previous_response_id: the response is {last.state}; wait for its answer", param="previous_response_id"
         )
     before = transcript.rendered(turn.past for turn in chain)
-    return Continued(before, last.values, last.seal, parent=turn_id, n=last.n + 1)
+    return Continued(before, reading.values_of(chain), last.seal, parent=turn_id, n=last.n + 1)

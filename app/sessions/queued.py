@@ -200,17 +200,20 @@ async def _start(steward: Steward, tenant: Tenant, session_id: UUID, turn_id: UU
     turn, single = await reading.find(keeper, turn_id), await steward.single(tenant, turn_id)
     if turn is None or single is None:
         return
-    done = await reading.last_values(keeper, session_id)
-    own, known = transcript.renamed(orjson.dumps(list(turn.given)).decode(), turn.values, done)
+    rest = {name: value for name, value in single.request.items() if name != "input"}
+    text = orjson.dumps([list(turn.given), rest]).decode()
+    text, known = transcript.renamed(text, turn.values, session.values)
+    own, rest = orjson.loads(text)
     before = transcript.rendered(session.past, session.summary)
     try:
-        whole, values = await steward.redacted(tenant, [*before, *orjson.loads(own)], known)
+        whole, values = await steward.redacted(tenant, [*before, *own], known)
+        rest, values = await steward.redacted(tenant, rest, values)
     except SensitiveFound as refusal:  # a rule that has come since
         _log.info("turn.refused", turn_id=str(turn_id), error=refusal.message)
         async with steward.database.transaction() as conn:
             await batch_state.transition(conn, "cancel", tenant.tenant_id, turn_id)
         return
-    given, item = whole[len(before) :], single.request | {"input": whole}
+    given, item = whole[len(before) :], rest | {"input": whole}
     vault = keeper.vaults.sealed(values, vaults.of_item(batch_id, 0)) if values else None
     held = await held_items.prepare(steward.database, steward.settings, batch_id, orjson.dumps(item), vault)
     new = NewTurn(turn_id, tenant.tenant_id, None, given, turn.seal, values=values)

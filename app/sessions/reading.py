@@ -29,6 +29,7 @@ async def read(keeper: Keeper, session_id: UUID) -> Session:
         keys = await sealing.wrapped_keys(conn, [key_id, vault_row[2], *(turn[8] for turn in past)])
     seals = await sealing.seals_of(keeper.keyring, keys)
     seal = seals[key_id]
+    turns = [_turn(keeper, turn, seals) for turn in past]
     return Session(
         session_id,
         version,
@@ -38,11 +39,21 @@ async def read(keeper: Keeper, session_id: UUID) -> Session:
         created_at=created_at,
         slope=slope,
         held=held,
-        past=[_turn(keeper, turn, seals).past for turn in past],
+        past=[turn.past for turn in turns],
         summary=None if summary is None else seal.opened(session_id, SUMMARY, summary).decode(),
-        values=_values(keeper, seals, *vault_row),
+        values={**values_of(turns), **_values(keeper, seals, *vault_row)},
         seal=seal,
     )
+
+
+def values_of(turns: Sequence[StoredTurn]) -> dict[str, str]:
+    """The values of the placeholders in these turns, of which each continues those before it. The last one has all of them, but
+    for those of a redaction of what was stored, while it ran.
+    """
+    found: dict[str, str] = {}
+    for turn in turns:
+        found.update(turn.values)
+    return found
 
 
 async def find(keeper: Keeper, turn_id: UUID) -> StoredTurn | None:
@@ -106,12 +117,6 @@ async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
         return False
     async with keeper.database.relaxed() as conn:
         return await (await conn.execute(sql.IS_ENDING, {"turn_id": turn.turn_id})).fetchone() is not None
-
-
-async def last_values(keeper: Keeper, session_id: UUID) -> Mapping[str, str]:
-    """The values of the placeholders in the turns of a conversation that have ended."""
-    found = await _turns(keeper, sql.LAST_WITH_VALUES, {"session_id": session_id})
-    return found[0].values if found else NO_VALUES
 
 
 async def keyed(keeper: Keeper, session_id: UUID, key: str) -> StoredTurn | None:

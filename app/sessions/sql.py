@@ -24,7 +24,7 @@ select s.version, s.turn_id is not null or exists (
 from session s
 left join lateral ({_HELD} where session_id = s.session_id) h on true
 left join lateral (select turn_id, vault, key_id from turn
-  where session_id = s.session_id and vault is not null order by n desc limit 1) v on true
+  where session_id = s.session_id and vault is not null and state = '{TurnState.DONE}' order by n desc limit 1) v on true
 left join turn t on t.session_id = s.session_id and t.state = '{TurnState.DONE}'
   and t.n > case when s.summary is null then 0 else s.base end
 where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s order by t.n"""
@@ -40,10 +40,6 @@ where session_id = %(session_id)s and tenant_id = %(tenant_id)s and state = '{Tu
 TURN_OF = f"select {_TURN} from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s"
 KEYED = f"""
 select {_TURN}, request_hash from turn where session_id = %(session_id)s and idempotency_key = %(key)s"""
-
-LAST_WITH_VALUES = f"""
-select {_TURN} from turn
-where session_id = %(session_id)s and state = '{TurnState.DONE}' and vault is not null order by n desc limit 1"""
 
 # A response and those that it continues, the first one first.
 CHAIN = f"""

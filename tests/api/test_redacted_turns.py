@@ -76,6 +76,26 @@ async def test_what_a_background_turn_answers_is_redacted_before_the_next_one_re
     assert not [mail for mail in (BOB, EVE) if mail in await stored(database)]
 
 
+async def test_all_that_a_background_turn_says_is_restored_as_it_was_said_though_it_waited_for_an_answer_with_other_values(
+    client: httpx.AsyncClient,
+    reader: httpx.AsyncClient,
+    database: Database,
+    settings: Settings,
+    apply: Apply,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await apply(RULE)
+    talk = await new(client)
+    monkeypatch.setattr(embeddings_and_responses, "last_input_text", lambda body: f"ask {EVE}")
+    await queue(client, "one", conversation=talk)
+    second = await queue(client, f"two for {ADA}", conversation=talk, instructions=f"Write to {BOB}, not to {ADA}")
+    await work(database, settings)
+    shown, hidden = [(await each.get(f"/v1/responses/{second['id']}")).json() for each in (reader, client)]
+    assert shown["instructions"] == f"Write to {BOB}, not to {ADA}"
+    assert "[EMAIL_" in hidden["instructions"]
+    assert not [mail for mail in (ADA, BOB, EVE) if mail in await stored(database)]
+
+
 async def test_a_turn_that_holds_what_a_newer_rule_refuses_does_not_run(
     client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings, apply: Apply
 ) -> None:
