@@ -6,7 +6,7 @@ together with its placeholders.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from app.admission.stored import Search, kinds, without_tokens
 from app.db.pool import Database
 from app.errors import KeysUnavailable, NotFound, StorageError
 from app.files import service as files
-from app.policy import vaults
+from app.policy import leaves, vaults
 from app.policy.placeholders import TooManyValues
 from app.policy.redaction import Redacting
 from app.policy.vaults import NO_VALUES
@@ -36,10 +36,12 @@ ITEMS, NAMES = "items of batches", "names and labels"
 CANNOT_CHANGE = "a name, label or definition cannot become another one: delete what has it"
 CHANGED = "it changed meanwhile: call again"
 NO_KEY = "its key, or the values of its placeholders, cannot be had"
+TURN_RUNS = "a turn of its conversation runs or waits: call again once it has ended"
 _RUNS = "a worker has it: call again once it has ended"
 _NO_OBJECT = "its object cannot be had"
 _TOO_MANY = "it has too many values"
 _PAGE = 100
+_Cell = tuple[dict[str, Any], str]  # a field of an object
 
 
 @dataclass(slots=True)
@@ -53,14 +55,24 @@ class _Rewrite:
     values: dict[str, str] | None = None
 
 
-async def redact(database: Database, settings: Settings, tenant_id: int, redaction: Redaction, search: Search) -> None:
-    """Search all batches of an account that have contents, and redact them if `search` says so."""
+async def redact(
+    database: Database,
+    settings: Settings,
+    tenant_id: int,
+    redaction: Redaction,
+    search: Search,
+    of_turns: Collection[int],
+) -> None:
+    """Search all batches of an account that have contents, and redact them if `search` says so. `of_turns`: those of background
+    turns that have not ended, whose items are written once more.
+    """
     after = 0
     while found := await rewriting.batches(database, tenant_id, after, _PAGE):
         for batch_id, labels in found:
             look_at_name(redaction, search, labels)
             with suppress(NotFound):  # retention has dropped its day
-                await _Batch(database, settings, tenant_id, redaction, search, batch_id).redact()
+                turn = batch_id in of_turns
+                await _Batch(database, settings, tenant_id, redaction, search, batch_id, of_turn=turn).redact()
         after = found[-1][0]
 
 
@@ -81,9 +93,11 @@ class _Batch:
         redaction: Redaction,
         search: Search,
         batch_id: int,
+        *,
+        of_turn: bool,
     ) -> None:
         self._database, self._settings, self._tenant_id = database, settings, tenant_id
-        self._redaction, self._search, self._batch_id = redaction, search, batch_id
+        self._redaction, self._search, self._batch_id, self._of_turn = redaction, search, batch_id, of_turn
         self._keyring, self._store = Keyring.of(settings), Store.of(settings)
         self._bodies = StoredBodies(database, self._keyring, batch_id)
 
@@ -95,7 +109,7 @@ class _Batch:
             for result in await rewriting.results(self._database, self._batch_id, items[0].seq, items[-1].seq):
                 results[result.seq].append(result)
             for item in items:
-                look_at_name(self._redaction, self._search, item.reference)
+                look_at_name(self._redaction, self._search, item.names)
                 await self._item(item, results[item.seq])
 
     async def _item(self, item: StoredItem, results: Sequence[StoredResult]) -> None:
@@ -108,7 +122,8 @@ class _Batch:
         except TooManyValues:
             self._search.unread(ITEMS, _TOO_MANY)
         else:
-            if self._search.note(ITEMS, found.hits, _RUNS if item.leased else None):
+            left = TURN_RUNS if self._of_turn else _RUNS if item.leased else None
+            if self._search.note(ITEMS, found.hits, left):
                 self._search.written(ITEMS, await self._write(item, found))
 
     async def _rewritten(self, item: StoredItem, results: Sequence[StoredResult]) -> _Rewrite:
@@ -152,30 +167,26 @@ class _Batch:
         return None if redacted.item is item else orjson.dumps(redacted.item)
 
     async def _events(self, redacting: Redacting, found: _Rewrite) -> None:
-        """The events of a response, in which a value may begin in one delta and end in another."""
+        """The events of a stream, in which a value may begin in one and end in another: its texts are searched as wholes."""
         rows = await rewriting.events(self._database, self._batch_id)
         lists = [orjson.loads(await self._bodies.events(body)) for _, body in rows]
-        hits: Counter[str] = Counter()
-        deltas: dict[tuple[int, int], str] = {}  # new ones, by row and place
-        for places in _texts(lists):
-            field = "arguments" if "arguments" in lists[places[0][0]][places[0][1]]["type"] else "text"
-            text = "".join(lists[row][place]["delta"] for row, place in places)
-            whole = redacting.redact({field: text}, of_engine=False)
-            if of_text := kinds(whole):
+        hits, whole = Counter[str](), dict[str, str]()  # by what stands for a new text while the rest is searched
+        for kind, cells in _texts(event for each in lists for event in each):
+            redacted = redacting.redact({kind: "".join(cell[name] for cell, name in cells)}, of_engine=False)
+            if of_text := kinds(redacted):
                 hits.update(of_text)
-                deltas |= {**dict.fromkeys(places, ""), places[0]: whole.item[field]}
-        for row, place in deltas:
-            del lists[row][place]["delta"]
+                for cell, name in cells:
+                    cell[name] = ""
+                cell, name = cells[0]
+                cell[name] = f"\0{len(whole)}"
+                whole[cell[name]] = redacted.item[kind]
         others = [redacting.redact(each, of_engine=False) for each in lists]
         for other in others:
             hits.update(kinds(other))
-        for row, (number, was) in enumerate(rows):
-            events = others[row].item
-            if hits or events is not lists[row]:
-                events = [
-                    event | ({"delta": deltas[row, place]} if (row, place) in deltas else {})
-                    for place, event in enumerate(without_tokens(events) if hits else events)
-                ]
+        for (number, was), each, other in zip(rows, lists, others, strict=True):
+            if hits or other.item is not each:
+                events = without_tokens(other.item) if hits else other.item
+                events = leaves.changed(events, lambda text, _: whole.get(text, text), of_engine=False)
                 found.events.append((number, was, await self._bodies.sealed_events(orjson.dumps(events))))
         found.hits.update(hits)
 
@@ -216,12 +227,20 @@ class _Batch:
                 await batch_keys.add(conn, self._batch_id, wrapped)
 
 
-def _texts(rows: Sequence[Sequence[dict[str, Any]]]) -> Iterable[list[tuple[int, int]]]:
-    """The places of each text's deltas, in order: row, and place in it."""
-    found: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
-    for row, events in enumerate(rows):
-        for place, event in enumerate(events):
-            if isinstance(event.get("delta"), str):
-                of = (event["type"], *(event.get(name) for name in ("item_id", "output_index", "content_index")))
-                found[of].append((row, place))
-    return found.values()
+def _texts(events: Iterable[dict[str, Any]]) -> Iterable[tuple[str, list[_Cell]]]:
+    """The texts of a stream, each as the places of its pieces, in order; `arguments` are those of calls, in JSON."""
+    found: dict[tuple[object, ...], list[_Cell]] = defaultdict(list)
+    for event in events:
+        if isinstance(event.get("delta"), str):  # of the Responses API
+            kind = "arguments" if "arguments" in event["type"] else "text"
+            of = (event.get(name) for name in ("type", "item_id", "output_index", "content_index"))
+            found[kind, *of].append((event, "delta"))
+        for choice in event.get("choices") or ():
+            delta, of_choice = choice.get("delta") or {}, choice.get("index")
+            for cell, name in ((delta, "content"), (delta, "reasoning_content"), (choice, "text")):
+                if isinstance(cell.get(name), str):
+                    found["text", name, of_choice].append((cell, name))
+            for call in delta.get("tool_calls") or ():
+                if isinstance((call.get("function") or {}).get("arguments"), str):
+                    found["arguments", of_choice, call.get("index")].append((call["function"], "arguments"))
+    return ((str(of[0]), cells) for of, cells in found.items())

@@ -3,22 +3,25 @@ new object replaces the old one as a whole.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from uuid import UUID
 
+from psycopg.types.json import Jsonb
+
 from app.admission.redaction import Redaction
-from app.admission.stored import Search
+from app.admission.stored import Search, kinds
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
-from app.batches.intake.redacted_lines import of_stored
+from app.batches.intake.redacted_lines import custom_id, of_stored
 from app.batches.openai.uploads import PURPOSE
-from app.batches.redacting import NO_KEY, look_at_name
+from app.batches.redacting import CHANGED, NO_KEY, look_at_name
 from app.db.pool import Database
 from app.errors import KeysUnavailable, StorageError
 from app.files import sealed_files, sql
 from app.files.sealed_files import FileSeal
+from app.policy import leaves
 from app.policy.placeholders import TooManyValues
 from app.sealing.batch_keys import NewKey
 from app.sealing.frames import FrameWriter
@@ -27,7 +30,7 @@ from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
 
-FILES = "files"
+FILES, PROBLEMS = "files", "errors of files"
 _NO_LINES = "it is no batch file: delete it"
 _UNREAD = "its object cannot be had"
 _TOO_MANY = "a line has too many values"
@@ -53,12 +56,33 @@ async def redact(database: Database, settings: Settings, tenant_id: int, redacti
         values = {"tenant_id": tenant_id}
         files = [_File(*row) for row in await (await conn.execute(sql.TO_SEARCH, values)).fetchall()]
         uploads = await (await conn.execute(sql.OPEN_UPLOADS, values)).fetchall()
+    await _scrub_problems(database, values, redaction, search)
     for (name,) in uploads:
         look_at_name(redaction, search, name)
         search.unread(FILES, _UPLOAD)
     for file in files:
         look_at_name(redaction, search, file.filename)
         await _Stored(database, settings, tenant_id, redaction, file).redact(search)
+
+
+async def _scrub_problems(database: Database, of: Mapping[str, object], redaction: Redaction, search: Search) -> None:
+    """What is said of the lines of files, and of batches that were refused because of them, may quote them."""
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute(sql.PROBLEMS, of)).fetchall()
+    for owner, name, problems in rows:
+        hits: Counter[str] = Counter()
+
+        def scrubbed(text: str, _: bool, hits: Counter[str] = hits) -> str:
+            found = kinds(redaction.redactor.redact(text))
+            hits.update(found)
+            return redaction.scrubbed(text) if found else text
+
+        other = leaves.changed(problems, scrubbed, of_engine=False)
+        if search.note(PROBLEMS, hits):
+            async with database.durable() as conn:
+                changed = {"id": name, "was": Jsonb(problems), "problems": Jsonb(other)}
+                done = (await conn.execute(sql.SCRUB[owner], changed)).rowcount
+            search.written(PROBLEMS, None if done else CHANGED)
 
 
 class _Stored:
@@ -74,8 +98,9 @@ class _Stored:
     async def redact(self, search: Search) -> None:
         try:
             hits: Counter[str] = Counter()
-            async for _, of_line in self._lines():
+            async for line, of_line in self._lines():
                 hits.update(of_line)
+                look_at_name(self._redaction, search, custom_id(line))
             if search.note(FILES, hits, None if self._file.purpose == PURPOSE else _NO_LINES):
                 await self._write()
                 search.written(FILES)
@@ -118,7 +143,9 @@ class _Stored:
     async def _resize(self, size: int) -> None:
         async with self._database.durable() as conn:
             values = {"tenant_id": self._tenant_id, "file_id": self._file.file_id, "bytes": size}
-            await conn.execute(sql.RESIZE, values)
+            there = (await conn.execute(sql.RESIZE, values)).rowcount
+        if not there:  # it was deleted meanwhile
+            await Store.of(self._settings).delete([object_names.upload(self._tenant_id, self._file.file_id)])
 
     async def _frames(self) -> FrameWriter | None:
         file = self._file

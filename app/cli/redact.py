@@ -113,8 +113,8 @@ async def search_account(database: Database, settings: Settings, account: Accoun
     order = database, settings, account.tenant_id, account.redaction, search
     await files.redact(*order)  # first: what is made of them meanwhile is found below
     await pipelines.search_definitions(*order)
-    await batches.redact(*order)
     keeper = Keeper(database, Keyring.of(settings), account.redaction.vaults, account.tenant_id)
+    await batches.redact(*order, await sessions.open_batches(keeper))
     await sessions.redact(keeper, account.redaction, search)
 
 

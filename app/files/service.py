@@ -28,6 +28,12 @@ from app.tenants.service import Tenant
 
 MOST_LISTED = 10_000
 _SLICE, _REFUSED_DAYS = 100, 30
+_FORGOTTEN = {
+    "code": "file_deleted",
+    "line": None,
+    "message": "The file had errors; it was deleted, and with it what they said.",
+    "param": None,
+}
 _ARRIVAL_SECONDS = 3600.0  # a file whose object is not stored by then is removed
 _PAGE = 1000
 
@@ -194,6 +200,8 @@ async def delete(database: Database, store: Store, tenant: Tenant, file: File) -
     """Delete an uploaded file. Batches made from it continue."""
     async with database.transaction() as conn:
         await conn.execute(sql.END_UPLOAD, {"tenant_id": tenant.tenant_id, "file_id": file.file_id})
+        values = {"tenant_id": tenant.tenant_id, "input_file_id": ids.format_id(file.file_id)}
+        await conn.execute(sql.FORGET_PROBLEMS, values | {"problems": Jsonb([_FORGOTTEN])})
         await _record_deletion(conn, tenant, file)
     await _remove(database, store, tenant.tenant_id, file.file_id)
 

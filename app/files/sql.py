@@ -66,6 +66,10 @@ order by created_at {order}, file_id {order} limit %(limit)s
 
 # No file expires at this time, so it marks one that was deleted: its object has no days of grace.
 END_UPLOAD = "update file set expires_at = '-infinity' where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
+# What is said of a batch that was refused because of its file may quote it.
+FORGET_PROBLEMS = """
+update file_batch set problems = %(problems)s
+where tenant_id = %(tenant_id)s and input_file_id = %(input_file_id)s and problems is not null"""
 DELETE_UPLOAD = "delete from file where tenant_id = %(tenant_id)s and file_id = %(file_id)s returning file_id"
 HIDE_OUTPUT = """
 update file_batch set output_deleted_at = case when output_file_id = %(file_id)s then now() else output_deleted_at end,
@@ -235,6 +239,14 @@ OLD_KEYS = {
 TO_SEARCH = f"""
 select file_id, purpose, filename, bytes, kek, wrapped_key from file
 where tenant_id = %(tenant_id)s and state = '{FileState.READY}' and (expires_at is null or expires_at > now()) order by file_id"""
+PROBLEMS = """
+select 'file', file_id, problems from file where tenant_id = %(tenant_id)s and problems is not null
+union all
+select 'batch', request_id, problems from file_batch where tenant_id = %(tenant_id)s and problems is not null"""
+SCRUB = {
+    "file": "update file set problems = %(problems)s where file_id = %(id)s and problems = %(was)s",
+    "batch": "update file_batch set problems = %(problems)s where request_id = %(id)s and problems = %(was)s",
+}
 OPEN_UPLOADS = f"select filename from upload where tenant_id = %(tenant_id)s and state = '{UploadState.PENDING}'"
 RESIZE = "update file set bytes = %(bytes)s where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
 # The output files of a batch are of another size once its results are.

@@ -1,6 +1,7 @@
 """Who answers from outside: reads what waits, and stores answers. The first of answer and timeout wins."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from app.pipelines.parked import Standing, Waiting
 from app.policy import vaults
 from app.policy.vaults import NO_VALUES, Vaults
 from app.queue.bodies import StoredBodies
+from app.queue.rewriting import Changed
 from app.sealing.keyring import Keyring
 from app.states import ParkedState
 from app.tenants.service import Tenant
@@ -85,20 +87,30 @@ async def answer(
 
     Raises NotFound, Conflict (it has another answer, or waits no more), BadInput, SensitiveFound, KeysUnavailable.
     """
-    given = _dumped(value)
+    _dumped(value)
     async with database.relaxed() as conn:
         _, batch_id = await _find(conn, tenant, request_id, stage)
-        known = None if batch_id is None else await parked.standing(conn, batch_id, seq)
-    if batch_id is None or known is None:
-        raise NotFound(f"The stage {stage[:60]!r} has no item {seq} that waits for an answer.", code=404)
-    bodies, vault = StoredBodies(database, keeping.keyring, batch_id), None
+    while True:
+        async with database.relaxed() as conn:
+            known = None if batch_id is None else await parked.standing(conn, batch_id, seq)
+        if batch_id is None or known is None:
+            raise NotFound(f"The stage {stage[:60]!r} has no item {seq} that waits for an answer.", code=404)
+        with suppress(Changed):  # what it asks was redacted meanwhile
+            await _stored(database, keeping, (batch_id, seq), known, value)
+            return
+
+
+async def _stored(database: Database, keeping: Keeping, place: tuple[int, int], known: Standing, value: Any) -> None:
+    """Store an answer, or find that the item has it. Raises Changed, Conflict."""
+    batch_id, seq = place
+    bodies, given, vault = StoredBodies(database, keeping.keyring, batch_id), _dumped(value), None
     if keeping.redaction is not None:
-        given, vault = await _redacted(bodies, keeping, keeping.redaction, (batch_id, seq), known, value)
+        given, vault = await _redacted(bodies, keeping, keeping.redaction, place, known, value)
     sealed = await bodies.sealed_result(seq, known.run, given)
 
     async def store() -> Standing | None:
         async with database.transaction() as conn:
-            if await parked.answer(conn, batch_id, seq, sealed, vault):
+            if await parked.answer(conn, batch_id, seq, sealed, vault, known.vault):
                 return None
             return await parked.standing(conn, batch_id, seq)
 

@@ -67,15 +67,17 @@ async def park(conn: Connection, place: Place, seqs: Sequence[int], seconds: flo
     )
 
 
-async def answer(conn: Connection, batch_id: int, seq: int, body: bytes, vault: bytes | None) -> bool:
-    """Store the answer of an item. `body`, `vault`: as they are stored; the vault is also that of what it asks. False: the item
-    does not wait. Call inside a durable transaction.
+async def answer(
+    conn: Connection, batch_id: int, seq: int, body: bytes, vault: bytes | None, was: bytes | None
+) -> bool:
+    """Store the answer of an item. `body`, `vault`: as they are stored; the vault is also that of what it asks, and replaces
+    `was`. False: the item does not wait. Call inside a durable transaction. Raises Changed: it has another vault.
     """
     row = await (await conn.execute(queries.ANSWER, {"batch_id": batch_id, "seq": seq})).fetchone()
     if row is None:
         return False
     if vault is not None:
-        await outside_results.keep_vault(conn, batch_id, seq, vault)
+        await outside_results.keep_vault(conn, batch_id, seq, vault, was)
     await outside_results.store(conn, batch_id, row[0], {seq: body})
     return True
 

@@ -10,7 +10,8 @@ from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
 from app.settings import Settings
 
-_DEFINITIONS = "select pipeline_id, definition from pipeline where tenant_id = %(tenant_id)s and definition <> ''"
+_DEFINITIONS = """
+select pipeline_id, idempotency_key, definition from pipeline where tenant_id = %(tenant_id)s and definition <> ''"""
 
 
 async def search_definitions(
@@ -19,7 +20,8 @@ async def search_definitions(
     """Search them. None is changed: a definition is a program."""
     async with database.relaxed() as conn:
         rows = await (await conn.execute(_DEFINITIONS, {"tenant_id": tenant_id})).fetchall()
-    for pipeline_id, definition in rows:
+    for pipeline_id, key, definition in rows:
+        look_at_name(redaction, search, key)
         bodies = StoredBodies(database, Keyring.of(settings), pipeline_id)
         try:
             text = await stored_flow.opened(bodies, definition)

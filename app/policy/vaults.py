@@ -17,13 +17,18 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from app.crypto import accepted, derive
 
 OF_FILE = b"line of a file"
-_VERSION, _NONCE_BYTES = b"\x01", 12
+_VERSION, _NONCE_BYTES, _TAG_BYTES = b"\x01", 12, 16
 NO_VALUES: Mapping[str, str] = MappingProxyType({})
 
 
 def of_item(batch_id: int, seq: int) -> bytes:
     """The place of an item."""
     return b"%d.%d" % (batch_id, seq)
+
+
+def is_vault(data: bytes) -> bool:
+    """Whether this has the form of a vault."""
+    return data[:1] == _VERSION and len(data) > _NONCE_BYTES + _TAG_BYTES
 
 
 class Vaults:

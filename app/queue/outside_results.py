@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from app.db import day_tables
 from app.db.pool import Connection
 from app.queue import outside_results_sql as queries
+from app.queue.rewriting import Changed
 
 
 async def store(
@@ -20,7 +21,11 @@ async def store(
     await day_tables.execute(conn, queries.STORE, batch_id, {**values, **items})
 
 
-async def keep_vault(conn: Connection, batch_id: int, seq: int, vault: bytes) -> None:
-    """Give an item the vault of what it asks and of its answer. Call in the transaction that stores the answer."""
-    values = {"batch_id": batch_id, "seq": seq, "vault": vault}
-    await day_tables.execute(conn, queries.KEEP_VAULT, batch_id, values)
+async def keep_vault(conn: Connection, batch_id: int, seq: int, vault: bytes, was: bytes | None) -> None:
+    """Give an item the vault of what it asks and of its answer. Call in the transaction that stores the answer.
+
+    Raises Changed if it has another vault than `was`.
+    """
+    values = {"batch_id": batch_id, "seq": seq, "vault": vault, "was": was}
+    if (await day_tables.execute(conn, queries.KEEP_VAULT, batch_id, values)).rowcount != 1:
+        raise Changed

@@ -16,4 +16,6 @@ with stored as (insert into item_result (batch_id, run, seq, ok, attempt, yields
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, errors)
 select %(batch_id)s, sum(ok), count(*) - sum(ok), 0, 0, 0, {ERRORS} from stored having count(*) > 0"""
 
-KEEP_VAULT = "update item_payload set vault = %(vault)s where batch_id = %(batch_id)s and seq = %(seq)s"
+KEEP_VAULT = """
+update item_payload set vault = %(vault)s
+where batch_id = %(batch_id)s and seq = %(seq)s and vault is not distinct from %(was)s"""

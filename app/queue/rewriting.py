@@ -9,13 +9,13 @@ from app.queue import rewriting_sql as sql
 
 
 class StoredItem(NamedTuple):
-    """An item as it is stored. `leased`: a worker has it."""
+    """An item as it is stored. `names`: its reference and its session. `leased`: a worker has it."""
 
     seq: int
     body: bytes
     stored: bool
     vault: bytes | None
-    reference: str | None
+    names: str
     leased: bool
 
 
@@ -75,6 +75,9 @@ async def write(conn: Connection, batch_id: int, item: StoredItem, new: NewItem)
 
     Raises Changed, NotFound.
     """
+    chunks = await conn.execute(sql.LOCK_CHUNK, {"batch_id": batch_id, "seq": item.seq})
+    if any(leased for (leased,) in await chunks.fetchall()):
+        raise Changed
     body = {"body": item.body, "stored": item.stored} if new.body is None else {"body": new.body, "stored": False}
     row = {"seq": item.seq, "was": item.body, "vault_was": item.vault, "vault": new.vault, **body}
     await _one(conn, sql.WRITE_ITEM, batch_id, row)

@@ -8,7 +8,7 @@ from batch where tenant_id = %(tenant_id)s and batch_id > %(after)s and shredded
 _LEASED = """exists (select from chunk c where c.batch_id = p.batch_id and c.state = 'leased'
   and case when c.seqs is null then p.seq between c.lo and c.hi else p.seq = any(c.seqs) end)"""
 ITEMS = f"""
-select p.seq, p.body, p.stored, p.vault, p.reference, {_LEASED} from item_payload p
+select p.seq, p.body, p.stored, p.vault, concat_ws(' ', p.reference, p.affinity), {_LEASED} from item_payload p
 where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
 RESULTS = """
 select seq, run, ok = 1, body, stored from item_result
@@ -16,6 +16,10 @@ where batch_id = %(batch_id)s and seq between %(low)s and %(high)s order by seq,
 EVENTS = "select number, body from response_events where batch_id = %(batch_id)s order by number"
 
 # Each of them writes one row, if it is as it was read.
+# Whoever claims a chunk skips one that is locked, so its items are claimed as they were, or as they will be.
+LOCK_CHUNK = """
+select state = 'leased' from chunk c where c.batch_id = %(batch_id)s
+  and case when c.seqs is null then %(seq)s between c.lo and c.hi else %(seq)s = any(c.seqs) end for no key update"""
 WRITE_ITEM = f"""
 update item_payload p set body = %(body)s, stored = %(stored)s, vault = %(vault)s
 where p.batch_id = %(batch_id)s and p.seq = %(seq)s and p.body = %(was)s and p.vault is not distinct from %(vault_was)s

@@ -15,19 +15,18 @@ import orjson
 
 from app.admission.redaction import Redaction
 from app.admission.stored import Search, kinds, without_tokens
-from app.batches.redacting import CHANGED, NO_KEY, look_at_name
+from app.batches.redacting import CHANGED, NO_KEY, TURN_RUNS, look_at_name
 from app.db.pool import Connection
 from app.errors import KeysUnavailable
 from app.policy.placeholders import MOST_VALUES, TooManyValues
 from app.policy.vaults import NO_VALUES
 from app.queue.rewriting import Changed
 from app.sessions import sealing, service, sql
-from app.sessions.sealing import INPUT, ORIGINAL, OUTPUT, TurnSeal
+from app.sessions.sealing import CLEAR, INPUT, ORIGINAL, OUTPUT, SUMMARY, TurnSeal
 from app.sessions.service import Keeper
 from app.states import TurnState
 
 TURNS = "turns of conversations"
-_RUNS = "a turn of its conversation runs or waits: call again once it has ended"
 _COLUMNS = {"input": INPUT, "original": ORIGINAL, "output": OUTPUT}
 _FIRST_NEW = MOST_VALUES // 2
 
@@ -60,6 +59,13 @@ class _Rewrite:
     columns: Mapping[str, bytes | None]
 
 
+async def open_batches(keeper: Keeper) -> frozenset[int]:
+    """The batches of background turns that have not ended."""
+    async with keeper.database.relaxed() as conn:
+        rows = await (await conn.execute(sql.OPEN_BATCHES, {"tenant_id": keeper.tenant_id})).fetchall()
+    return frozenset(batch_id for (batch_id,) in rows)
+
+
 async def redact(keeper: Keeper, redaction: Redaction, search: Search) -> None:
     """Search all conversations and stored responses of an account, and redact them if `search` says so."""
     async with keeper.database.relaxed() as conn:
@@ -73,17 +79,23 @@ async def _family(keeper: Keeper, redaction: Redaction, search: Search, of: Mapp
     async with keeper.database.relaxed() as conn:
         rows = await (await conn.execute(sql.FAMILY, {"tenant_id": keeper.tenant_id, **of}, binary=True)).fetchall()
         turns = [_Turn(*row) for row in rows]
+        summaries = await (await conn.execute(sql.SUMMARY, {"session_id": of["session_id"]})).fetchall()
+        summary, key_id = summaries[0] if summaries else (None, None)
         keys = await sealing.wrapped_keys(conn, [turn.key_id for turn in turns])
+        keys |= await sealing.wrapped_keys(conn, [key_id])
     try:
         seals = await sealing.seals_of(keeper.keyring, keys)
         found = list(_rewritten(keeper, redaction, turns, seals))
+        tells = _of_summary(redaction, of["session_id"], summary, seals.get(key_id, CLEAR))
     except KeysUnavailable:
         why = NO_KEY
     except TooManyValues:
         why = "its conversation has too many values"
     else:
-        left = _RUNS if any(turn.open for turn in turns) else None
+        left = TURN_RUNS if any(turn.open for turn in turns) else None
         wanted = [search.note(TURNS, each.hits, left) for each in found]
+        if summary is not None:
+            wanted.append(search.note(TURNS, tells, left))
         if any(wanted):
             having = sum(wanted)
             left = None if await _written(keeper, of["session_id"], found) else CHANGED
@@ -124,6 +136,13 @@ def _rewritten(
         last = turn.turn_id if turn.session_id else last
         columns["vault"] = service.vault(keeper, turn.turn_id, seal, redacting.values)
         yield _Rewrite(turn, hits, columns)
+
+
+def _of_summary(redaction: Redaction, session_id: UUID | None, summary: bytes | None, seal: TurnSeal) -> Counter[str]:
+    """The values in a summary, which is made anew once a turn of its conversation is written. Raises KeysUnavailable."""
+    if session_id is None or summary is None:
+        return Counter()
+    return kinds(redaction.redactor.redact(seal.opened(session_id, SUMMARY, summary).decode()))
 
 
 def _values(keeper: Keeper, seal: TurnSeal, turn: _Turn) -> Mapping[str, str]:

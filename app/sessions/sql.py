@@ -246,9 +246,11 @@ delete from turn_key k where not exists (select from turn t where t.key_id = k.k
 
 # Conversations, and responses that continue nothing, or something that was deleted.
 FAMILIES = """
-select session_id, null::uuid, meta::text from session where tenant_id = %(tenant_id)s
+select session_id, null::uuid, concat_ws(' ', meta::text, (
+  select string_agg(t.idempotency_key, ' ') from turn t where t.session_id = s.session_id))
+from session s where tenant_id = %(tenant_id)s
 union all
-select null, t.turn_id, null from turn t where t.tenant_id = %(tenant_id)s and t.session_id is null
+select null, t.turn_id, t.idempotency_key from turn t where t.tenant_id = %(tenant_id)s and t.session_id is null
   and not exists (select from turn p where p.turn_id = t.parent_turn)"""
 # One of them with all responses that continue it, those before others first.
 FAMILY = """
@@ -258,6 +260,10 @@ with recursive family as (
   where t.tenant_id = %(tenant_id)s and t.session_id is null)
 select turn_id, t.session_id, t.parent_turn, t.state, t.input, t.original, t.output, t.vault, t.key_id
 from family f join turn t using (turn_id) order by f.depth, t.n"""
+SUMMARY = "select summary, key_id from session where session_id = %(session_id)s"
+OPEN_BATCHES = f"""
+select batch_id from turn
+where tenant_id = %(tenant_id)s and batch_id is not null and state in ('{TurnState.QUEUED}', '{TurnState.RUNNING}')"""
 LOCK_FAMILY = "select turn_id from session where session_id = %(session_id)s for no key update"
 REDACT = f"""
 update turn set input = %(input)s, original = %(original)s, output = %(output)s, vault = %(vault)s

@@ -105,7 +105,12 @@ def without(turn: PastTurn, place: int) -> PastTurn:
 
 
 def renamed(text: str, own: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A text whose placeholders stand for `own`, with placeholders that fit to `known` too; and the values of all of them."""
+    """A text whose placeholders stand for `own`, with placeholders that fit to `known` too; and the values of all of them. What
+    only looks like a placeholder gets one, where there are any.
+    """
+    if not own and not known:
+        return text, {}
     names = Placeholders(known)
-    other = {name: names.of(name[1:-1].rpartition("_")[0], value) for name, value in own.items()}
-    return SHAPE.sub(lambda found: other.get(found[0], found[0]), text), names.values
+    for name in own:
+        names.of_other(name, own)
+    return SHAPE.sub(lambda found: names.of_other(found[0], own), text), names.values

@@ -238,7 +238,7 @@ def test_a_batch_that_is_refused_for_its_file_is_an_event(client: OpenAI, instal
     told = "select convert_from(data, 'UTF8') from event where kind = 'batch.failed' and batch_id is null order by event_id desc"
     data = json.loads(installation.query(told)[0][0])
     assert data["request_id"].replace("-", "") == batch.id.removeprefix("batch_")
-    assert data["message"] == "This line is not parseable as valid JSON."
+    assert data["message"] == "The input file has errors; the batch lists them", "an event quotes nothing"
 
 
 def test_an_offset_over_many_short_lines_is_quick(client: OpenAI) -> None:

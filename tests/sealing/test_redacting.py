@@ -7,18 +7,25 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from app.admission.stored import Search
 from app.audit import log
+from app.batches.redacting import NO_KEY
 from app.cli import redact
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.service import ensure_pool
+from app.pipelines import outside
+from app.policy.vaults import Vaults, of_item
 from app.queue import response_log
+from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
+from app.sessions import redacting
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from tests.api.support import BATCHES, MODEL, SUBMIT, run_all, uploaded
-from tests.api.test_conversations import engine, new, say
+from tests.api.test_conversations import asked, engine, new, say
 from tests.api.test_queued_turns import queue, work
 from tests.api.test_redaction import Apply, apply, reader
 from tests.cli.conftest import local
@@ -213,23 +220,36 @@ async def test_new_placeholders_are_not_those_of_a_turn_that_begins_meanwhile(
     assert texts[2] == "write to [EMAIL_2]"  # the second value that its request had
 
 
+PIECES = ("To ", MAIL[:7], MAIL[7:])
+STREAMS: dict[str, list[dict[str, Any]]] = {
+    "responses": [
+        {"type": "response.output_text.delta", "delta": piece, "logprobs": [{"token": piece}]} for piece in PIECES
+    ],
+    "chat": [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in PIECES],
+    "completions": [{"choices": [{"index": 0, "text": piece, "logprobs": {"tokens": [piece]}}]} for piece in PIECES],
+    "calls": [
+        {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 1, "function": {"arguments": piece}}]}}]}
+        for piece in ('{"to": "', *PIECES, '"}')
+    ],
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
 async def test_a_value_is_found_in_events_though_it_begins_in_one_and_ends_in_another(
-    client: Client, database: Database, settings: Settings, apply: Apply
+    client: Client, database: Database, settings: Settings, apply: Apply, stream: str
 ) -> None:
-    response = await queue(client, "hello")
+    await queue(client, "hello")
+    await work(database, settings)
     async with database.durable() as conn:
         [(batch_id,)] = await (await conn.execute("select batch_id from batch")).fetchall()
-        kind = "response.output_text.delta"
-        begun = [{"type": kind, "delta": text, "logprobs": [{"token": text}]} for text in ("To ", MAIL[:7], MAIL[7:])]
-        await response_log.begin_events(conn, batch_id, [json.dumps(each).encode() for each in begun])
+        await response_log.begin_events(conn, batch_id, [json.dumps(each).encode() for each in STREAMS[stream]])
     await apply(RULE)
     assert (await search(database, settings, apply=True))["items of batches"] == (1, 1, {})
     assert [place for place in await copies(database, settings) if not place.startswith("a vault")] == []
     async with database.durable() as conn:
         events = [event for _, event in await response_log.events(conn, batch_id, -1, Keyring.of(settings))]
-    assert "".join(event["delta"] for event in events if event["type"] == kind) == "To [EMAIL_1]"
+    assert json.dumps(events).count("To [EMAIL_1]") == 1
     assert MAIL[:7] not in json.dumps(events)
-    assert response["status"] == "queued"
 
 
 async def test_a_call_that_ended_before_it_noted_the_size_of_a_file_is_made_good(
@@ -264,3 +284,121 @@ async def test_the_command_says_what_it_found_and_what_it_did(
     async with database.durable() as conn:
         acts = [entry.act for entry in await log.latest(conn)]
     assert acts.count("account.redact") == 1
+
+
+async def test_the_items_of_a_turn_that_waits_are_left_and_what_it_says_stays_what_it_said(
+    client: Client, reader: Client, database: Database, settings: Settings, apply: Apply
+) -> None:
+    talk = await new(client)
+    await queue(client, f"I am {MAIL}. " * 50, conversation=talk)
+    second = await queue(client, f"and {SAID}", conversation=talk, instructions=f"Mind {MAIL}. {LONG}")
+    await apply(RULE)
+    found = await search(database, settings, apply=True)
+    assert [
+        place["a turn of its conversation runs or waits: call again once it has ended"]
+        for _, _, place in found.values()
+    ]
+    await work(database, settings)
+    await search(database, settings, apply=True)
+    assert [place for place in await copies(database, settings) if not place.startswith("a vault")] == []
+    shown = (await reader.get(f"/v1/responses/{second['id']}")).json()
+    assert shown["instructions"] == f"Mind {MAIL}. {LONG}"
+    items = await items_of(reader, talk)
+    assert [items[0]["content"][0]["text"], items[2]["content"][0]["text"]] == [f"I am {MAIL}. " * 50, f"and {SAID}"]
+
+
+async def test_a_turn_that_ran_while_its_conversation_was_redacted_hides_nothing_from_the_next_one(
+    client: Client,
+    reader: Client,
+    engine: FakeEngine,
+    database: Database,
+    settings: Settings,
+    apply: Apply,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talk = await new(client)
+    await say(client, SAID, conversation=talk)
+    await apply(RULE)
+    written = redacting._written
+
+    async def late(*given: Any) -> bool:
+        await say(client, "a turn between", conversation=talk)
+        return await written(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redacting, "_written", late)
+        await search(database, settings, apply=True)
+    await say(reader, "and now?", conversation=talk)
+    assert SAID in [item["content"][0]["text"] for item in await items_of(reader, talk)]
+    assert "[EMAIL_50000]" in json.dumps(asked(engine)), "it is no literal"
+
+
+async def test_an_answer_from_outside_and_a_redaction_at_once_lose_no_value(
+    client: Client,
+    reader: Client,
+    database: Database,
+    settings: Settings,
+    apply: Apply,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outside_stage = {"id": "out", "external": {"timeout": "1h"}, "body": {"of": "{{item.text}}"}}
+    definition = {"input": {"items": [{"custom_id": "a", "text": SAID}]}, "stages": [outside_stage]}
+    made = await client.post("/v1/pipelines", json={"name": "x", "completion_window": "24h"} | definition)
+    pipeline = made.json()["id"]
+    await Played(database, settings, echo).play()
+    await apply(RULE)
+    redacted = outside._redacted
+
+    async def late(*given: Any) -> Any:
+        found = await redacted(*given)
+        monkeypatch.setattr(outside, "_redacted", redacted)
+        await search(database, settings, apply=True)
+        return found
+
+    monkeypatch.setattr(outside, "_redacted", late)
+    answer = {"answer": {"text": "from another.person@hidden.example"}}
+    given = await client.post(f"/v1/pipelines/{pipeline}/items/out/0/answer", json=answer)
+    assert given.status_code == 200, given.text
+    await Played(database, settings, echo).play()
+    shown = (await reader.get(f"/v1/pipelines/{pipeline}/results")).text
+    assert "another.person@hidden.example" in shown
+    assert [place for place in await copies(database, settings) if not place.startswith("a vault")] == []
+    async with database.durable() as conn:
+        find = "select batch_id, vault, tenant_id from stage join batch using (batch_id) join item_payload using (batch_id)"
+        rows = await conn.execute(f"{find} where stage.name = 'out'".encode())
+        [(batch_id, vault, tenant)] = await rows.fetchall()
+        opened = await StoredBodies(conn, Keyring.of(settings), batch_id).vault(0, vault)
+    values = Vaults(secret_key(settings), tenant).opened(opened, of_item(batch_id, 0)).values()
+    assert {MAIL, "another.person@hidden.example"} <= set(values)
+
+
+async def test_a_file_whose_values_cannot_be_read_is_left_as_it_is(
+    client: Client, database: Database, settings: Settings, apply: Apply
+) -> None:
+    await apply(RULE)
+    shown = await a_file(client, database, settings)
+    before = await shown(client)
+    assert "[EMAIL_1]" in before
+    await apply(RULE.replace('"tokenize"', '{ default = "tokenize", patterns = { word = "Write" } }'))
+    other = settings.model_copy(update={"secret_key": SecretStr("another secret key, with 32 bytes.")})
+    found = await search(database, other, apply=True)
+    assert found["files"] == (0, 0, {NO_KEY: 1})
+    assert await shown(client) == before
+
+
+async def test_names_and_what_is_said_of_broken_lines_are_found_too(
+    client: Client, database: Database, settings: Settings, apply: Apply
+) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
+    line = {"custom_id": MAIL, "method": "POST", "url": "/v1/chat/completions", "body": body}
+    broken = line | {"custom_id": "b", "body": body | {"model": MAIL}}
+    file = await uploaded(client, b"".join(json.dumps(each).encode() + b"\n" for each in (line, broken)))
+    order = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    refused = (await client.post("/v1/batches", json=order)).json()
+    assert MAIL in json.dumps(refused["errors"])
+    await client.post(SUBMIT, json={"requests": [{"prompt": "hi", "session_id": MAIL}]})
+    await apply(RULE)
+    found = await search(database, settings, apply=True)
+    assert found["names and labels"][0] == 2, "a custom_id and a session"
+    assert found["errors of files"][:2] == (2, 2)
+    assert MAIL not in (await client.get(f"/v1/batches/{refused['id']}")).text

@@ -14,8 +14,8 @@ import orjson
 from app.admission.redaction import Redaction
 from app.admission.stored import kinds
 from app.batches.validation import strict_json
-from app.batches.validation.openai_lines import VAULT, vault_values
-from app.errors import SensitiveFound
+from app.batches.validation.openai_lines import VAULT, opens, vault_values
+from app.errors import KeysUnavailable, SensitiveFound
 from app.policy import vaults
 
 _NOT_JSON, _NO_OBJECT = b"?", b"[]"
@@ -46,7 +46,7 @@ def redacted(redaction: Redaction, text: bytes, number: int) -> bytes:
 
 def of_stored(redaction: Redaction, text: bytes) -> tuple[bytes, Counter[str]]:
     """A stored line without its values, and these by kind; the same text where it has none. Its `custom_id`
-    stays. Raises TooManyValues.
+    stays. Raises TooManyValues, KeysUnavailable.
     """
     redactor = redaction.redactor
     try:
@@ -57,6 +57,8 @@ def of_stored(redaction: Redaction, text: bytes) -> tuple[bytes, Counter[str]]:
     if not isinstance(given, dict):
         hits = kinds(redactor.redact(given, of_engine=False))
         return (_NO_OBJECT if hits else text), hits
+    if not opens(given.get(VAULT), redaction.vaults):
+        raise KeysUnavailable("The values of the placeholders of a line cannot be read")
     redacting = redactor.over(vault_values(given.get(VAULT), redaction.vaults))
     rest = redacting.redact({name: value for name, value in given.items() if name not in ("body", "custom_id", VAULT)})
     body = redacting.redact(given.get("body"))
@@ -64,6 +66,16 @@ def of_stored(redaction: Redaction, text: bytes) -> tuple[bytes, Counter[str]]:
         return text, hits
     item = rest.item | ({"body": body.item} if "body" in given else {})
     return _line(redaction, given, item, redacting.values), hits
+
+
+def custom_id(text: bytes) -> str | None:
+    """The `custom_id` of a line. None: it has none."""
+    try:
+        given = strict_json.loads(text) if text.strip() else None
+    except strict_json.JsonError:
+        return None
+    found = given.get("custom_id") if isinstance(given, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _line(redaction: Redaction, given: dict[str, Any], item: dict[str, Any], values: Mapping[str, str]) -> bytes:

@@ -49,6 +49,7 @@ from app.tenants.service import Tenant
 from app.webhooks import emitter
 
 MOST_LISTED = 100
+_FILE_REFUSED = "The input file has errors; the batch lists them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ async def _refuse(database: Database, tenant: Tenant, new: NewFileBatch, problem
             data=BatchData(
                 request_id=str(request_id),
                 account_id=tenant.account_id,
-                failure=BatchFailure(problems[0].message, BadInput.code, BadInput.status),
+                failure=BatchFailure(_FILE_REFUSED, BadInput.code, BadInput.status),
             ),
         )
     return await get(database, tenant, request_id)

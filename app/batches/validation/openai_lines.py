@@ -111,6 +111,15 @@ def vault_values(sealed: Any, opener: Vaults | None) -> Mapping[str, str]:
         return NO_VALUES
 
 
+def opens(sealed: Any, opener: Vaults) -> bool:
+    """Whether the field VAULT of a line has values that can be read, or is the caller's own."""
+    try:
+        vault = base64.b64decode(sealed, validate=True) if isinstance(sealed, str) else b""
+    except ValueError:
+        return True
+    return not vaults.is_vault(vault) or opener.opened(vault, vaults.OF_FILE) is not NO_VALUES
+
+
 class Lines:
     """Reads the lines of one file in order, and collects their problems and the demand for each model.
 
