@@ -51,12 +51,14 @@ async def delete(keeper: Keeper, account: str, session_id: UUID, if_match: str |
         made = await (await conn.execute(sql.CHECKPOINT_OF, values)).fetchone()
     if made is not None:
         await checkpoints.stop(keeper.database, keeper.tenant_id, made[0])
+    pruned = await pruning.after_end(keeper, session_id)
     async with keeper.database.transaction() as conn:
         await _checked(conn, sql.LOCK_TO_FORGET, values, if_match)
         keys = await (await conn.execute(sql.KEYS_OF_SESSION, values)).fetchall()
         batches = await (await conn.execute(sql.BATCHES_OF_SESSION, values)).fetchall()
         if await (await conn.execute(sql.FORGET_SESSION, values)).fetchone() is None:
             raise Conflict(_BUSY if made is None else _SUMMARISED)
+        await pruning.write(conn, pruned)
         for (key_id,) in keys:
             await sealing.forget(conn, key_id)
         objects = [name for (batch_id,) in batches for name in await _forget_batch(conn, batch_id)]

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from app.db.pool import Connection, Database
 from app.errors import TurnLost
-from app.policy.vaults import NO_VALUES
 from app.queue import held_items
 from app.queue.held_items import HeldItem
 from app.sessions import growth, metrics, service, sql
@@ -22,12 +21,12 @@ async def end(
     turn: NewTurn,
     session_id: UUID | None,
     response: Mapping[str, Any],
-    values: Mapping[str, str] = NO_VALUES,
+    values: Mapping[str, str],
     *,
     window: int | None = None,
     item: HeldItem | None = None,
 ) -> None:
-    """Store the answer of a running turn, and let the next one begin. `values`: of all placeholders, if the answer has new ones.
+    """Store the answer of a running turn, and let the next one begin. `values`: of all placeholders so far.
     `window`: the context window of its model. `item`: what its batch keeps of its request.
 
     Raises TurnLost: it does not run any more.

@@ -20,13 +20,37 @@ Vaults = Mapping[UUID, bytes | None]  # new ones, by turn
 async def after_deletion(keeper: Keeper, turn: StoredTurn, left: Iterable[Any] = ()) -> Vaults:
     """The vaults that change if of the items of `turn` only `left` stay. Raises KeysUnavailable."""
     gone = set(_names([turn.given, turn.response], turn)) - set(_names(left, turn))
-    if not gone:
-        return {}
-    others = await _others(keeper, turn)
+    others = await _others(keeper, turn) if gone else ()
+    return _pruned(keeper, gone, others, turn)
+
+
+async def after_end(keeper: Keeper, session_id: UUID) -> Vaults:
+    """The vaults that change if a conversation goes: of the responses that continue one of its turns. Raises KeysUnavailable."""
+    others = await reading.below_conversation(keeper, session_id)
+    past = await reading.past(keeper, session_id) if others else ()
+    gone = {name for turn in past for name in _names([turn.given, turn.response], turn)}
+    return _pruned(keeper, gone, others)
+
+
+async def still_known(
+    keeper: Keeper, turn: StoredTurn, texts: Iterable[Any], values: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Of the values that a turn began with, those that are still known as it ends: of its own `texts`, and of what is before it
+    and was not deleted meanwhile.
+    """
+    if turn.parent is None:
+        return values
+    before = reading.values_of(await reading.chain(keeper, turn.parent))
+    own = used(orjson.dumps(list(texts)), values)
+    return {name: value for name, value in values.items() if name in own or before.get(name) == value}
+
+
+def _pruned(keeper: Keeper, gone: set[str], others: Sequence[StoredTurn], *more: StoredTurn) -> Vaults:
+    """The vaults of `others` and `more` without the names in `gone`, but for those that `others` have in their texts."""
     for each in others:
         gone -= set(_names([each.given, each.response], each))
     found: dict[UUID, bytes | None] = {}
-    for each in (*others, turn):
+    for each in (*others, *more) if gone else ():
         kept = {name: value for name, value in each.values.items() if name not in gone}
         if len(kept) < len(each.values) and each.state == TurnState.DONE:
             found[each.turn_id] = service.vault(keeper, each.turn_id, each.seal, kept)

@@ -30,7 +30,7 @@ from app.queue import batch_state, held_items, wakes
 from app.queue.held_items import HeldItem
 from app.queue.types import Kind
 from app.sealing.keyring import Keyring
-from app.sessions import ending, reading, sealing, service, sql, transcript
+from app.sessions import ending, pruning, reading, sealing, service, sql, transcript
 from app.sessions.service import Keeper, NewTurn, Session, StoredTurn
 from app.settings import Settings
 from app.states import TurnState
@@ -163,6 +163,7 @@ async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState
         own = await _own_item(steward, keeper, turn, single, turn.values)
         await ending.give_up(steward.database, turn_id, "fail", own)
         return
+    values = await pruning.still_known(keeper, turn, [turn.given, shown | {"output": output}], values)
     ended = NewTurn(turn_id, tenant.tenant_id, None, turn.given, turn.seal)
     model = steward.models.resolve(str(shown.get("model")))
     window = None if model is None else model.context_window

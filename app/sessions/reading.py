@@ -111,6 +111,11 @@ async def below(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
     return await _turns(keeper, sql.BELOW, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
 
 
+async def below_conversation(keeper: Keeper, session_id: UUID) -> list[StoredTurn]:
+    """The responses of no conversation that continue a turn of this one, and those that continue them."""
+    return await _turns(keeper, sql.BELOW_SESSION, {"session_id": session_id, "tenant_id": keeper.tenant_id})
+
+
 async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
     """Whether the batch of a background turn that was found running has ended: its answer is stored soon, or just was."""
     if turn.state != TurnState.RUNNING or turn.batch_id is None:

@@ -54,6 +54,10 @@ with recursive below as (
   union all select t.* from turn t join below b on t.parent_turn = b.turn_id where t.tenant_id = %(tenant_id)s)
 select {_TURN} from below"""
 
+BELOW_SESSION = BELOW.replace(
+    "parent_turn = %(turn_id)s", "parent_turn in (select turn_id from turn where session_id = %(session_id)s)"
+)
+
 # Of a turn without an answer nothing is kept.
 _EMPTIED = "idempotency_key = null, input = '[]', original = null, vault = null"
 # A turn whose process is gone ends here; so does the wait of those after it.
@@ -120,7 +124,7 @@ update turn t set state = '{TURN.target(verb)}', finished_at = now(), {changes}
 from s where t.turn_id = s.turn_id and {TURN.guard(verb, "t.")} returning t.n"""
 
 
-_OUTPUT = """output = %(output)s, vault = coalesce(%(vault)s, vault), prompt_tokens = %(prompt_tokens)s,
+_OUTPUT = """output = %(output)s, vault = %(vault)s, prompt_tokens = %(prompt_tokens)s,
   cached_tokens = %(cached_tokens)s, completion_tokens = %(completion_tokens)s"""
 END = _over("end", _OUTPUT)
 GIVE_UP = {verb: _over(verb, _EMPTIED) for verb in ("fail", "cancel")}

@@ -126,6 +126,34 @@ async def a_conversation(client: Client, database: Database, settings: Settings)
     assert (await client.delete(f"/v1/conversations/{talk}")).status_code == 200
 
 
+async def a_conversation_that_responses_continue(client: Client, database: Database, settings: Settings) -> None:
+    talk = await new(client)
+    first = await say(client, SAID, conversation=talk)
+    second = await say(client, "and next?", previous_response_id=first["id"])
+    await say(client, "and then?", previous_response_id=second["id"])
+    assert (await client.delete(f"/v1/conversations/{talk}")).status_code == 200
+
+
+async def a_response_while_one_that_continues_it_runs(client: Client, database: Database, settings: Settings) -> None:
+    first = await say(client, SAID)
+    await queue(client, "and next? " + "long " * 500, previous_response_id=first["id"])
+    assert (await client.delete(f"/v1/responses/{first['id']}")).status_code == 200
+    await work(database, settings)
+
+
+async def the_file_of_a_batch_that_was_refused(client: Client, database: Database, settings: Settings) -> None:
+    body = {"model": CANARY, "messages": [{"role": "user", "content": SAID}], "max_tokens": 5}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    file = await uploaded(client, json.dumps(line).encode() + b"\n")
+    order = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    made = (await client.post("/v1/batches", json=order)).json()
+    assert CANARY in json.dumps(made["errors"])
+    assert await copies(database, settings)
+    assert (await client.delete(f"/v1/files/{file}")).status_code == 200
+    left = (await client.get(f"/v1/batches/{made['id']}")).json()
+    assert (left["status"], left["errors"]["data"][0]["code"]) == ("failed", "file_deleted")
+
+
 async def a_batch(client: Client, database: Database, settings: Settings) -> None:
     body = {"requests": [{"prompt": SAID, "max_tokens": 5}, {"prompt": SAID * 50, "max_tokens": 5}]}
     sent = await client.post(SUBMIT, json=body)
@@ -198,6 +226,9 @@ KINDS = [
     a_response_that_others_continue,
     a_failed_turn_after_it,
     a_conversation,
+    a_conversation_that_responses_continue,
+    a_response_while_one_that_continues_it_runs,
+    the_file_of_a_batch_that_was_refused,
     a_batch,
     a_file_and_its_batch,
     a_pipeline,
