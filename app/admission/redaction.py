@@ -23,7 +23,7 @@ class Redaction:
     redactor: Redactor
     vaults: Vaults
     hash_key: bytes
-    on_hits: Callable[[Hits], object] = id
+    on_hits: Callable[[Hits], object]
 
     def redact(self, item: Any, values: Mapping[str, str] | None = None, *, of_engine: bool = True) -> Redacted:
         """See `Redactor.redact`. Raises SensitiveFound."""

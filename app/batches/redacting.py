@@ -45,7 +45,7 @@ _Cell = tuple[dict[str, Any], str]  # a field of an object
 
 
 @dataclass(slots=True)
-class _Rewrite:
+class _NewItem:
     """What an item is to be. None: as it is. `values`: of its placeholders, where there are new ones. `hits`: by kind."""
 
     hits: Counter[str] = field(default_factory=Counter)
@@ -126,11 +126,11 @@ class _Batch:
             if self._search.note(ITEMS, found.hits, left):
                 self._search.written(ITEMS, await self._write(item, found))
 
-    async def _rewritten(self, item: StoredItem, results: Sequence[StoredResult]) -> _Rewrite:
+    async def _rewritten(self, item: StoredItem, results: Sequence[StoredResult]) -> _NewItem:
         """The item without its values."""
         redacting = self._redaction.redactor.over(await self._values(item))
         known = len(redacting.values)
-        found = _Rewrite()
+        found = _NewItem()
         body = await self._bodies.payload(item.seq, await self._whole(item.body, stored=item.stored))
         if (other := self._without(redacting, found, body, of_engine=True)) is not None:
             found.body = await self._bodies.sealed_payload(item.seq, other)
@@ -157,7 +157,7 @@ class _Batch:
     async def _whole(self, body: bytes, *, stored: bool) -> bytes:
         return await self._store.get(body.decode()) if stored else body
 
-    def _without(self, redacting: Redacting, found: _Rewrite, body: bytes, *, of_engine: bool = False) -> bytes | None:
+    def _without(self, redacting: Redacting, found: _NewItem, body: bytes, *, of_engine: bool = False) -> bytes | None:
         """A body without its values. None: it stays."""
         item = orjson.loads(body)
         redacted = redacting.redact(item, of_engine=of_engine)
@@ -166,7 +166,7 @@ class _Batch:
             return orjson.dumps(redacted.item if of_engine else without_tokens(redacted.item))
         return None if redacted.item is item else orjson.dumps(redacted.item)
 
-    async def _events(self, redacting: Redacting, found: _Rewrite) -> None:
+    async def _events(self, redacting: Redacting, found: _NewItem) -> None:
         """The events of a stream, in which a value may begin in one and end in another: its texts are searched as wholes."""
         rows = await rewriting.events(self._database, self._batch_id)
         lists = [orjson.loads(await self._bodies.events(body)) for _, body in rows]
@@ -190,7 +190,7 @@ class _Batch:
                 found.events.append((number, was, await self._bodies.sealed_events(orjson.dumps(events))))
         found.hits.update(hits)
 
-    async def _write(self, item: StoredItem, found: _Rewrite) -> str | None:
+    async def _write(self, item: StoredItem, found: _NewItem) -> str | None:
         """Write what was found. Returns why it was left; None: it was not."""
         try:
             new = rewriting.NewItem(found.body, await self._vault(item, found), found.results, found.events)
@@ -206,7 +206,7 @@ class _Batch:
             await self._store.delete(moved)
         return None
 
-    async def _vault(self, item: StoredItem, found: _Rewrite) -> bytes | None:
+    async def _vault(self, item: StoredItem, found: _NewItem) -> bytes | None:
         if found.values is None:
             return item.vault
         await self._make_key()

@@ -51,7 +51,7 @@ class _Turn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewrite:
+class _NewTurn:
     """A turn without its values."""
 
     turn: _Turn
@@ -108,7 +108,7 @@ async def _family(keeper: Keeper, redaction: Redaction, search: Search, of: Mapp
 
 def _rewritten(
     keeper: Keeper, redaction: Redaction, turns: Sequence[_Turn], seals: Mapping[UUID | None, TurnSeal]
-) -> Iterator[_Rewrite]:
+) -> Iterator[_NewTurn]:
     """Each turn as it is to be. Raises KeysUnavailable, TooManyValues."""
     values: dict[UUID | None, Mapping[str, str]] = {None: NO_VALUES}  # after each turn
     last: UUID | None = None  # of the conversation
@@ -135,7 +135,7 @@ def _rewritten(
         values[turn.turn_id] = dict(redacting.values)
         last = turn.turn_id if turn.session_id else last
         columns["vault"] = service.vault(keeper, turn.turn_id, seal, redacting.values)
-        yield _Rewrite(turn, hits, columns)
+        yield _NewTurn(turn, hits, columns)
 
 
 def _of_summary(redaction: Redaction, session_id: UUID | None, summary: bytes | None, seal: TurnSeal) -> Counter[str]:
@@ -154,7 +154,7 @@ def _values(keeper: Keeper, seal: TurnSeal, turn: _Turn) -> Mapping[str, str]:
     return values
 
 
-async def _written(keeper: Keeper, session_id: UUID | None, found: Sequence[_Rewrite]) -> bool:
+async def _written(keeper: Keeper, session_id: UUID | None, found: Sequence[_NewTurn]) -> bool:
     """Write a family. False: it is not as it was read."""
     try:
         async with keeper.database.transaction() as conn:
@@ -170,7 +170,7 @@ async def _written(keeper: Keeper, session_id: UUID | None, found: Sequence[_Rew
     return True
 
 
-async def _write(conn: Connection, rewrite: _Rewrite) -> None:
+async def _write(conn: Connection, rewrite: _NewTurn) -> None:
     turn = rewrite.turn
     old = {f"old_{name}": getattr(turn, name) for name in (*_COLUMNS, "vault")}
     cursor = await conn.execute(sql.REDACT, {"turn_id": turn.turn_id, **rewrite.columns, **old})
