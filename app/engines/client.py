@@ -105,31 +105,37 @@ class EngineClient:
         *,
         begun: bool,
         prompt_tokens: int | None = None,
+        patient: bool = False,
     ) -> Outcome:
         """Run one response or chat completion as a stream, and pass each event to `on_event`. The outcome has the whole answer.
 
         `begun`: skip the events `created` and `queued`, which were sent before. `prompt_tokens`: an estimate, for a stream
-        without usage that must not be repeated. Cancelling makes the engine abort.
+        without usage that must not be repeated. `patient`: see `complete`. Cancelling makes the engine abort.
         """
         return await self._streamed(
-            request, lambda content: read_events(content, on_event, begun=begun, prompt_tokens=prompt_tokens)
+            request,
+            lambda content: read_events(content, on_event, begun=begun, prompt_tokens=prompt_tokens),
+            patient=patient,
         )
 
     async def _streamed(
-        self, request: EngineRequest, read: Callable[[aiohttp.StreamReader], Awaitable[T]]
+        self, request: EngineRequest, read: Callable[[aiohttp.StreamReader], Awaitable[T]], *, patient: bool = False
     ) -> T | Outcome:
         """The result of `read` on the stream that answers a request, or the outcome if the request failed."""
         assert self._session is not None
         url, headers = self.url + request.route, trace_context.sent(request.traceparent)
+        limit = self._freeze_timeout if patient else self._timeout
         try:
-            async with self._session.post(url, data=request.body, headers=headers, allow_redirects=False) as response:
+            async with self._session.post(
+                url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
+            ) as response:
                 if response.status != 200:
                     return self._meaning(request, response.status, await response.read())
                 return await read(response.content)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return EngineDown(f"cannot connect: {error}", suspect=False)
         except TimeoutError:
-            return Retry("the engine gave no answer in time", TIMED_OUT)
+            return Retry("the engine gave no answer in time", TIMED_OUT, busy=patient)
         except (aiohttp.ClientError, OSError) as error:
             return EngineDown(f"connection lost: {error!r}", suspect=True)
         except ValueError as error:

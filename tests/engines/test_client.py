@@ -3,12 +3,13 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from app.engines.adoption import Sighting
 from app.engines.client import EngineAway, EngineClient
 from app.engines.outcome import Done, EngineDown, Reject, Retry
-from app.engines.requests import CHAT, Target, build
+from app.engines.requests import CHAT, RESPONSES, EngineRequest, Target, build
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 
@@ -65,3 +66,17 @@ async def test_health_and_served_names_are_read() -> None:
         assert await client.look() == Sighting({"other": None}, "0.33.0")
         engine.healthy = False
         assert not await client.healthy()
+
+
+@pytest.mark.parametrize("way", ["whole", "followed"])
+async def test_a_request_that_the_engine_may_freeze_has_its_patience_whole_and_followed(way: str) -> None:
+    async with FakeEngine() as engine, EngineClient(engine.url, timeout_seconds=0.05) as client:
+        engine.script({"match": "x", "mode": "hang"})
+        body = {"model": engine.model, "input": "x", "stream": way == "followed"}
+        request = EngineRequest(RESPONSES, orjson.dumps(body))
+        if way == "whole":
+            outcome = await client.complete(request, patient=True)
+        else:
+            outcome = await client.events(request, lambda event: None, begun=True, patient=True)
+    assert isinstance(outcome, Retry)
+    assert outcome.busy, "no attempt of the item is used up"

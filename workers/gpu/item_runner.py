@@ -203,12 +203,14 @@ class ItemRunner:
             try:
                 begun = progress.item.kind == Kind.RESPONSE
                 size = estimate(request.body)  # a caller has read the stream, so it is not repeated for its usage
-                return await self._client.events(request, progress.log.add, begun=begun, prompt_tokens=size)
+                return await self._client.events(
+                    request, progress.log.add, begun=begun, prompt_tokens=size, patient=not self.streams
+                )
             finally:
                 await progress.log.close()
         if progress.count is not None:
             progress.count.received = 0
-            answer = await self._client.events(request, progress.add_event, begun=False)
+            answer = await self._client.events(request, progress.add_event, begun=False, patient=not self.streams)
             if not isinstance(answer, Retry) or answer.reason != WITHOUT_USAGE:
                 return answer
             self._streams_have_usage, request = False, unstreamed(request)
