@@ -151,7 +151,7 @@ def from_response(status: int, body: bytes) -> Outcome:
     words, reason = message(body), f"engine answered {status}"
     if status in _MISCONFIGURED or 300 <= status < 400:
         return EngineDown(reason, suspect=False, words=words)
-    if any(mark in body for mark in _CORE_DIED):
+    if status >= 500 and any(mark in body for mark in _CORE_DIED):  # a refusal may quote them
         return EngineDown(f"{reason}: its core died", suspect=True, words=words)
     if status in _TRY_LATER or status >= 500:
         code = TIMED_OUT if status in (408, 504) else FAILED

@@ -8,7 +8,7 @@ import pytest
 
 from app.engines.adoption import Sighting
 from app.engines.client import EngineAway, EngineClient
-from app.engines.outcome import Done, EngineDown, Reject, Retry
+from app.engines.outcome import Done, EngineDown, Reject, Retry, from_response
 from app.engines.requests import CHAT, RESPONSES, EngineRequest, Target, build
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
@@ -80,3 +80,10 @@ async def test_a_request_that_the_engine_may_freeze_has_its_patience_whole_and_f
             outcome = await client.events(request, lambda event: None, begun=True, patient=True)
     assert isinstance(outcome, Retry)
     assert outcome.busy, "no attempt of the item is used up"
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_refusal_that_quotes_the_name_of_a_failure_is_a_refusal(status: int) -> None:
+    body = orjson.dumps({"error": {"message": "tool_choice: 'EngineDeadError' is no tool", "code": status}})
+    assert isinstance(from_response(status, body), Reject)
+    assert isinstance(from_response(500, body), EngineDown)
