@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -27,6 +28,8 @@ from app.policy.placeholders import StreamRestorer
 from app.policy.redaction import Redactor, restored_body
 from app.policy.rules import Sensitive
 from app.sealing.frames import FrameWriter
+from app.sessions import transcript
+from app.sessions.transcript import PastTurn
 from tests.hostile import worst_growth
 from tests.linear import LINEAR, Make, Run, growth
 
@@ -64,6 +67,15 @@ def or_error(parse: Callable[[Any], object]) -> Run:
 
 def form(n: int) -> bytes:
     return FORM % b"file" + b"\r\n--" * n
+
+
+def turns(n: int) -> list[PastTurn]:
+    """Turns of which the last one answers a call of the first one."""
+    call, answer = ({"type": kind, "call_id": "a"} for kind in ("function_call", "function_call_output"))
+    return [
+        PastTurn(place, UUID(int=0), [answer] if place == n else [], [call] if not place else [])
+        for place in range(n + 1)
+    ]
 
 
 def repeated(text: Any, after: Any = None) -> Make:
@@ -126,6 +138,7 @@ PARSERS: dict[str, list[tuple[Run, Make]]] = {
         )
     ],
     "app.host_lists.parse": [(or_error(host_lists.parse), repeated("a-"))],
+    "app.sessions.transcript.foldable": [(transcript.foldable, turns)],
 }
 HEADER, QUERY, OURS = "a header, 32 KiB", "a part of a URL, 16 KiB", "what an operator has set"
 OF_LINES, OF_ENGINE = "splits with LineSplitter", "copies the answer of an engine, which its context limits"

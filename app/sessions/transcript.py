@@ -4,7 +4,7 @@ An item is an input item of the Responses API, as a dict. Past messages of the a
 of each prompt is the same text again, and stays in the prefix cache.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -58,16 +58,34 @@ def _plain(item: Item) -> Item:
 
 def foldable(past: Sequence[PastTurn]) -> int:
     """How many of these turns a summary may replace: not the last `WHOLE_TURNS`, and no call without its answer."""
+    begins = _begins(past)
     end = max(0, len(past) - WHOLE_TURNS)
-    while end and _ids(past[:end], _CALLS) & _ids(past[end:], _ANSWERS):
+    first = min(begins[end:], default=0)
+    while first < end:
         end -= 1
+        first = min(first, begins[end])
     return end
 
 
-def _ids(turns: Iterable[PastTurn], kinds: Collection[str]) -> set[str]:
-    """The calls that items of these types name. The owner of a conversation may have added any of them."""
-    items = (item for turn in turns for item in (*turn.given, *turn.answer))
-    return {str(item.get("call_id")) for item in items if item.get("type") in kinds}
+def _begins(past: Sequence[PastTurn]) -> list[int]:
+    """For each turn the first one with a call whose last answer it has; where there is none, a number beyond all turns."""
+    called: dict[str, int] = {}
+    answered: dict[str, int] = {}
+    for place, turn in enumerate(past):
+        for item in (*turn.given, *turn.answer):
+            if item.get("type") in _CALLS:
+                called.setdefault(_call_id(item), place)
+            elif item.get("type") in _ANSWERS:
+                answered[_call_id(item)] = place
+    begins = [len(past)] * len(past)
+    for call_id, place in answered.items():
+        begins[place] = min(begins[place], called.get(call_id, len(past)))
+    return begins
+
+
+def _call_id(item: Item) -> str:
+    """The call that an item is, or answers. The owner of a conversation may have added any."""
+    return str(item.get("call_id"))
 
 
 def shown(turn: PastTurn) -> list[Item]:

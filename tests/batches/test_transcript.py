@@ -54,15 +54,21 @@ def test_each_turn_only_adds_to_the_prompt_of_the_one_before(pairs: list[Any]) -
 
 @given(PAIRS)
 @settings(deadline=None)
-def test_a_summary_leaves_the_last_turns_whole_and_no_answer_without_its_call(pairs: list[Any]) -> None:
+def test_a_summary_leaves_the_last_turns_whole_and_no_answer_without_its_call_and_replaces_all_others(
+    pairs: list[Any],
+) -> None:
     turns = past(pairs)
-    end = transcript.foldable(turns)
-    assert 0 <= end <= max(0, len(turns) - transcript.WHOLE_TURNS)
-    before, after = (
-        [item for turn in part for item in (*turn.given, *turn.answer)] for part in (turns[:end], turns[end:])
+    ends = range(max(0, len(turns) - transcript.WHOLE_TURNS) + 1)
+    assert transcript.foldable(turns) == max(end for end in ends if not parted(turns, end))
+
+
+def parted(turns: list[PastTurn], end: int) -> set[str]:
+    """The calls before this turn that are answered from it on."""
+    called, answered = (
+        {item["call_id"] for turn in part for item in (*turn.given, *turn.answer) if item.get("type") == kind}
+        for part, kind in ((turns[:end], "function_call"), (turns[end:], "function_call_output"))
     )
-    called = {item["call_id"] for item in before if item.get("type") == "function_call"}
-    assert not called & {item["call_id"] for item in after if item.get("type") == "function_call_output"}
+    return called & answered
 
 
 @given(PAIRS)
