@@ -175,13 +175,14 @@ def _joined(held: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(part.get(owner), dict):
             continue
         before = held.get(owner) or {}
-        texts = {
-            name: (before.get(name) or "") + value if isinstance(value, str) else value
-            for name, value in part[owner].items()
-            if value is not None
-        }
+        texts = {name: _followed(before.get(name), value) for name, value in part[owner].items() if value is not None}
         found[owner] = {**before, **texts}
     return found
+
+
+def _followed(before: Any, value: Any) -> Any:
+    """A text with what came after it; of what is no text, what came last."""
+    return before + value if isinstance(before, str) and isinstance(value, str) else value
 
 
 def _has_input(call: dict[str, Any]) -> bool:

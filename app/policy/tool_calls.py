@@ -46,8 +46,8 @@ class CallJudge:
         if name not in self._offered:
             found = next((denial for terms in self._terms if (denial := terms.of_call(name)) is not None), None)
         if found is None and self.reads_arguments:
-            given = arguments_of(call)
-            found = next((denial for terms in self._terms if (denial := terms.of_arguments(name, given))), None)
+            judged = ((terms, given) for given in arguments_of(call) for terms in self._terms)
+            found = next((denial for terms, given in judged if (denial := terms.of_arguments(name, given))), None)
         if found is None:
             return None
         if not again:
@@ -100,14 +100,13 @@ def call_name(call: Any) -> str:
     return ""
 
 
-def arguments_of(call: Mapping[str, Any]) -> str:
-    """What a tool is called with: its arguments, its input; of a tool that the API runs, all of the call."""
-    for owner in (call.get("function"), call.get("custom"), call):
-        if isinstance(owner, Mapping):
-            for field in ("arguments", "input"):
-                if isinstance(given := owner.get(field), str):
-                    return given
-    return orjson.dumps({name: value for name, value in call.items() if name not in _OF_CALLS}).decode()
+def arguments_of(call: Mapping[str, Any]) -> list[Any]:
+    """What a tool is called with: its arguments, its input, as a text or as a value; where it has none, as of a tool that the API
+    runs, all of the call but its names.
+    """
+    owners = [each for each in (call.get("function"), call.get("custom"), call) if isinstance(each, Mapping)]
+    given = [owner[field] for owner in owners for field in ("arguments", "input") if owner.get(field)]
+    return given or [{name: value for name, value in owner.items() if name not in _OF_CALLS} for owner in owners]
 
 
 def name_of_item(item: Any) -> str | None:

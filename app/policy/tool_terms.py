@@ -48,14 +48,18 @@ class ToolTerms:
             return None
         return denial(rule, f"does not allow {_shown(name.strip())}; the model's call of it was withheld")
 
-    def of_arguments(self, name: str, arguments: str) -> Denial | None:
-        """Why a call with these arguments is withheld. None: it may pass."""
+    def of_arguments(self, name: str, arguments: Any) -> Denial | None:
+        """Why a call with these arguments is withheld: JSON, any text, or a value. None: it may pass."""
         if self.hosts is None:
             return None
-        if all(host_lists.lists(self.hosts.names, host) for host in destinations.named_in(arguments)):
-            return None
-        what = f"does not list a host that the model's call of {_shown(name.strip())} names; the call was withheld"
-        return denial(self.hosts, what)
+        tool = _shown(name.strip())
+        try:
+            if all(host_lists.lists(self.hosts.names, host) for host in destinations.named_in(arguments)):
+                return None
+        except destinations.Unreadable:
+            what = f"asks which hosts the model's call of {tool} names, and its arguments are no valid JSON"
+            return denial(self.hosts, f"{what}; the call was withheld")
+        return denial(self.hosts, f"does not list a host that the model's call of {tool} names; the call was withheld")
 
     def _against(self, name: str) -> ToolList | None:
         if self.allowed is not None and name not in self.allowed.names:
