@@ -1,7 +1,9 @@
 """Where work is done that takes longer the more was sent."""
 
 import asyncio
+import itertools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +15,16 @@ LARGE = "a" * (off_loop.SMALL_BYTES + 1)
 
 
 @pytest.mark.parametrize(
-    ("given", "in_thread"), [("a", False), (b"a", False), ({"a": LARGE}, True), (LARGE.encode(), True)]
+    ("given", "in_thread"),
+    [
+        ("a", False),
+        (b"a", False),
+        ({"a": [1, None, ("b",)]}, False),
+        ({"a": LARGE}, True),
+        ({LARGE: 1}, True),
+        (LARGE.encode(), True),
+        ([[1, ("a", {})]] * off_loop.SMALL_BYTES, True),
+    ],
 )
 async def test_what_is_large_is_done_in_a_thread_and_other_work_goes_on(given: Any, in_thread: bool) -> None:
     go_on = threading.Event()
@@ -27,6 +38,15 @@ async def test_what_is_large_is_done_in_a_thread_and_other_work_goes_on(given: A
     task = asyncio.create_task(other())
     assert await off_loop.done(given, work, threading.get_ident()) is in_thread
     await task
+
+
+class Endless(list[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.repeat(["a"])
+
+
+async def test_what_is_large_is_not_looked_at_to_its_end() -> None:
+    assert await off_loop.done({"a": Endless()}, threading.get_ident) != threading.get_ident()
 
 
 async def test_an_error_in_a_thread_is_that_of_the_call() -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import orjson
 
+from app import off_loop
 from app.batches import submit
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem, may_not_fit
@@ -125,10 +126,17 @@ async def find(
             bodies = StoredBodies(database, keyring, status.batch_id)
             body = await bodies.payload(0, await store.get(result.item.decode()))
             result = result._replace(item=body, item_stored=False)
-        if restoring is not None:
-            result = restoring.item(status.batch_id, result)
-        if (withholding := withholder(status.policy, request_id, on_withheld)) is not None:
-            result = withholding.item(result)
-        request = orjson.loads(result.item or b"{}")
-        return SingleRequest(status, request, result)
+        size = len(result.item or b"") + len(result.body or b"")
+        return await off_loop.of_size(size, _shown, status, result, restoring, on_withheld)
     return None
+
+
+def _shown(
+    status: BatchStatus, result: ItemResult, restoring: Restorer | None, on_withheld: OnWithheld
+) -> SingleRequest:
+    """A request as its caller may read it."""
+    if restoring is not None:
+        result = restoring.item(status.batch_id, result)
+    if (withholding := withholder(status.policy, status.request_id, on_withheld)) is not None:
+        result = withholding.item(result)
+    return SingleRequest(status, orjson.loads(result.item or b"{}"), result)

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import aiohttp
 import orjson
 
-from app import trace_context
+from app import off_loop, trace_context
 from app.engines import adoption, dialects
 from app.engines.adoption import Contradiction, Sighting
 from app.engines.answer_streams import read_events, read_transcript
@@ -164,11 +164,11 @@ class EngineClient:
 
     async def _tokenized(self, request: EngineRequest) -> object:
         assert self._session is not None
-        body = question(request)
+        body = await off_loop.done(request.body, _asked, request)
         if body is None:
             return None
         try:
-            async with self._session.post(f"{self.url}/tokenize", data=orjson.dumps(body)) as response:
+            async with self._session.post(f"{self.url}/tokenize", data=body) as response:
                 return await response.json() if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
@@ -253,6 +253,12 @@ class EngineClient:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
             raise EngineAway(f"{path}: the answer is not JSON") from None
+
+
+def _asked(request: EngineRequest) -> bytes | None:
+    """What `/tokenize` is asked about a request. None: nothing."""
+    body = question(request)
+    return None if body is None else orjson.dumps(body)
 
 
 async def _or_none(asking: Awaitable[object]) -> object:

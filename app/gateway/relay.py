@@ -9,11 +9,12 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import aiohttp
 
-from app import clock
+from app import clock, off_loop
 from app.crypto import bearer_token
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
@@ -217,10 +218,10 @@ class Gateway:
         reached, until = 0, clock.monotonic() + (0 if call.hurried else self._settings.line_seconds)
         while reached < _ENGINES_TRIED and (chosen := await self._choose_engine(call, tried, until)):
             [engine] = chosen
-            request = self._request(call, engine, stream=stream)
             tried.add(engine.name)
             span.sent(engine.name)
             async with attempt_at(engine, self._balance, self._queue, self._announcer, timer, *tokens) as attempt:
+                request = await off_loop.done(call.item, partial(self._request, stream=stream), call, engine)
                 begun = False
                 try:
                     headers, url = self._headers(call, engine), engine.url + request.route

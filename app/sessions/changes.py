@@ -8,6 +8,7 @@ from uuid import UUID
 
 import orjson
 
+from app import off_loop
 from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
@@ -88,7 +89,7 @@ async def forgetting(keeper: Keeper, turn: StoredTurn) -> Callable[[Connection],
     if turn.session_id is not None:
         if turn.response is None:
             return _nothing  # it is emptied as its batch ends
-        session = await reading.read(keeper, turn.session_id)
+        session = await reading.state(keeper, turn.session_id)
         left = replace(turn.past, given=(), answer=())
         return partial(_rewrite, keeper, session, turn, left, await pruning.after_deletion(keeper, turn), gone=True)
     return partial(_forget_loose, keeper, turn, await pruning.after_deletion(keeper, turn))
@@ -108,10 +109,10 @@ async def _forget_loose(keeper: Keeper, turn: StoredTurn, pruned: pruning.Vaults
 
 async def delete_item(keeper: Keeper, account: str, session_id: UUID, item_id: str, if_match: str | None) -> None:
     """Delete an item of a conversation. Raises NotFound, VersionMoved, ConversationLocked."""
-    session = await reading.read(keeper, session_id)
+    session = await reading.state(keeper, session_id)
     service.check_version(if_match, session.version)  # which `_rewrite` finds again, or changes nothing
     turn, place = await reading.item(keeper, session_id, item_id)
-    left = transcript.without(turn.past, place)
+    left = await off_loop.of_size(turn.size, transcript.without, turn.past, place)
     pruned = await pruning.after_deletion(keeper, turn, [left.given, left.answer])
     async with keeper.database.transaction() as conn:
         await _rewrite(keeper, session, turn, left, pruned, conn)
@@ -129,15 +130,12 @@ async def _rewrite(
     gone: bool = False,
 ) -> None:
     """Replace the items of an ended turn. A summary, which may tell what they said, goes too, and so do their values."""
-    response = None if turn.response is None or gone else {**turn.response, "output": list(left.answer)}
-    seal, turn_id = turn.seal, turn.turn_id
     values = {
         "session_id": session.session_id,
         "tenant_id": keeper.tenant_id,
         "version": session.version,
-        "turn_id": turn_id,
-        "input": seal.sealed(turn_id, INPUT, orjson.dumps(list(left.given))),
-        "output": None if response is None else seal.sealed(turn_id, OUTPUT, orjson.dumps(response)),
+        "turn_id": turn.turn_id,
+        **await off_loop.of_size(turn.size, _bodies, turn, left, gone),
         "old_input": turn.stored[0],
         "old_output": turn.stored[1],
         "held": session.held if pruned else None,
@@ -145,3 +143,13 @@ async def _rewrite(
     if await (await conn.execute(sql.REWRITE, values)).fetchone() is None:
         raise ConversationLocked(f"{_BUSY}. If none does, the turn has changed meanwhile. Then try again")
     await pruning.write(conn, pruned)
+
+
+def _bodies(turn: StoredTurn, left: PastTurn, gone: bool) -> dict[str, bytes | None]:
+    """The columns of a turn with the items that stay."""
+    response = None if turn.response is None or gone else {**turn.response, "output": list(left.answer)}
+    seal, turn_id = turn.seal, turn.turn_id
+    return {
+        "input": seal.sealed(turn_id, INPUT, orjson.dumps(list(left.given))),
+        "output": None if response is None else seal.sealed(turn_id, OUTPUT, orjson.dumps(response)),
+    }

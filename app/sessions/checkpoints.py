@@ -12,10 +12,12 @@ from uuid import UUID
 import orjson
 import structlog
 
+from app import off_loop
 from app.batches import final_events, single_request
 from app.batches.request_labels import RequestLabels
 from app.batches.submit import Order, rules_of
 from app.batches.validation import openai
+from app.batches.validation.text_generation import ItemFacts
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.engines.requests import RESPONSES
@@ -84,17 +86,16 @@ async def begin(steward: Steward) -> int:
 async def _asked(steward: Steward, due: _Due, model: Model) -> bool:
     keeper = steward.keeper(due.tenant_id)
     session = await reading.read(keeper, due.session_id)
-    end = transcript.foldable(session.past)
+    end = await off_loop.of_size(session.held, transcript.foldable, session.past)
     if not end or session.past[end - 1].prompt_tokens < LEAST_SAVED:
         raise _Moved("too little would be saved")
-    item = _request(model, session, end, await reading.find(keeper, due.last))
+    last = await reading.find(keeper, due.last)
+    item = await off_loop.of_size(session.held, _request, model, session, end, last)
     tenant = Tenant(due.tenant_id, due.account)
     admission = steward.control.begin(tenant, NO_SPEND_LABELS, Kind.CHECKPOINT, steward.models, stored=())
     if session.seal.key_id is not None and admission.encrypts is None and steward.settings.encrypt != "on":
         raise PolicyDenied("the conversation is sealed, and its summary would not be")
-    admitted = admission.admit(
-        model, item, RESPONSES, lambda model, item: openai.response(item, rules_of(model, stream=True)), session.values
-    )
+    admitted = await off_loop.done(item, admission.admit, model, item, RESPONSES, _examined, session.values)
     labels = RequestLabels(session=service.name(due.session_id))
     order = Order(
         tenant,
@@ -117,6 +118,10 @@ async def _asked(steward: Steward, due: _Due, model: Model) -> bool:
     )
     metrics.CHECKPOINTS.labels("asked").inc()
     return True
+
+
+def _examined(model: Model, item: dict[str, Any]) -> ItemFacts:
+    return openai.response(item, rules_of(model, stream=True))
 
 
 def _request(model: Model, session: Session, end: int, last: StoredTurn | None) -> dict[str, Any]:
@@ -162,7 +167,7 @@ async def stop(database: Database, tenant_id: int, request_id: UUID) -> None:
 async def _taken(steward: Steward, tenant_id: int, session_id: UUID, batch_id: int, request_id: UUID) -> None:
     keeper = steward.keeper(tenant_id)
     single = await single_request.find(steward.database, steward.settings, tenant_id, request_id, Kind.CHECKPOINT)
-    session = await reading.read(keeper, session_id)
+    session = await reading.state(keeper, session_id)
     text = summary_of(single.result.body) if single is not None and single.result.ok else None
     values: dict[str, Any] = {"session_id": session_id, "batch_id": batch_id}
     async with steward.database.transaction() as conn:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from app import clock
+from app import clock, off_loop
 from app.errors import BadInput
 from app.policy.vaults import NO_VALUES
 from app.sessions import reading, service, transcript
@@ -85,9 +85,9 @@ def conversation_of(item: Mapping[str, Any]) -> UUID | None:
     return service.parse(given, CONVERSATION, "conversation")
 
 
-def of_session(session: Session) -> Continued:
+async def of_session(session: Session) -> Continued:
     """A conversation as it was read."""
-    before = transcript.rendered(session.past, session.summary)
+    before = await off_loop.of_size(session.held, transcript.rendered, session.past, session.summary)
     return Continued(before, session.values, session.seal, session)
 
 
@@ -110,5 +110,6 @@ async def of_response(keeper: Keeper, previous: object) -> Continued:
         raise BadInput(
             f"previous_response_id: the response is {last.state}; wait for its answer", param="previous_response_id"
         )
-    before = transcript.rendered(turn.past for turn in chain)
+    size, past = sum(turn.size for turn in chain), [turn.past for turn in chain]
+    before = await off_loop.of_size(size, transcript.rendered, past)
     return Continued(before, reading.values_of(chain), last.seal, parent=turn_id, n=last.n + 1)

@@ -31,7 +31,7 @@ async def end(
 
     Raises TurnLost: it does not run any more.
     """
-    written = service.answer_columns(keeper, turn, response, values)
+    written = await service.answer_columns(keeper, turn, response, values)
     async with keeper.database.durable() as conn:
         grown = None
         if session_id is not None:

@@ -8,13 +8,14 @@ from uuid import UUID
 
 import orjson
 
+from app import off_loop
 from app.db.pool import Connection, Database
 from app.errors import KeysUnavailable
 from app.metering.slope import turns_left
 from app.sealing.keyring import Keyring
 from app.sessions import listing_sql as sql
 from app.sessions import sealing, service
-from app.sessions.sealing import INPUT, OUTPUT
+from app.sessions.sealing import INPUT, OUTPUT, TurnSeal
 from app.states import TurnState
 
 PAGE_ROWS = 50
@@ -171,6 +172,9 @@ async def said(database: Database, keyring: Keyring, session_id: UUID, n: int) -
     seals = await sealing.seals_of(keyring, keys)
     if key_id not in seals:
         raise KeysUnavailable("The key of this turn was destroyed", gone=True)
-    seal = seals[key_id]
+    return await off_loop.of_size(len(given) + len(output or b""), _said, seals[key_id], turn_id, given, output)
+
+
+def _said(seal: TurnSeal, turn_id: UUID, given: bytes, output: bytes | None) -> Said:
     answer = None if output is None else orjson.loads(seal.opened(turn_id, OUTPUT, output)).get("output") or []
     return Said(orjson.loads(seal.opened(turn_id, INPUT, given)), answer)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import orjson
 
+from app import off_loop
 from app.db.pool import Connection
 from app.policy.redaction import used
 from app.sessions import reading, service, sql
@@ -19,21 +20,21 @@ Vaults = Mapping[UUID, bytes | None]  # new ones, by turn
 
 async def after_deletion(keeper: Keeper, turn: StoredTurn, left: Iterable[Any] = ()) -> Vaults:
     """The vaults that change if of the items of `turn` only `left` stay. Raises KeysUnavailable."""
-    gone = set(_names([turn.given, turn.response], turn)) - set(_names(left, turn))
+    gone = await off_loop.of_size(turn.size, _gone, turn, left)
     others = await _others(keeper, turn) if gone else ()
-    return _pruned(keeper, gone, others, turn)
+    return await off_loop.of_size(_size(turn, *others), _pruned, keeper, gone, others, turn)
 
 
 async def after_end(keeper: Keeper, session_id: UUID) -> Vaults:
     """The vaults that change if a conversation goes: of the responses that continue one of its turns. Raises KeysUnavailable."""
     others = await reading.below_conversation(keeper, session_id)
-    past = await reading.past(keeper, session_id) if others else ()
-    gone = {name for turn in past for name in _names([turn.given, turn.response], turn)}
-    return _pruned(keeper, gone, others)
+    past = await reading.past(keeper, session_id) if others else []
+    gone = await off_loop.of_size(_size(*past), _all_names, past)
+    return await off_loop.of_size(_size(*others), _pruned, keeper, gone, others)
 
 
 async def still_known(
-    keeper: Keeper, turn: StoredTurn, texts: Iterable[Any], values: Mapping[str, str]
+    keeper: Keeper, turn: StoredTurn, texts: Sequence[Any], values: Mapping[str, str]
 ) -> Mapping[str, str]:
     """Of the values that a turn began with, those that are still known as it ends: of its own `texts`, and of what is before it
     and was not deleted meanwhile.
@@ -41,8 +42,21 @@ async def still_known(
     if turn.parent is None:
         return values
     before = reading.values_of(await reading.chain(keeper, turn.parent))
-    own = used(orjson.dumps(list(texts)), values)
+    own = used(await off_loop.done(texts, orjson.dumps, list(texts)), values)
     return {name: value for name, value in values.items() if name in own or before.get(name) == value}
+
+
+def _size(*turns: StoredTurn) -> int:
+    return sum(turn.size for turn in turns)
+
+
+def _gone(turn: StoredTurn, left: Iterable[Any]) -> set[str]:
+    """The placeholders that its items have and those that stay have not."""
+    return set(_names([turn.given, turn.response], turn)) - set(_names(left, turn))
+
+
+def _all_names(turns: Sequence[StoredTurn]) -> set[str]:
+    return {name for turn in turns for name in _names([turn.given, turn.response], turn)}
 
 
 def _pruned(keeper: Keeper, gone: set[str], others: Sequence[StoredTurn], *more: StoredTurn) -> Vaults:

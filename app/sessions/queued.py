@@ -62,7 +62,7 @@ async def add(
     else:
         await batch_state.transition(conn, "pause", turn.tenant_id, turn.turn_id)
     state = TurnState.RUNNING if runs else TurnState.QUEUED
-    added = service.row_of(keeper, turn, state) | values
+    added = await service.row_of(keeper, turn, state) | values
     [(n, held)] = await (await conn.execute(sql.QUEUE, added)).fetchall()
     service.check_room(n - 1, held, added)
 
@@ -180,10 +180,18 @@ async def _own_item(
     """
     if single is None:
         return None
-    body, batch_id = orjson.dumps(single.request | {"input": list(turn.given)}), single.status.batch_id
-    kept = used(body + (single.result.body or b""), values)
+    batch_id, result = single.status.batch_id, single.result.body or b""
+    body, kept = await off_loop.of_size(turn.size + len(result), _kept, single.request, turn, result, values)
     vault = keeper.vaults.sealed(kept, vaults.of_item(batch_id, 0)) if kept else None
     return await held_items.prepare(steward.database, steward.settings, batch_id, body, vault)
+
+
+def _kept(
+    request: Mapping[str, Any], turn: StoredTurn, result: bytes, values: Mapping[str, str]
+) -> tuple[bytes, Mapping[str, str]]:
+    """A request with the items of its turn alone, and the values that it and its result have."""
+    body = orjson.dumps({**request, "input": list(turn.given)})
+    return body, used(body + result, values)
 
 
 def continued(turn: StoredTurn) -> dict[str, object]:
@@ -201,11 +209,8 @@ async def _start(steward: Steward, tenant: Tenant, session_id: UUID, turn_id: UU
     turn, single = await reading.find(keeper, turn_id), await steward.single(tenant, turn_id)
     if turn is None or single is None:
         return
-    rest = {name: value for name, value in single.request.items() if name != "input"}
-    text = orjson.dumps([list(turn.given), rest]).decode()
-    text, known = transcript.renamed(text, turn.values, session.values)
-    own, rest = orjson.loads(text)
-    before = transcript.rendered(session.past, session.summary)
+    own, rest, known = await off_loop.of_size(turn.size, _renamed, turn, single.request, session.values)
+    before = await off_loop.of_size(session.held, transcript.rendered, session.past, session.summary)
     try:
         whole, values = await steward.redacted(tenant, [*before, *own], known)
         rest, values = await steward.redacted(tenant, rest, values)
@@ -216,9 +221,20 @@ async def _start(steward: Steward, tenant: Tenant, session_id: UUID, turn_id: UU
         return
     given, item = whole[len(before) :], rest | {"input": whole}
     vault = keeper.vaults.sealed(values, vaults.of_item(batch_id, 0)) if values else None
-    held = await held_items.prepare(steward.database, steward.settings, batch_id, orjson.dumps(item), vault)
+    body = await off_loop.done(item, orjson.dumps, item)
+    held = await held_items.prepare(steward.database, steward.settings, batch_id, body, vault)
     new = NewTurn(turn_id, tenant.tenant_id, None, given, turn.seal, values=values)
-    await _run(steward, session, service.row_of(keeper, new, turn.state), held)
+    await _run(steward, session, await service.row_of(keeper, new, turn.state), held)
+
+
+def _renamed(
+    turn: StoredTurn, request: Mapping[str, Any], known: Mapping[str, str]
+) -> tuple[list[Any], dict[str, Any], Mapping[str, str]]:
+    """The items of a turn, and the rest of its request, with placeholders that fit to `known`; and the values of all of them."""
+    rest = {name: value for name, value in request.items() if name != "input"}
+    text, values = transcript.renamed(orjson.dumps([list(turn.given), rest]).decode(), turn.values, known)
+    own, rest = orjson.loads(text)
+    return own, rest, values
 
 
 async def _run(steward: Steward, session: Session, row: Mapping[str, Any], held: HeldItem) -> None:

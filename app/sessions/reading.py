@@ -6,28 +6,48 @@ from uuid import UUID
 
 import orjson
 
+from app import off_loop
 from app.errors import NotFound
 from app.policy.vaults import NO_VALUES
 from app.sessions import sealing, service, sql, transcript
 from app.sessions.sealing import CLEAR, INPUT, OUTPUT, SUMMARY, TurnSeal
 from app.sessions.service import Keeper, Session, StoredTurn
+from app.sessions.transcript import PastTurn
 from app.states import TurnState
 
-_SESSION_COLUMNS = 12  # of a row of `sql.WITH_PAST`; those of the turn follow
+_SESSION_COLUMNS, _KEY_ID, _VAULT_KEY_ID = 12, 5, 11  # of a row of `sql.WITH_PAST`; those of the turn follow
 PAGE_TURNS = 20
+Seals = Mapping[UUID | None, TurnSeal]
 
 
 async def read(keeper: Keeper, session_id: UUID) -> Session:
     """A conversation with its past. Raises NotFound, KeysUnavailable."""
+    return await _session(keeper, session_id, sql.WITH_PAST)
+
+
+async def state(keeper: Keeper, session_id: UUID) -> Session:
+    """A conversation without its past, which takes the same time however long it is. Raises NotFound, KeysUnavailable."""
+    return await _session(keeper, session_id, sql.WITHOUT_PAST)
+
+
+async def _session(keeper: Keeper, session_id: UUID, query: str) -> Session:
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
     async with keeper.database.relaxed() as conn:
-        rows = await (await conn.execute(sql.WITH_PAST, values, binary=True)).fetchall()
+        rows = await (await conn.execute(query, values, binary=True)).fetchall()
         if not rows:
             raise service.missing(service.name(session_id), "conversation")
-        version, busy, late, summary, meta, key_id, created_at, slope, held, *vault_row = rows[0][:_SESSION_COLUMNS]
-        past = [row[_SESSION_COLUMNS:] for row in rows if row[_SESSION_COLUMNS] is not None]
-        keys = await sealing.wrapped_keys(conn, [key_id, vault_row[2], *(turn[8] for turn in past)])
+        past = [row[_SESSION_COLUMNS:] for row in rows if any(row[_SESSION_COLUMNS:])]
+        key_ids = [rows[0][_KEY_ID], rows[0][_VAULT_KEY_ID], *(turn[8] for turn in past)]
+        keys = await sealing.wrapped_keys(conn, key_ids)
     seals = await sealing.seals_of(keeper.keyring, keys)
+    size = sum(map(_size, [rows[0][:_SESSION_COLUMNS], *past]))
+    return await off_loop.of_size(size, _opened, keeper, session_id, rows[0][:_SESSION_COLUMNS], past, seals)
+
+
+def _opened(
+    keeper: Keeper, session_id: UUID, row: Sequence[Any], past: Sequence[Sequence[Any]], seals: Seals
+) -> Session:
+    version, busy, late, summary, meta, key_id, created_at, slope, held, *vault_row = row
     seal = seals[key_id]
     turns = [_turn(keeper, turn, seals) for turn in past]
     return Session(
@@ -56,6 +76,11 @@ def values_of(turns: Sequence[StoredTurn]) -> dict[str, str]:
     return found
 
 
+def _size(row: Sequence[Any]) -> int:
+    """The bytes of the bodies in a row."""
+    return sum(len(each) for each in row if isinstance(each, bytes))
+
+
 async def find(keeper: Keeper, turn_id: UUID) -> StoredTurn | None:
     """A stored turn of the account. None: there is none with this id."""
     found = await _turns(keeper, sql.TURN_OF, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
@@ -80,10 +105,14 @@ async def item(keeper: Keeper, session_id: UUID, item_id: str) -> tuple[StoredTu
     turn_id = transcript.turn_of(item_id)
     turn = None if turn_id is None else await find(keeper, turn_id)
     if turn is not None and turn.session_id == session_id and turn.state == TurnState.DONE:
-        for place, shown in enumerate(transcript.shown(turn.past)):
-            if shown["id"] == item_id:
-                return turn, place
+        place = await off_loop.of_size(turn.size, _place, turn.past, item_id)
+        if place is not None:
+            return turn, place
     raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
+
+
+def _place(turn: PastTurn, item_id: str) -> int | None:
+    return next((place for place, shown in enumerate(transcript.shown(turn)) if shown["id"] == item_id), None)
 
 
 async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
@@ -135,10 +164,10 @@ async def _turns(keeper: Keeper, query: str, values: Mapping[str, Any]) -> list[
         rows = await (await conn.execute(query, values, binary=True)).fetchall()
         keys = await sealing.wrapped_keys(conn, [row[8] for row in rows])
     seals = await sealing.seals_of(keeper.keyring, keys)
-    return [_turn(keeper, row, seals) for row in rows]
+    return await off_loop.of_size(sum(map(_size, rows)), lambda: [_turn(keeper, row, seals) for row in rows])
 
 
-def _turn(keeper: Keeper, row: Sequence[Any], seals: Mapping[UUID | None, TurnSeal]) -> StoredTurn:
+def _turn(keeper: Keeper, row: Sequence[Any], seals: Seals) -> StoredTurn:
     turn_id, n, state, batch_id, _, given, output, vault, key_id, prompt_tokens, session_id, parent, *rest = row
     seal = seals.get(key_id, CLEAR)
     return StoredTurn(
@@ -155,12 +184,13 @@ def _turn(keeper: Keeper, row: Sequence[Any], seals: Mapping[UUID | None, TurnSe
         (given, output),
         prompt_tokens,
         rest[0] if rest else None,
+        _size(row),
     )
 
 
 def _values(
     keeper: Keeper,
-    seals: Mapping[UUID | None, TurnSeal],
+    seals: Seals,
     turn_id: UUID | None,
     vault: bytes | None,
     key_id: UUID | None,

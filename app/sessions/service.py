@@ -13,7 +13,7 @@ from uuid import UUID
 import orjson
 import psycopg
 
-from app import cells
+from app import cells, off_loop
 from app.db.pool import Connection, Database
 from app.errors import BadInput, NotFound, VersionMoved
 from app.policy.vaults import NO_VALUES, Vaults
@@ -55,7 +55,7 @@ class Session:
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
     """One stored turn. `response`: the response object; None: it has none (yet). `values`: of its placeholders. `stored`: what
-    `given` and `response` were read from.
+    `given` and `response` were read from. `size`: bytes that they and its vault take.
     """
 
     turn_id: UUID
@@ -71,6 +71,7 @@ class StoredTurn:
     stored: tuple[bytes, bytes | None]
     prompt_tokens: int = 0
     request_hash: bytes | None = None
+    size: int = 0
 
     @property
     def past(self) -> PastTurn:
@@ -162,7 +163,7 @@ async def create(keeper: Keeper, meta: Mapping[str, str], seal: TurnSeal, first:
     """A new conversation. `first`: a turn without a response that it begins with. Raises BadInput."""
     session_id = cells.new_id()
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "meta": orjson.dumps(dict(meta)).decode()}
-    row = None if first is None else _items_row(keeper, first, session_id, 0)
+    row = None if first is None else await _items_row(keeper, first, session_id, 0)
     async with keeper.database.transaction() as conn:
         await sealing.store(conn, seal)
         await conn.execute(sql.ADD_SESSION, values | {"key_id": seal.key_id})
@@ -176,7 +177,7 @@ async def begin(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
 
     Raises BadInput.
     """
-    values = row_of(keeper, turn, TurnState.RUNNING) | {
+    values = await row_of(keeper, turn, TurnState.RUNNING) | {
         "session_id": session.session_id,
         "version": session.version,
         "lease": timedelta(seconds=LEASE_SECONDS),
@@ -190,14 +191,14 @@ async def append(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
 
     Raises BadInput.
     """
-    values = _items_row(keeper, turn, session.session_id, session.version)
+    values = await _items_row(keeper, turn, session.session_id, session.version)
     check_room(session.version, session.held, values)
     return await _written(keeper, sql.APPEND, turn.seal, values, durable=True)
 
 
-def _items_row(keeper: Keeper, turn: NewTurn, session_id: UUID, version: int) -> dict[str, Any]:
+async def _items_row(keeper: Keeper, turn: NewTurn, session_id: UUID, version: int) -> dict[str, Any]:
     """The values of `sql.APPEND`."""
-    row = row_of(keeper, turn, TurnState.DONE, "items")
+    row = await row_of(keeper, turn, TurnState.DONE, "items")
     return row | {"session_id": session_id, "version": version}
 
 
@@ -232,18 +233,21 @@ async def add_in(
     values: Mapping[str, str] = NO_VALUES,
 ) -> None:
     """The same in a transaction of the caller."""
-    row = row_of(keeper, turn, TurnState.RUNNING if response is None else TurnState.DONE)
+    row = await row_of(keeper, turn, TurnState.RUNNING if response is None else TurnState.DONE)
     if response is not None:
-        row |= {
-            name: value for name, value in answer_columns(keeper, turn, response, values).items() if value is not None
-        }
+        answered = await answer_columns(keeper, turn, response, values)
+        row |= {name: value for name, value in answered.items() if value is not None}
     if turn.seal.new is not None:
         await sealing.store(conn, turn.seal)
     await conn.execute(sql.ADD, row | {"n": turn.n})
 
 
-def row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str = "input") -> dict[str, Any]:
+async def row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str = "input") -> dict[str, Any]:
     """The columns of a new turn. `param`: the field of the request that has its items. Raises BadInput: they are too large."""
+    return await off_loop.done([turn.given, turn.original, turn.values], _row_of, keeper, turn, state, param)
+
+
+def _row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str) -> dict[str, Any]:
     seal, turn_id = turn.seal, turn.turn_id
     given = orjson.dumps(list(turn.given))
     if len(given) > MOST_BYTES:
@@ -268,10 +272,16 @@ def row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str = "input"
     }
 
 
-def answer_columns(
+async def answer_columns(
     keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], values: Mapping[str, str]
 ) -> dict[str, Any]:
     """The columns of an answer."""
+    return await off_loop.done([response, values], _answer_columns, keeper, turn, response, values)
+
+
+def _answer_columns(
+    keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], values: Mapping[str, str]
+) -> dict[str, Any]:
     usage = response.get("usage") or {}
     output = orjson.dumps(response)
     return {

@@ -14,20 +14,23 @@ VERSION = "select version from session where session_id = %(session_id)s and ten
 BODIES = ("input", "original", "output", "vault")
 _HELD = f"select coalesce(sum({' + '.join(f'coalesce(octet_length({name}), 0)' for name in BODIES)}), 0) held from turn"
 
-# A conversation with its past, in one statement, because a caller waits for it: a row for each turn that has ended and that no
-# summary replaces, or one row without a turn.
-WITH_PAST = f"""
+_SESSION = f"""
 select s.version, s.turn_id is not null or exists (
          select from turn q where q.session_id = s.session_id and q.state = '{TurnState.QUEUED}'),
-       coalesce({_IS_LATE}, false), s.summary, s.meta, s.key_id, s.created_at, s.slope, h.held, v.turn_id, v.vault, v.key_id,
-       {", ".join(f"t.{name}" for name in _TURN.split(", "))}
+       coalesce({_IS_LATE}, false), s.summary, s.meta, s.key_id, s.created_at, s.slope, h.held, v.turn_id, v.vault, v.key_id"""
+_FROM = f"""
 from session s
 left join lateral ({_HELD} where session_id = s.session_id) h on true
 left join lateral (select turn_id, vault, key_id from turn
-  where session_id = s.session_id and vault is not null and state = '{TurnState.DONE}' order by n desc limit 1) v on true
+  where session_id = s.session_id and vault is not null and state = '{TurnState.DONE}' order by n desc limit 1) v on true"""
+# A conversation with its past, in one statement, because a caller waits for it: a row for each turn that has ended and that no
+# summary replaces, or one row without a turn.
+WITH_PAST = f"""
+{_SESSION}, {", ".join(f"t.{name}" for name in _TURN.split(", "))} {_FROM}
 left join turn t on t.session_id = s.session_id and t.state = '{TurnState.DONE}'
   and t.n > case when s.summary is null then 0 else s.base end
 where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s order by t.n"""
+WITHOUT_PAST = f"{_SESSION} {_FROM} where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s"
 PAST = f"""
 select {_TURN} from turn where session_id = %(session_id)s and state = '{TurnState.DONE}' order by n"""
 PAGE = {

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
+from app import off_loop
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.turns import readable
@@ -23,6 +24,7 @@ from app.queue import response_log
 from app.queue.types import Kind
 from app.sessions import changes, queued, reading, transcript
 from app.sessions.service import StoredTurn
+from app.sessions.transcript import Item
 from app.tenants.service import Tenant
 
 
@@ -64,9 +66,14 @@ async def input_items(
         )
         given, mark = transcript.as_items(single.request["input"]), single.status.request_id.hex
     else:
-        given, mark = readable(turn, list(turn.given), tenant), turn.turn_id.hex
-    found = [transcript.shown_item(item, f"{mark}_{place}") for place, item in enumerate(given)][::-1]
-    if query.order == "asc":
+        given, mark = await off_loop.of_size(turn.size, readable, turn, list(turn.given), tenant), turn.turn_id.hex
+    return await off_loop.done(given, _listed, given, mark, query)
+
+
+def _listed(given: list[Item], mark: str, query: InputItemQuery) -> Response:
+    """The page of these items. `mark`: of their response. Raises BadInput."""
+    found = [transcript.shown_item(item, f"{mark}_{place}") for place, item in enumerate(given)]
+    if query.order == "desc":
         found = found[::-1]
     if query.after is not None:
         ids = [item["id"] for item in found]
@@ -119,8 +126,8 @@ async def _turn(parts: Parts, tenant: Tenant, request_id: UUID) -> StoredTurn | 
 
 async def _shown(parts: Parts, tenant: Tenant, request_id: UUID) -> Response:
     turn = await _turn(parts, tenant, request_id)
-    if turn is not None and turn.response is not None:
-        return answer(readable(turn, turn.response, tenant))
+    if turn is not None and (response := turn.response) is not None:
+        return await off_loop.of_size(turn.size, lambda: answer(readable(turn, response, tenant)))
     return await queued_view(parts, tenant, request_id, queued.continued(turn) if turn else {})
 
 

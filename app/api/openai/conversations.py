@@ -5,6 +5,7 @@ Shapes: openai-python 3.52, `types/conversations`. A conversation's version is i
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from app.policy.vaults import NO_VALUES
 from app.sessions import changes, ending, reading, service, transcript
 from app.sessions.sealing import CLEAR, TurnSeal
 from app.sessions.service import CONVERSATION, Keeper, NewTurn, Session, StoredTurn
-from app.sessions.transcript import Item
+from app.sessions.transcript import Item, PastTurn
 from app.storage.store import Store
 from app.tenants.service import Tenant
 
@@ -66,13 +67,13 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     seal = await turns.seal_for(parts, tenant, CLEAR, parts.admission.encrypts_files(tenant))
     first = await _turn_of(parts, tenant, _checked(new.items), seal, NO_VALUES) if new.items else None
     session_id = await service.create(keeper, meta, seal, first)
-    return _view(await reading.read(keeper, session_id))
+    return _view(await reading.state(keeper, session_id))
 
 
 @router.get("/{conversation_id}")
 async def retrieve(conversation_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """One conversation."""
-    return _view(await reading.read(parts.keeper(tenant), _parse(conversation_id)))
+    return _view(await reading.state(parts.keeper(tenant), _parse(conversation_id)))
 
 
 @router.post("/{conversation_id}")
@@ -82,7 +83,7 @@ async def update(conversation_id: str, request: Request, tenant: KeyHolder, part
     meta = read_metadata(change.metadata) or {}
     _check_texts(parts, tenant, meta)
     await changes.rename(parts.keeper(tenant), tenant.account_id, session_id, meta, request.headers.get("if-match"))
-    return _view(await reading.read(parts.keeper(tenant), session_id))
+    return _view(await reading.state(parts.keeper(tenant), session_id))
 
 
 @router.delete("/{conversation_id}")
@@ -106,10 +107,12 @@ async def list_items(
     start, skipped = await _place(keeper, session_id, query.after, ascending=ascending)
     found: list[Item] = []
     while len(found) <= query.limit and (page := await reading.page(keeper, session_id, start, ascending=ascending)):
-        items = [item for turn in page for item in _items(turn, tenant)[::step]]
+        items = [item for turn in page for item in (await _items(turn, tenant))[::step]]
         found += items[skipped:]
         start, skipped = page[-1].n + step, 0
-    return listed(found[: query.limit], more=len(found) > query.limit)
+    return await off_loop.done(
+        found[: query.limit], partial(listed, more=len(found) > query.limit), found[: query.limit]
+    )
 
 
 @router.post("/{conversation_id}/items")
@@ -124,7 +127,8 @@ async def add_items(conversation_id: str, request: Request, tenant: KeyHolder, p
 async def retrieve_item(conversation_id: str, item_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """One item of a conversation."""
     turn, place = await reading.item(parts.keeper(tenant), _parse(conversation_id), item_id)
-    return answer(_items(turn, tenant)[place])
+    item = (await _items(turn, tenant))[place]
+    return await off_loop.done(item, answer, item)
 
 
 @router.delete("/{conversation_id}/items/{item_id}")
@@ -134,7 +138,7 @@ async def delete_item(
     """Delete an item of a conversation, and the summary of the conversation, if it has one."""
     keeper, session_id = parts.keeper(tenant), _parse(conversation_id)
     await changes.delete_item(keeper, tenant.account_id, session_id, item_id, request.headers.get("if-match"))
-    return _view(await reading.read(keeper, session_id))
+    return _view(await reading.state(keeper, session_id))
 
 
 async def _place(keeper: Keeper, session_id: UUID, after: str | None, *, ascending: bool) -> tuple[int | None, int]:
@@ -148,9 +152,13 @@ async def _place(keeper: Keeper, session_id: UUID, after: str | None, *, ascendi
     return turn.n, place + 1 if ascending else len(turn.past.given) + len(turn.past.answer) - place
 
 
-def _items(turn: StoredTurn, tenant: Tenant) -> list[Item]:
+async def _items(turn: StoredTurn, tenant: Tenant) -> list[Item]:
     """The items of a turn as this caller may read them, the first one first."""
-    return turns.readable(turn, transcript.shown(turn.past), tenant)
+    return await off_loop.of_size(turn.size, _shown, turn, turn.past, tenant)
+
+
+def _shown(turn: StoredTurn | NewTurn, past: PastTurn, tenant: Tenant) -> list[Item]:
+    return turns.readable(turn, transcript.shown(past), tenant)
 
 
 async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[Item], version: str | None) -> list[Item]:
@@ -158,15 +166,15 @@ async def _append(parts: Parts, tenant: Tenant, session_id: UUID, items: list[It
     keeper = parts.keeper(tenant)
     deadline = clock.monotonic() + parts.settings.line_seconds
     while True:
-        session = await reading.read(keeper, session_id)
+        session = await reading.state(keeper, session_id)
         service.check_version(version, session.version)
         if session.late:
             await ending.lapse(keeper.database, session_id)
         elif not session.busy:
             turn = await _turn_of(parts, tenant, items, session.seal, session.values)
             if await service.append(keeper, session, turn) is not None:
-                shown = transcript.shown(transcript.PastTurn(0, turn.turn_id, turn.given, ()))
-                return turns.readable(turn, shown, tenant)
+                past = PastTurn(0, turn.turn_id, turn.given, ())
+                return _shown(turn, past, tenant)
         if clock.monotonic() >= deadline:
             raise ConversationLocked("Another turn of this conversation runs; add the items after it")
         await asyncio.sleep(turns.POLL_SECONDS)

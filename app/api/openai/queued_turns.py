@@ -88,7 +88,7 @@ async def _ordered(
 async def _continued(keeper: Keeper, item: dict[str, Any]) -> Continued:
     session_id = continuing.conversation_of(item)
     if session_id is not None:
-        return continuing.of_session(await reading.read(keeper, session_id))
+        return await continuing.of_session(await reading.read(keeper, session_id))
     if item.get("previous_response_id") is not None:
         return await continuing.of_response(keeper, item["previous_response_id"])
     return NOTHING

@@ -114,11 +114,10 @@ class _Incoming:
     def keeper(self) -> Keeper:
         return self.parts.keeper(self.tenant)
 
-    @property
-    def request_hash(self) -> bytes:
+    async def request_hash(self) -> bytes:
         """It distinguishes a repeated request from another one with the same key. Nobody can test a guess of a prompt with it."""
         secret = crypto.derive(self.parts.secret_key, b"request hashes")
-        return hmac.digest(secret, orjson.dumps(self.asked, option=orjson.OPT_SORT_KEYS), hashlib.sha256)
+        return await off_loop.done(self.asked, _hash, secret, self.asked)
 
     async def prepared(self, found: Continued) -> PreparedCall:
         item, affinity = found.item(self.asked), found.affinity
@@ -140,6 +139,10 @@ class _Incoming:
         answer, call = await sync_requests.whole(prepared, self.request, self.parts)
         found = orjson.loads(priced(answer, call.model.price, {**echo(call.item), **keeping.shown}))
         return Response(orjson.dumps(await keeping.kept(call, found)), media_type=body.JSON)
+
+
+def _hash(secret: bytes, asked: Mapping[str, Any]) -> bytes:
+    return hmac.digest(secret, orjson.dumps(asked, option=orjson.OPT_SORT_KEYS), hashlib.sha256)
 
 
 def _render(call: SyncCall) -> Render:
@@ -215,10 +218,10 @@ class _Stored(_Keeping):
 class _Turn(_Keeping):
     """Ends the running turn of a conversation with its answer."""
 
-    def __init__(self, incoming: _Incoming, session: Session, prepared: PreparedCall, turn: NewTurn) -> None:
-        super().__init__(continuing.of_session(session))
+    def __init__(self, incoming: _Incoming, found: Continued, prepared: PreparedCall, turn: NewTurn) -> None:
+        super().__init__(found)
         self.shown |= {"id": RESPONSE + turn.turn_id.hex, "store": True}
-        self._incoming, self._session_id, self._prepared, self._turn = incoming, session.session_id, prepared, turn
+        self._incoming, self._session_id, self._prepared, self._turn = incoming, found.session_id, prepared, turn
 
     async def kept(self, call: SyncCall, response: dict[str, Any]) -> dict[str, Any]:
         """See `_Keeping`. Raises TurnLost where the turn was given up meanwhile, and the errors of the database."""
@@ -280,9 +283,9 @@ async def _converse(incoming: _Incoming, session_id: UUID) -> Response:
     async with sync_requests.while_connected(incoming.request.receive):
         begun = await _begun(incoming, session_id)
     if isinstance(begun, StoredTurn):
-        return _again(incoming, begun)
-    session, prepared, turn, n = begun
-    keeping = _Turn(incoming, session, prepared, turn)
+        return await _again(incoming, begun)
+    found, prepared, turn, n = begun
+    keeping = _Turn(incoming, found, prepared, turn)
     response_headers.add(incoming.request, {"etag": f'"{n}"'})
     try:
         return await incoming.answered(prepared, keeping)
@@ -294,13 +297,14 @@ async def _converse(incoming: _Incoming, session_id: UUID) -> Response:
         raise
 
 
-async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Session, PreparedCall, NewTurn, int] | StoredTurn:
+async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Continued, PreparedCall, NewTurn, int] | StoredTurn:
     headers, keeper = incoming.request.headers, incoming.keeper
     key = submit_params.idempotency_key(headers.get("idempotency-key"), "Idempotency-Key")
+    request_hash = await incoming.request_hash() if key else None
     deadline = clock.monotonic() + incoming.parts.settings.line_seconds
     while True:
         session = await reading.read(keeper, session_id)
-        same = await same_turn(keeper, session_id, key, incoming.request_hash)
+        same = await same_turn(keeper, session_id, key, request_hash)
         if same is not None and same.response is not None:
             return same
         if same is None:
@@ -309,7 +313,7 @@ async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Session, Prepar
             await ending.lapse(keeper.database, session_id)
             continue
         if same is None and not session.busy:
-            found = continuing.of_session(session)
+            found = await continuing.of_session(session)
             prepared = await incoming.prepared(found)
             turn = NewTurn(
                 cells.new_id(),
@@ -320,19 +324,28 @@ async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Session, Prepar
                 await original(incoming.asked, prepared.admission, prepared.placeholders),
                 values=prepared.placeholders,
                 key=key,
-                request_hash=incoming.request_hash if key else None,
+                request_hash=request_hash,
             )
             if (n := await service.begin(keeper, session, turn)) is not None:
                 incoming.parts.turns.add(session_id, turn.turn_id)
-                return session, prepared, turn, n
+                return found, prepared, turn, n
         if clock.monotonic() >= deadline:
             raise ConversationLocked(
                 "Another turn of this conversation runs; send this one again, or with background: true"
             )
+        await _moved(keeper, session, deadline)
+
+
+async def _moved(keeper: Keeper, session: Session, deadline: float) -> None:
+    """Wait until a turn of a conversation that was busy has ended, so that its past is not read again for nothing."""
+    while True:
         await asyncio.sleep(POLL_SECONDS)
+        now = await reading.state(keeper, session.session_id)
+        if not now.busy or now.late or now.version != session.version or clock.monotonic() >= deadline:
+            return
 
 
-async def same_turn(keeper: Keeper, session_id: UUID, key: str | None, request_hash: bytes) -> StoredTurn | None:
+async def same_turn(keeper: Keeper, session_id: UUID, key: str | None, request_hash: bytes | None) -> StoredTurn | None:
     """The turn that came with this Idempotency-Key. Raises KeyReused for the key of another request."""
     same = None if key is None else await reading.keyed(keeper, session_id, key)
     if same is not None and same.request_hash != request_hash:
@@ -346,8 +359,12 @@ def readable(turn: StoredTurn | NewTurn, stored: T, tenant: Tenant) -> T:
     return cast(T, restored(stored, values, of_answer=True)) if values else stored
 
 
-def _again(incoming: _Incoming, found: StoredTurn) -> Response:
+async def _again(incoming: _Incoming, found: StoredTurn) -> Response:
     """The stored answer of a turn that was sent before."""
+    return await off_loop.of_size(found.size, _answered, incoming, found)
+
+
+def _answered(incoming: _Incoming, found: StoredTurn) -> Response:
     assert found.response is not None
     response = readable(found, found.response, incoming.tenant)
     if not incoming.asked.get("stream"):
@@ -357,9 +374,10 @@ def _again(incoming: _Incoming, found: StoredTurn) -> Response:
         {"type": "response.created", "sequence_number": 0, "response": begun},
         {"type": f"response.{response['status']}", "sequence_number": 1, "response": response},
     )
+    sent = [sse_frames.responses(SseEvent(orjson.dumps(event), event)) for event in events]
 
     async def frames() -> AsyncIterator[bytes]:
-        for event in events:
-            yield sse_frames.responses(SseEvent(orjson.dumps(event), event))
+        for frame in sent:
+            yield frame
 
     return StreamingResponse(frames(), media_type="text/event-stream")

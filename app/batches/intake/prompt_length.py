@@ -7,8 +7,10 @@ one is too long, the engine refuses it later, and the item ends with an error th
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from app import off_loop
 from app.batches.validation.text_generation import ItemFacts, ItemRules
 from app.crypto import secret_key
 from app.db.pool import Database
@@ -57,10 +59,14 @@ async def check(
     async with EngineClient(engine.url, headers, timeout_seconds=_SECONDS) as client:
 
         async def problem(each: LongItem) -> str | None:
-            request = build(each.item, endpoint, target, "", open_ended=open_ended)
+            made = partial(build, open_ended=open_ended)
+            request = await off_loop.done(each.item, made, each.item, endpoint, target, "")
             async with room:
                 count = await client.count(request)
-            return count.problem(context_window.answer_tokens(request), target.context_window) if count else None
+            if count is None:
+                return None
+            limit = await off_loop.done(request.body, context_window.answer_tokens, request)
+            return count.problem(limit, target.context_window)
 
         tasks = [asyncio.create_task(problem(each)) for each in items[:MOST_COUNTED]]
         await asyncio.wait(tasks, timeout=_SECONDS)
