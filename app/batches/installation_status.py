@@ -42,7 +42,7 @@ _NO_ENGINE = EngineProblem(
 _NO_TELEMETRY = EngineProblem(
     "no_telemetry",
     "The engine's telemetry cannot be read, so no batch work is admitted.",
-    "Use vLLM, and allow GET /metrics.",
+    "Allow GET /metrics for the worker, which sends SLACKWATER_ENGINE_API_KEY; not every engine has it: docs/attach.md.",
 )
 
 

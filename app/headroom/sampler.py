@@ -1,8 +1,9 @@
 """Scrapes an engine's telemetry and keeps the last useful scrape."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import aiohttp
 import structlog
@@ -14,6 +15,7 @@ from app.headroom.engine_metrics import EngineGauges, TelemetryError, parse
 from app.headroom.signals import Scrape
 from app.headroom.silence_limit import SilenceLimit, Stall, missed
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 log = structlog.get_logger()
 
 
@@ -30,8 +32,8 @@ class Sampler:
     `pause`: waits so many seconds before the next scrape, or longer while the engine rests, as was planned: `extra` says by how
     much. A scrape may be older by that.
 
-    `terms`: how the engine is spoken to. If it shows no load, as it may in some dialects, a scrape has what we know ourselves:
-    our own requests and those that were `announced`.
+    `headers`: those of every request to the engine, with its key. `terms`: how the engine is spoken to. If it shows no load, as
+    it may in some dialects, a scrape has what we know ourselves: our own requests and those that were `announced`.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Sampler:
         *,
         period_seconds: float,
         timeout_seconds: float,
+        headers: Mapping[str, str] = NO_HEADERS,
         on_scrape: Callable[[Scrape], None] = lambda scrape: None,
         plausible: Callable[[], float] = lambda: 0.0,
         stalls: Callable[[float], Iterable[Stall]] = lambda now: (),
@@ -52,7 +55,7 @@ class Sampler:
         self.latest: Scrape | None = None
         self.frozen = False
         self.trouble = ""
-        self._url = url  # not in messages to callers
+        self._url, self._headers = url, headers  # not in messages to callers
         self._own = own
         self._period = period_seconds
         self._answers, self._steps = SilenceLimit(timeout_seconds), SilenceLimit(2 * timeout_seconds)
@@ -111,7 +114,7 @@ class Sampler:
         seconds = 2 * self._answers.limit()  # an answer that is too late still teaches the limit
         try:
             timeout = aiohttp.ClientTimeout(total=seconds)
-            async with session.get(self._url + page.path, timeout=timeout) as response:
+            async with session.get(self._url + page.path, headers=self._headers, timeout=timeout) as response:
                 if response.status == 200:
                     return await response.text() or "\n"
                 if response.status == 404 and terms.dialect.load == "optional":

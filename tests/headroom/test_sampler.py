@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from app import clock
 from app.headroom.sampler import Sampler
@@ -179,3 +180,28 @@ async def test_a_scrape_before_a_longer_pause_may_grow_older_until_the_pause_end
         assert limits == [pytest.approx(1.85)] * 10
         sampler.hurry()
         assert sampler.latest.limit == pytest.approx(1)
+
+
+async def test_an_engine_that_asks_for_its_key_gets_it_for_its_metrics_too() -> None:
+    seen: list[str | None] = []
+
+    async def guarded(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("authorization"))
+        return web.Response(status=401)
+
+    application = web.Application()
+    application.router.add_get("/metrics", guarded)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            key = {"authorization": "Bearer secret"}
+            sampler = Sampler(url, lambda: 0, period_seconds=1, timeout_seconds=1, headers=key)
+            await sampler.scrape(session)
+    finally:
+        await runner.cleanup()
+    assert seen == ["Bearer secret"]
+    assert "401" in sampler.trouble

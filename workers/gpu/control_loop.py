@@ -9,7 +9,7 @@ probe              a one-token request while the telemetry is not trusted, so th
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
@@ -72,6 +72,7 @@ class ControlLoop:
         puller: Puller,
         journal: DecisionLog,
         serving: Callable[[], bool],
+        headers: Mapping[str, str],
         rest: Rest | None = None,
     ) -> None:
         self._rest = rest or Rest()
@@ -87,6 +88,7 @@ class ControlLoop:
             lambda: len(runner.calling),
             period_seconds=settings.sample_seconds,
             timeout_seconds=settings.stale_seconds,
+            headers=headers,
             on_scrape=self._measure,
             plausible=self.meter.longest,
             stalls=self.pulse.stalls,

@@ -122,7 +122,9 @@ class Worker:
         self._journal = DecisionLog(
             database, settings.engine_name, keep_days=settings.decision_days, keep_rows=settings.decision_rows
         )
-        self._control = ControlLoop(settings, engine, self._runner, self._puller, self._journal, self._serving, rest)
+        self._control = ControlLoop(
+            settings, engine, self._runner, self._puller, self._journal, self._serving, headers, rest
+        )
         self._samples = EngineSamples(
             database, self._control, self._puller, self._runner.ledger, lambda: self._obstacle
         )
