@@ -191,7 +191,7 @@ class ManagedEngine:
 
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
         """Wait until the engine must be restarted. Returns whether it was ever healthy, and the reason."""
-        up = asyncio.Event()
+        up: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()  # its computing processes
         ends = [self._exited(process), self._part_lost(up), self._unhealthy(process, healthy, up)]
         tasks = [asyncio.create_task(end) for end in ends]
         try:
@@ -200,18 +200,19 @@ class ManagedEngine:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return up.is_set(), next(task.result() for task in tasks if task in done)
+        return up.done(), next(task.result() for task in tasks if task in done)
 
     async def _exited(self, process: asyncio.subprocess.Process) -> str:
         return f"exit code {await process.wait()}"
 
-    async def _part_lost(self, up: asyncio.Event) -> str:
-        """Wait until one of the computing processes ends. All of them exist once the engine is up."""
-        await up.wait()
-        parts = processes.titled(self._own(), PARTS)
+    async def _part_lost(self, up: asyncio.Future[list[int]]) -> str:
+        """Wait until one of the computing processes ends."""
+        parts = await asyncio.shield(up)
         return f"its process {await processes.first_exit(parts)} has died"
 
-    async def _unhealthy(self, process: asyncio.subprocess.Process, healthy: Healthy, up: asyncio.Event) -> str:
+    async def _unhealthy(
+        self, process: asyncio.subprocess.Process, healthy: Healthy, up: asyncio.Future[list[int]]
+    ) -> str:
         """Poll the engine and log its start, until it has not answered for too long."""
         began = last_healthy = last_logged = clock.monotonic()
         while True:
@@ -219,13 +220,13 @@ class ManagedEngine:
             answers, now = await healthy(), clock.monotonic()
             if answers:
                 last_healthy = now
-                if not up.is_set():
+                if not up.done():
+                    up.set_result(processes.titled(self._own(), PARTS))  # all of them exist now
                     log.info("engine.healthy", pid=process.pid, seconds=round(now - began, 1))
-                up.set()
-            elif not up.is_set() and now - last_logged >= PROGRESS_SECONDS:
+            elif not up.done() and now - last_logged >= PROGRESS_SECONDS:
                 log.info("engine.loading", seconds=round(now - began))
                 last_logged = now
-            if now - last_healthy > (UNHEALTHY_SECONDS if up.is_set() else self._settings.engine_start_seconds):
+            if now - last_healthy > (UNHEALTHY_SECONDS if up.done() else self._settings.engine_start_seconds):
                 return "not healthy"
 
     async def _stop(self, process: asyncio.subprocess.Process, grace_seconds: float) -> None:
