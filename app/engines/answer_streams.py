@@ -6,7 +6,7 @@ import aiohttp
 import orjson
 
 from app.engines.continuation import Continuation
-from app.engines.outcome import EngineDown, Outcome, from_response, from_stream_error, usage_of
+from app.engines.outcome import ABORT, ABORTED, EngineDown, Outcome, Retry, from_response, from_stream_error, usage_of
 from app.engines.stream_merge import Chunks
 
 
@@ -17,10 +17,11 @@ async def read_transcript(
 
     `on_first_token` is called at the first token.
     """
-    before, notified = transcript.received, False
+    before, notified, done = transcript.received, False, False
     async for line in _lines(content):
         data = line.removeprefix(b"data:").strip()
         if data == b"[DONE]":
+            done = True
             break
         if line.startswith(b"data:"):
             transcript.feed(data)
@@ -30,9 +31,12 @@ async def read_transcript(
         if transcript.error is not None:
             error, transcript.error = transcript.error, None
             return from_stream_error(error)
-    if transcript.finish_reason is None:
-        return EngineDown("the stream ended early", suspect=True)
-    return None
+    if transcript.finish_reason == ABORT:
+        transcript.finish_reason = None  # the next try goes on behind what was received
+        return Retry(ABORTED)
+    if transcript.finish_reason is None and done:  # not every server gives a reason
+        transcript.finish_reason = "stop"
+    return None if transcript.finish_reason else EngineDown("the stream ended early", suspect=True)
 
 
 async def read_events(
@@ -43,14 +47,15 @@ async def read_events(
     `prompt_tokens`: an estimate. With it, an answer whose stream reports no usage gets one: a chat completion as a last event,
     a response in the event that ends it. Each piece counts as a token.
     """
-    chunks, pieces = Chunks(), 0
+    chunks, pieces, done = Chunks(), 0, False
     async for line in _lines(content):
         data = line.removeprefix(b"data:").strip()
+        done |= data == b"[DONE]"
         if not line.startswith(b"data:") or data == b"[DONE]":
             continue
         event = orjson.loads(data)
         kind = event.get("type")
-        if kind in ("error", "response.failed") or "error" in event:
+        if kind in ("error", "response.failed") or event.get("error"):
             return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
         pieces += str(kind).endswith(".delta")
         ended = kind in ("response.completed", "response.incomplete")
@@ -67,6 +72,8 @@ async def read_events(
             return from_response(200, orjson.dumps(event["response"]))
         if kind is None:
             chunks.take(event)
+    if done:
+        chunks.end()
     if prompt_tokens is not None and (last := chunks.missing_usage(prompt_tokens)) is not None:
         on_event(orjson.dumps(last))
         chunks.take(last)

@@ -124,7 +124,7 @@ class Continuation:
     def feed(self, data: bytes) -> None:
         """Process one message of the stream: the JSON after `data:`. Raises ValueError if it is not JSON."""
         message = orjson.loads(data)
-        if "error" in message:
+        if message.get("error"):
             self.error = message["error"] if isinstance(message["error"], dict) else {"message": str(message["error"])}
             return
         self._head = self._head or {

@@ -1,6 +1,6 @@
 """Classifies an engine's answer: what it means for the item that was sent. Pure.
 
-200 with an answer and usage                   Done      (choices, embeddings in data, or a response's output)
+200 with a whole answer and usage              Done      (choices, embeddings in data, or a response's output)
 200 with anything else                         Retry
 408 425 429, 5xx, no answer in time            Retry     (429 and 503: the engine is busy, not broken)
 401 403 404 405, redirects                     EngineDown: misconfigured; its operator must fix it
@@ -31,6 +31,9 @@ _MEANINGS = {
 }
 
 WITHOUT_USAGE = "engine answered 200 without usage"
+ABORT = "abort"  # vLLM's finish_reason of a request that was aborted, which has status 200
+ABORTED = "the engine aborted the request"
+_CUT = frozenset({"cancelled", "failed", "in_progress", "queued"})  # of a response that is not whole
 
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
 _TRY_LATER = frozenset({408, 425, 429})
@@ -197,8 +200,18 @@ def _success(body: bytes) -> Outcome:
         isinstance(answer.get(name), list) and answer[name] for name in _ANSWERS
     ):
         return Retry("engine answered 200 without choices")
+    if _is_aborted(answer):
+        return Retry(ABORTED)
     usage = usage_of(answer)
     return Retry(WITHOUT_USAGE) if usage is None else Done(body, usage)
+
+
+def _is_aborted(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer ended before its time, as its choices or, of a response, its status say."""
+    choices = answer.get("choices") or ()
+    return answer.get("status") in _CUT or any(
+        isinstance(choice, dict) and choice.get("finish_reason") == ABORT for choice in choices
+    )
 
 
 def usage_of(answer: Mapping[str, Any]) -> Usage | None:

@@ -21,13 +21,19 @@ class Chunks:
         self._head = self._head or {name: chunk.get(name) for name in ("id", "created", "model")}
         self._usage = chunk.get("usage") or self._usage
         for part in chunk.get("choices") or ():
-            fresh = {"index": part["index"], "message": {"role": "assistant", "content": None}, "logprobs": None}
-            choice = self._choices.setdefault(part["index"], fresh)
+            index = part.get("index") or 0
+            fresh = {"index": index, "message": {"role": "assistant", "content": None}, "logprobs": None}
+            choice = self._choices.setdefault(index, fresh)
             self._pieces += any((part.get("delta") or {}).get(name) for name in (*_TEXTS, "tool_calls"))
             _add_delta(choice["message"], part.get("delta") or {})
             _add_logprobs(choice, part.get("logprobs") or {})
             for name in ("finish_reason", "stop_reason"):
                 choice[name] = choice.get(name) if part.get(name) is None else part[name]
+
+    def end(self) -> None:
+        """The stream says that it has ended, and not every server says why."""
+        for choice in self._choices.values():
+            choice["finish_reason"] = choice["finish_reason"] or "stop"
 
     def missing_usage(self, prompt_tokens: int) -> dict[str, Any] | None:
         """The last chunk of a whole answer that reports no usage; None if it does. Each piece counts as a token.

@@ -5,9 +5,12 @@ from typing import Any
 
 import aiohttp
 import orjson
+import pytest
 
-from app.engines.answer_streams import read_events
-from app.engines.outcome import Done, Retry, Usage
+from app.engines.answer_streams import read_events, read_transcript
+from app.engines.continuation import Continuation
+from app.engines.outcome import ABORTED, Done, EngineDown, Retry, Usage, from_response
+from app.engines.requests import CHAT, Target, build
 
 RESPONSE: dict[str, Any] = {
     "id": "resp_1",
@@ -47,3 +50,53 @@ async def test_the_usage_that_a_response_reports_is_kept() -> None:
 
 async def test_without_an_estimate_a_response_without_usage_is_tried_again() -> None:
     assert isinstance(await read_events(arriving(EVENTS), lambda _: None, begun=False), Retry)
+
+
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+
+
+def pieces(reason: str | None, **more: Any) -> list[dict[str, Any]]:
+    """A chat in chunks; its last one has this reason."""
+    texts = [{"choices": [{"delta": {"content": text}, **more}]} for text in ("a", " tide")]
+    return [*texts, {"choices": [{"delta": {}, "finish_reason": reason, **more}]}, {"choices": [], "usage": USAGE}]
+
+
+def ended(events: list[dict[str, Any]]) -> aiohttp.StreamReader:
+    """Chunks, and the sign that all have come."""
+    reader = aiohttp.StreamReader(aiohttp.base_protocol.BaseProtocol(asyncio.get_running_loop()), 2**16)
+    reader.feed_data(b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in events) + b"data: [DONE]\n\n")
+    reader.feed_eof()
+    return reader
+
+
+def transcript() -> Continuation:
+    return Continuation(
+        build({"messages": [{"role": "user", "content": "hi"}]}, CHAT, Target("m", 6, 100), "salt"), 100
+    )
+
+
+async def test_an_answer_that_was_aborted_is_tried_again_whole_streamed_and_followed() -> None:
+    whole = {"choices": [{"finish_reason": "abort", "message": {"content": "a"}}], "usage": USAGE}
+    response = RESPONSE | {"status": "cancelled", "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}
+    kept = transcript()
+    outcomes = [
+        from_response(200, orjson.dumps(whole)),
+        from_response(200, orjson.dumps(response)),
+        await read_events(ended(pieces("abort")), lambda _: None, begun=False),
+        await read_transcript(ended(pieces("abort")), kept, lambda: None),
+    ]
+    assert [isinstance(outcome, Retry) and outcome.reason == ABORTED for outcome in outcomes] == [True] * 4
+    assert (kept.pieces, kept.complete) == (["a tide"], False), "the next try goes on behind it"
+
+
+@pytest.mark.parametrize("more", [{}, {"index": None}, {"index": 0}])
+async def test_a_stream_without_reasons_or_places_that_says_it_has_ended_is_whole(more: dict[str, Any]) -> None:
+    events = [event | {"error": None} for event in pieces(None, **more)]
+    followed = await read_events(ended(events), lambda _: None, begun=False)
+    assert isinstance(followed, Done)
+    [choice] = orjson.loads(followed.body)["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("a tide", "stop")
+    kept = transcript()
+    assert await read_transcript(ended(events), kept, lambda: None) is None
+    assert kept.complete
+    assert isinstance(await read_events(arriving(events), lambda _: None, begun=False), EngineDown), "it says nothing"
