@@ -70,9 +70,11 @@ def ended(events: list[dict[str, Any]]) -> aiohttp.StreamReader:
 
 
 def transcript() -> Continuation:
-    return Continuation(
-        build({"messages": [{"role": "user", "content": "hi"}]}, CHAT, Target("m", 6, 100), "salt"), 100
-    )
+    """Of a request that was sent once."""
+    request = build({"messages": [{"role": "user", "content": "hi"}]}, CHAT, Target("m", 6, 100), "salt")
+    begun = Continuation(request, 100)
+    begun.call()
+    return begun
 
 
 async def test_an_answer_that_was_aborted_is_tried_again_whole_streamed_and_followed() -> None:
