@@ -223,6 +223,7 @@ async def test_a_synchronous_request_is_redacted_for_the_engine_and_restored_who
     body = {"model": MODEL, "messages": MESSAGES}
     for each, text in ((client, REDACTED), (reader, TEXT)):
         whole = await each.post("/v1/chat/completions", json=body)
+        assert whole.status_code == 200, whole.text
         assert text in whole.json()["choices"][0]["message"]["content"]
         streamed = await each.post("/v1/chat/completions", json=body | {"stream": True})
         deltas = [frame["choices"][0]["delta"] for frame in frames(streamed.text)[:-1] if frame["choices"]]
