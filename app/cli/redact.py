@@ -84,7 +84,9 @@ def redact(
 
 
 async def accounts(conn: Connection, settings: Settings, name: str | None, *, record: bool) -> Sequence[Account]:
-    """The accounts to be searched. `record`: the audit log says so."""
+    """The accounts to be searched. `record`: the audit log says so. Raises AccountUnknown, Failure."""
+    if name is not None:
+        await tenants.find_tenant(conn, name)  # a wrong name is not an account without a rule
     version = await service.newest(conn)
     models = await with_adopted(conn, catalogue.load(settings.models_file))
     rules = () if version is None else parse(version.text, models, lenient=True)

@@ -270,6 +270,8 @@ async def test_the_command_says_what_it_found_and_what_it_did(
 ) -> None:
     said = await asyncio.to_thread(local, "redact", "--check")
     assert (said.exit_code, "No rule in force redacts" in said.output) == (1, True)
+    said = await asyncio.to_thread(local, "redact", "--check", "--account", "nobody")
+    assert (said.exit_code, "nobody" in said.output, "No rule" in said.output) == (1, True, False)
     await client.post(SUBMIT, json={"requests": [{"prompt": SAID}]})
     await apply(RULE)
     said = await asyncio.to_thread(local, "redact", "--check")
