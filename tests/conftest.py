@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.databases",
     "tests.clock",
     "tests.timing",
+    "tests.short_locks",
     "tests.ran_on",
     "tests.other_postgres",
     "tests.installation",

@@ -156,7 +156,7 @@ async def move(database: Database, catalogue: Catalogue, tenant_id: int) -> tupl
         strict_lanes = await lanes.strict(conn, tenant_id)
     moved, changed = 0, 1
     while changed:
-        async with database.relaxed() as conn, conn.transaction():
+        async with database.relaxed() as conn:
             changed = await funding.move(conn, tenant_id, moves, strict_lanes)
         moved += changed
     async with database.relaxed() as conn:

@@ -5,9 +5,9 @@ import os
 import socket
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import structlog
 from psycopg import (
@@ -15,6 +15,7 @@ from psycopg import (
     AsyncCursor,
     AsyncPipeline,
     AsyncTransaction,
+    Error,
     OperationalError,
     errors,
     pq,
@@ -27,7 +28,7 @@ from psycopg.sql import Composable
 
 from app.db.durability import DURABLE, Terms, changes
 
-_IDLE = pq.TransactionStatus.IDLE
+_IDLE, _IN_ERROR = pq.TransactionStatus.IDLE, pq.TransactionStatus.INERROR
 log = structlog.get_logger(__name__)
 
 
@@ -36,6 +37,15 @@ class NotConfirmed(OperationalError):
 
     It may be lost with the server, so it counts as failed. It may be repeated, as after a lost connection.
     """
+
+
+class LastStatement(Protocol):
+    """What a transaction sends together with its commit. `statement` is asked for at that moment."""
+
+    def statement(self) -> tuple[str, Params]: ...
+
+
+Last = TypeVar("Last", bound=LastStatement)
 
 
 class PooledConnection(AsyncConnection[TupleRow]):
@@ -50,6 +60,7 @@ class PooledConnection(AsyncConnection[TupleRow]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cursor_factory = _Cursor
+        self._last: dict[type[Any], LastStatement] = {}
         ours = weakref.ref(self)  # a handler that refers to the connection would keep it open when it is forgotten
         self.add_notice_handler(lambda diagnostic: _note(ours(), diagnostic))
 
@@ -57,19 +68,51 @@ class PooledConnection(AsyncConnection[TupleRow]):
     async def transaction(
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> AsyncIterator[AsyncTransaction]:
-        """As psycopg's. A transaction that is not inside of another one begins with the terms."""
+        """As psycopg's. A transaction that is not inside of another one begins with the terms, and ends with its last statements
+        and the commit in one message.
+        """
         outermost = self.idle
+        if outermost:
+            self._last.clear()
         with _Watch(self) as watch:
-            async with super().transaction(savepoint_name, force_rollback) as transaction:
+            async with AsyncExitStack() as ending, super().transaction(savepoint_name, force_rollback) as transaction:
                 if outermost and self.terms.begin:
                     await self.execute(self.terms.begin)
                 yield transaction
                 if outermost and self.terms.waits:
                     watch.begin()
+                if outermost and self._last:
+                    await ending.enter_async_context(self._whole_or_nothing())
+                    for last in self._last.values():
+                        await self.execute(*last.statement())
+
+    def at_commit(self, kind: type[Last]) -> Last:
+        """The last statement of this kind of the open transaction, made when it is first asked for.
+
+        A row that others wait for is changed by such a statement, so that nobody waits for it while this process, or its host,
+        has stopped between two statements. What is added to it in a savepoint stays when that is rolled back. Raises
+        RuntimeError outside of a transaction.
+        """
+        if self.idle:
+            raise RuntimeError("it needs a transaction")
+        last = self._last.setdefault(kind, kind())
+        assert isinstance(last, kind)
+        return last
+
+    @asynccontextmanager
+    async def _whole_or_nothing(self) -> AsyncIterator[None]:
+        """A pipeline up to the end of a transaction, which is rolled back if one of the statements fails."""
+        try:
+            async with self.pipeline():
+                yield
+        except Exception:
+            if self.pgconn.transaction_status == _IN_ERROR:
+                await self.rollback()
+            raise
 
     @asynccontextmanager
     async def pipeline(self) -> AsyncIterator[AsyncPipeline]:
-        """As psycopg's, but for what it sends at its end."""
+        """As psycopg's, but all of it is sent at its end, as one message: nothing may be fetched before."""
         self._pipeline = self._pipeline or _Pipeline(self)
         async with super().pipeline() as pipeline:
             yield pipeline
@@ -100,16 +143,25 @@ class PooledConnection(AsyncConnection[TupleRow]):
 
 
 class _Pipeline(AsyncPipeline):
-    """It ends with its Sync. psycopg 3.3 sends a Flush after that, to which no answer comes: if PgBouncer reads it once it has
-    taken the server's connection back, the Flush takes another one, and keeps it.
+    """It is sent as one message, which ends with its Sync. psycopg 3.3 sends each statement by itself, and after the Sync a
+    Flush, to which no answer comes: if PgBouncer reads that once it has taken the server's connection back, it takes another one,
+    and keeps it.
     """
 
+    def _communicate_gen(self) -> PQGen[None]:
+        yield from ()
+
     def _exit_gen(self) -> PQGen[None]:
+        self._enqueue_sync()
+        while self.command_queue:
+            self.command_queue.popleft()()  # into libpq's buffer, which leaves with the Sync
         try:
-            self._enqueue_sync()
-            yield from self._communicate_gen()
-        finally:
-            yield from self._fetch_gen(flush=False)
+            yield from super()._communicate_gen()
+        except Error:
+            with suppress(Error):  # those of the statements after the one that failed
+                yield from self._fetch_gen(flush=False)
+            raise
+        yield from self._fetch_gen(flush=False)
 
 
 class _Cursor(AsyncCursor[Row]):

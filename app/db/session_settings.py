@@ -17,6 +17,8 @@ from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import ServerUnfit
 
+# Half of a worker's lease: what a process has locked when it stops is free again before others lose theirs.
+#
 # Statements are planned once, for all parameters. A day's table that was vacuumed while it was empty looks cheap to read as a
 # whole until it is analyzed; with `enable_seqscan` off its index is used from the first row on.
 OF_ROLE: Mapping[str, str] = MappingProxyType(
@@ -24,7 +26,7 @@ OF_ROLE: Mapping[str, str] = MappingProxyType(
         "plan_cache_mode": "force_generic_plan",
         "enable_seqscan": "off",
         "jit": "off",
-        "idle_in_transaction_session_timeout": "1min",
+        "idle_in_transaction_session_timeout": "5s",
     }
 )
 # What was confirmed survives a crash of the server, and its loss where there is a synchronous standby.

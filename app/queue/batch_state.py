@@ -59,7 +59,7 @@ async def transition(conn: Connection, verb: str, tenant_id: int, request_id: UU
     row = await (await conn.execute(queries.transition(verb), parameters)).fetchone()
     if row is None:
         return None
-    await chunk_sweeps.sweep(conn, row[0])
+    await chunk_sweeps.sweep_batch(conn, row[0])
     return int(row[0]), BatchState(row[1])
 
 

@@ -6,6 +6,7 @@ A caller's verb (`batch_state`) sweeps the chunks of its batch at once. The stew
 from app.db import day_tables
 from app.db.pool import Connection
 from app.queue import chunk_sweeps_sql as queries
+from app.queue import ready_counts
 
 
 async def promote(conn: Connection) -> int:
@@ -14,11 +15,21 @@ async def promote(conn: Connection) -> int:
     return row[0] if row else 0
 
 
-async def sweep(conn: Connection, batch_id: int | None = None) -> int:
-    """Apply the state of paused, resumed, cancelled and expired batches, or of one, to their chunks. Returns how many moved."""
+async def sweep(conn: Connection) -> int:
+    """Apply the state of paused, resumed, cancelled and expired batches to their chunks. Returns how many moved."""
     moved = 0
-    for query in queries.sweeps(one=batch_id is not None):
-        statement = query if batch_id is None else day_tables.on_day(query, batch_id)
-        row = await (await conn.execute(statement, {"batch_id": batch_id})).fetchone()
+    for query in queries.sweeps(one=False):
+        row = await (await conn.execute(query)).fetchone()
         moved += row[0] if row else 0
+    return moved
+
+
+async def sweep_batch(conn: Connection, batch_id: int) -> int:
+    """The same for one batch. Call inside a transaction."""
+    moved = 0
+    for query, sign in zip(queries.sweeps(one=True), (-1, 1, -1), strict=True):
+        rows = await conn.execute(day_tables.on_day(query, batch_id), {"batch_id": batch_id})
+        for pool_id, tenant_id, ready, chunks in await rows.fetchall():
+            ready_counts.of(conn).add(pool_id, tenant_id, sign * ready)
+            moved += chunks
     return moved

@@ -15,7 +15,12 @@ _NEXT_STATE = (
     f"""case when c.lane is null or c.held is not null then '{ChunkState.READY}' else '{ChunkState.UNFUNDED}' end"""
 )
 
-_MORE_READY = f"""
+# A sweep over one batch is followed by other statements, so it leaves the change of `sched` to `ready_counts`.
+_MOVED = (
+    "select pool_id, tenant_id, (count(*) filter (where state = '{ready}'))::int, count(*)::int from {of} group by 1, 2"
+)
+
+_MORE_READY = f""",
 {waking(chunks_by_account(f"released where state = '{ChunkState.READY}'"))},
  recounted as (update sched s set ready = s.ready + x.n, vtime = {WOKEN}
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
@@ -29,8 +34,7 @@ with due as materialized (
          and not exists (select from batch b where b.batch_id = c.batch_id and b.{HALTED})
        for update of c skip locked),
  released as (update chunk c set state = {_NEXT_STATE}, not_before = null
-       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id, c.state),
-{_MORE_READY}"""
+       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id, c.state){_MORE_READY}"""
 
 # ---------------------------------------------------------------- sweep: apply a batch's state to its chunks
 
@@ -48,7 +52,7 @@ with to_move as materialized (
        order by c.chunk_id for update of c {wait}),"""
 
 
-_LESS_READY = f"""
+_LESS_READY = f""",
 {in_lock_order(chunks_by_account(f"to_move where state = '{ChunkState.READY}'"))},
  recounted as (update sched s set ready = s.ready - x.n
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
@@ -72,23 +76,24 @@ _RETURN_HOLDS = f"""
  returned as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, lane, held_cost,
                                        held_tokens)
        select k.batch_id, 0, 0, 0, 0, 0, k.lane, sum({HELD_COST}), sum({HELD_TOKENS})
-       from to_move k where k.held is not null group by k.batch_id, k.lane),"""
+       from to_move k where k.held is not null group by k.batch_id, k.lane)"""
 
 
 def sweeps(*, one: bool) -> tuple[str, str, str]:
-    """Hold, release, remove: for the chunks of paused, resumed, and ending batches. `one`: only those of %(batch_id)s."""
+    """Hold, release, remove: for the chunks of paused, resumed, and ending batches. `one`: only those of %(batch_id)s, and what
+    they return is how many of them were ready before, or are now, by pool and tenant.
+    """
+    less = f"\n{_MOVED.format(ready=ChunkState.READY, of='to_move')}" if one else _LESS_READY
+    more = f"\n{_MOVED.format(ready=ChunkState.READY, of='released')}" if one else _MORE_READY
     hold = f"""{_to_move(f"'{BatchState.PAUSED}'", "hold", one=one)}
  held as (update chunk c set state = '{ChunkState.HELD}', not_before = null, held = null
        from to_move k where c.chunk_id = k.chunk_id),
-{_RETURN_HOLDS}
-{_LESS_READY}"""
+{_RETURN_HOLDS}{less}"""
     release = f"""{_to_move(f"'{BatchState.OPEN}'", "release", one=one)}
  released as (update chunk c set state = {_NEXT_STATE} from to_move k where c.chunk_id = k.chunk_id
-       returning c.pool_id, c.tenant_id, c.state),
-{_MORE_READY}"""
+       returning c.pool_id, c.tenant_id, c.state){more}"""
     remove = f"""{_to_move(f"'{BatchState.CANCELLING}', '{BatchState.EXPIRING}'", "remove", one=one)}
  removed as (delete from chunk c using to_move k where c.chunk_id = k.chunk_id),
 {_COUNT_DONE}
-{_RETURN_HOLDS}
-{_LESS_READY}"""
+{_RETURN_HOLDS}{less}"""
     return hold, release, remove

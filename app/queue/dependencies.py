@@ -48,7 +48,7 @@ async def start(conn: Connection) -> list[int]:
     """Start the batches that wait for nothing any more. Returns their ids. Call in a transaction."""
     started = sorted(batch_id for (batch_id,) in await (await conn.execute(queries.START)).fetchall())
     for batch_id in started:
-        await chunk_sweeps.sweep(conn, batch_id)
+        await chunk_sweeps.sweep_batch(conn, batch_id)
     return started
 
 

@@ -17,6 +17,12 @@ SIZES = (1, 2, 4)  # chunks of a claim: a LIMIT that is a parameter has no good 
 _NEXT_ACCOUNTS = 16  # of which the order is exact
 _NEAREST_CHUNKS = 64  # that the urgent lane looks at
 
+# All that change an account do so in one message to the server, so its row is locked for a moment, unless a commit waits for a
+# standby that does not answer. A claim then goes on with the accounts that are not locked.
+_PATIENCE = "100ms"
+_BRIEFLY = f"(select set_config('lock_timeout', '{_PATIENCE}', true)) = '{_PATIENCE}'"
+_FREE_ACCOUNTS = 4
+
 # The lowest virtual time of the accounts of a pool that have work; null: none has.
 _LOWEST = f"""(select min(l.vtime) from (
     select vtime from sched where pool_id = {{pool}} and turn is not null order by turn limit {_NEXT_ACCOUNTS}) l)"""
@@ -59,7 +65,7 @@ def _lease(most: int) -> str:
  next_chunks as materialized ({chosen}),
  leased as (update chunk c set state = '{ChunkState.LEASED}', token = token + 1, worker_id = %(worker_id)s
        from next_chunks where c.chunk_id = next_chunks.chunk_id
-         and exists (select from worker where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS}) and {RELAXED}
+         and exists (select from worker where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS}) and {RELAXED} and {_BRIEFLY}
        returning c.chunk_id, c.token, c.worker_id, c.batch_id, c.run, c.tenant_id, c.lo, c.hi, c.seqs, c.n, c.est_tokens,
                  c.attempt, c.deaths, c.retries, next_chunks.weight),
  charged as (update sched s set vtime = s.vtime + l.tokens / l.weight, ready = s.ready - l.n,
@@ -79,6 +85,13 @@ with accounts as (select tenant_id, weight from (
 
 # By the number of chunks: accounts by virtual time, then the earliest deadlines. All chunks of a claim are of one account.
 CLAIM = {chunks: _claim(chunks) for chunks in SIZES}
+
+# The same, past the accounts that others have locked. For a claim that has waited for one.
+CLAIM_FREE = f"""
+with accounts as materialized (select s.tenant_id, w.weight from sched s join tenant w using (tenant_id)
+       where s.pool_id = %(pool_id)s and s.turn is not null and s.inflight_tokens < w.max_inflight_tokens
+       order by s.turn limit {_FREE_ACCOUNTS} for update of s skip locked),
+{_lease(1)}"""
 
 # The urgent lane: accounts by their earliest deadline, if it is near. Short deadlines buy no extra share: an account that is
 # ahead of the lowest virtual time by more than `lead_tokens` is skipped, and the lane charges as an ordinary claim does.
@@ -127,11 +140,18 @@ _USED = """select e.pool_id, e.tenant_id, min(w.weight) as weight, sum(e.est_tok
              sum(e.used_tokens)::int8 as used_tokens, sum(e.served_tokens)::int8 as served_tokens
            from ended e join tenant w using (tenant_id) group by 1, 2"""
 
+# Deltas of an account that is locked wait for the next fold; those of one that was deleted go.
 FOLD_DELTAS = f"""
-with taken as materialized (select delta_id from sched_delta order by delta_id limit 5000 for update skip locked),
- ended as (delete from sched_delta d using taken where d.delta_id = taken.delta_id
+with taken as materialized (
+       select delta_id, pool_id, tenant_id from sched_delta order by delta_id limit 5000 for update skip locked),
+ free as materialized (select s.pool_id, s.tenant_id
+       from sched s join (select distinct pool_id, tenant_id from taken) t using (pool_id, tenant_id)
+       order by s.pool_id, s.tenant_id for update of s skip locked),
+ ended as (delete from sched_delta d using taken t where d.delta_id = t.delta_id and (
+         exists (select from free f where f.pool_id = t.pool_id and f.tenant_id = t.tenant_id)
+         or not exists (select from sched s where s.pool_id = t.pool_id and s.tenant_id = t.tenant_id))
        returning d.pool_id, d.tenant_id, d.est_tokens, d.used_tokens, d.served_tokens),
-{in_lock_order(_USED)},
+ changes as materialized ({_USED}),
  corrected as (update sched s set inflight_tokens = s.inflight_tokens - x.est_tokens,
               served_tokens = s.served_tokens + x.served_tokens, vtime = s.vtime + (x.used_tokens - x.est_tokens) / x.weight
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
@@ -139,7 +159,7 @@ select count(*) from ended"""
 
 # ---------------------------------------------------------------- the cached counts
 
-LOCK_CACHES = "select from sched order by pool_id, tenant_id for update"
+LOCK_CACHES = f"select from sched where {RELAXED} order by pool_id, tenant_id for update"
 
 # A separate statement: under READ COMMITTED it sees what earlier holders of the locks have committed. A transaction that
 # changes a chunk later, or folds a delta, has not changed `sched` yet, and adds its difference to the values written here.

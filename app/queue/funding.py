@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from app.db.pool import Connection
 from app.money_sums import MoneySums, ReturnedSum, UsedSum
 from app.queue import funding_sql as queries
-from app.queue import submit_sql
+from app.queue import ready_counts
 
 MOST_READY = 128  # funded chunks of a lane in a pool that no worker has yet
 _MOVED_AT_ONCE = 5000
@@ -112,7 +112,9 @@ async def fund(conn: Connection, where: Waiting, terms: Terms) -> Funded:
         return Funded(0, 0, 0)
     row = await (await conn.execute(queries.FUND, values | {"places": places})).fetchone()
     assert row is not None
-    return Funded(*row)
+    funded = Funded(*row)
+    ready_counts.of(conn).add(where.pool_id, where.tenant_id, funded.chunks)
+    return funded
 
 
 async def first(conn: Connection, where: Waiting, terms: Terms) -> FirstChunk | None:
@@ -150,7 +152,8 @@ async def lines(conn: Connection, tenant_id: int) -> list[int]:
 async def move(conn: Connection, tenant_id: int, moves: Sequence[Move], strict_lanes: Sequence[int] = ()) -> int:
     """Give an account's chunks the lanes of their lines; those of other lines stay. Returns how many changed, not all at once.
 
-    `strict_lanes`: lanes whose chunks are priced as strict budgets want it. Call in its own transaction, until it returns 0.
+    `strict_lanes`: lanes whose chunks are priced as strict budgets want it. Call it in autocommit mode, since claims wait for
+    it, until it returns 0.
     """
     names = ("line_id", "price", "input_price", "context_window", "strict")
     values: dict[str, object] = {name: [getattr(each, name) for each in moves] for name in names}
@@ -187,8 +190,7 @@ async def divert(conn: Connection, to: Diversion, batch_ids: Sequence[int]) -> t
     """Give waiting chunks of these batches another model, and the account a place in its pool. The batches, which must be
     locked, name it. Returns the numbers of chunks and items.
     """
-    place = {"pool_id": to.to_pool, "tenant_id": to.waiting.tenant_id, "ready": 0}
-    await conn.execute(submit_sql.ADD_READY, place)
+    ready_counts.of(conn).add(to.to_pool, to.waiting.tenant_id, 0)
     values = asdict(to) | {"lane": to.waiting.lane_id, "pool_id": to.waiting.pool_id, "limit": MOST_READY}
     values["batch_ids"] = list(batch_ids)
     values.pop("waiting")

@@ -4,7 +4,7 @@
 Lock order: batch, usage, budget, chunk, sched.
 """
 
-from app.queue.fair_order_sql import WOKEN, chunks_by_account, waking
+from app.queue.fair_order_sql import WOKEN, waking
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS, hold
 from app.queue.types import Kind
 from app.states import CHUNK, ChunkState
@@ -38,10 +38,7 @@ with waiting as materialized (
        from waiting window w as (order by deadline, chunk_id)),
  funded as (update chunk c set state = '{CHUNK.target("fund")}', held = s.share from sums s
        where c.chunk_id = s.chunk_id and s.cost <= %(free_cost)s and s.tokens <= %(free_tokens)s
-       returning c.pool_id, c.tenant_id, c.worst, c.worst_tokens, c.held),
-{waking(chunks_by_account("funded"))},
- recounted as (update sched s set ready = s.ready + x.n, vtime = {WOKEN}
-       from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
+       returning c.worst, c.worst_tokens, c.held)
 select count(*), coalesce(sum({HELD_COST}), 0)::int8, coalesce(sum({HELD_TOKENS}), 0)::int8 from funded"""
 
 # The first chunk of a lane that waits, with its hold.

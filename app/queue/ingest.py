@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from app.db.pool import Connection
+from app.queue import ready_counts
 from app.queue import submit_sql as queries
 from app.queue.chunking import NewChunk
 from app.queue.types import Kind
@@ -83,8 +84,7 @@ async def enqueue(
     async with conn.cursor() as cursor, cursor.copy(queries.COPY_PAYLOAD) as copy:
         for block in payload:
             await copy.write(block)
-    # Sorted, because every transaction locks pools in this order.
-    for pool_id, part in sorted({batch.pool_id: chunks, **elsewhere}.items()):
+    for pool_id, part in {batch.pool_id: chunks, **elsewhere}.items():
         await write_chunks(conn, (batch.batch_id, run, batch.tenant_id, pool_id), part, deadline)
     return int(run)
 
@@ -122,7 +122,9 @@ def _columns(batch: NewBatch) -> dict[str, object]:
 async def write_chunks(
     conn: Connection, owner: tuple[int, int, int, int], chunks: Sequence[NewChunk], deadline: datetime
 ) -> None:
-    """Insert chunks of a batch: ready ones, and those under budgets as unfunded. `owner`: batch, run, tenant, pool."""
+    """Insert chunks of a batch: ready ones, and those under budgets as unfunded. `owner`: batch, run, tenant, pool. Call inside a
+    transaction.
+    """
     _, _, tenant_id, pool_id = owner
     ready, unfunded = [c for c in chunks if c.worst is None], [c for c in chunks if c.worst is not None]
     if ready:
@@ -130,7 +132,7 @@ async def write_chunks(
     if unfunded:
         rows = ((*_row(owner, c, deadline), ChunkState.UNFUNDED, *_most(c)) for c in unfunded)
         await _copy(conn, queries.COPY_UNFUNDED, queries.COPY_UNFUNDED_TYPES, rows)
-    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(ready)})
+    ready_counts.of(conn).add(pool_id, tenant_id, len(ready))
 
 
 async def _copy(conn: Connection, query: str, types: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:

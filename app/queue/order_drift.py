@@ -17,6 +17,11 @@ class Drift:
 
 
 async def recompute(conn: Connection) -> list[Drift]:
-    """Recompute the cached counts of the fair order from the chunks. Returns the corrections. Call inside a transaction."""
-    await conn.execute(fair_order_sql.LOCK_CACHES)
-    return [Drift(*row) for row in await (await conn.execute(fair_order_sql.RECOMPUTE)).fetchall()]
+    """Recompute the cached counts of the fair order from the chunks. Returns the corrections.
+
+    All claims wait for it, so that it is one message, and in autocommit mode one transaction.
+    """
+    async with conn.pipeline():
+        await conn.execute(fair_order_sql.LOCK_CACHES)
+        corrected = await conn.execute(fair_order_sql.RECOMPUTE)
+    return [Drift(*row) for row in await corrected.fetchall()]

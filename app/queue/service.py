@@ -9,6 +9,8 @@ A verb whose fence does not match returns None or False: the lease is lost, whic
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from psycopg import errors
+
 from app.db import day_tables
 from app.db.pool import Connection
 from app.errors import NotFound
@@ -45,7 +47,11 @@ async def claim(
     if urgent:
         parameters |= {"urgent_seconds": URGENT_SECONDS, "lead_tokens": URGENT_LEAD_TOKENS}
     query = fair_order_sql.CLAIM_URGENT if urgent else fair_order_sql.CLAIM[chunks]
-    return [Lease(*row) for row in await (await conn.execute(query, parameters)).fetchall()]
+    try:
+        rows = await conn.execute(query, parameters)
+    except errors.LockNotAvailable:
+        rows = await conn.execute(fair_order_sql.CLAIM_FREE, {"pool_id": pool_id, "worker_id": worker_id})
+    return [Lease(*row) for row in await rows.fetchall()]
 
 
 async def load(conn: Connection, lease: Lease) -> list[Item]:

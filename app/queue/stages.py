@@ -81,7 +81,7 @@ async def follow(conn: Connection, verb: str, pipeline_id: int) -> list[int]:
     rows = await (await conn.execute(queries.follow(verb), {"pipeline_id": pipeline_id})).fetchall()
     moved = sorted(batch_id for (batch_id,) in rows)
     for batch_id in moved:
-        await chunk_sweeps.sweep(conn, batch_id)
+        await chunk_sweeps.sweep_batch(conn, batch_id)
     return moved
 
 

@@ -42,8 +42,12 @@ COPY_UNFUNDED = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, 
 from stdin (format binary)"""
 COPY_UNFUNDED_TYPES = (*COPY_CHUNKS_TYPES, "text", "int4", "int8", "int8", "int2")
 
-ADD_READY = f"""
+# An account that gets work joins the current virtual time of its pool.
+COUNT_READY = f"""
+with changes as (select * from unnest(%(pools)s::int2[], %(tenants)s::int4[], %(ready)s::int4[]) x (pool_id, tenant_id, ready)),
+ now_at as materialized (select p.pool_id, {current_virtual_time("p.pool_id")} as vtime
+       from (select distinct pool_id from changes) p)
 insert into sched as s (pool_id, tenant_id, ready, vtime)
-values (%(pool_id)s, %(tenant_id)s, %(ready)s,
-        {current_virtual_time("%(pool_id)s")})
-on conflict (pool_id, tenant_id) do update set vtime = {woken("excluded.vtime")}, ready = s.ready + excluded.ready"""
+select c.pool_id, c.tenant_id, c.ready, n.vtime from changes c join now_at n using (pool_id) order by 1, 2
+on conflict (pool_id, tenant_id) do update set ready = s.ready + excluded.ready,
+  vtime = case when excluded.ready > 0 then {woken("excluded.vtime")} else s.vtime end"""

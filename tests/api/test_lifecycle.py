@@ -7,6 +7,7 @@ import pytest
 
 from app.batches import lifecycle
 from app.db.pool import Database
+from app.queue import chunk_sweeps, expiry
 from tests.api.support import BATCHES, RUN, SUBMIT, TWO, run_all, submit
 
 
@@ -80,11 +81,10 @@ async def test_a_batch_that_expired_without_an_answer_is_an_error_with_this_reas
     assert found["expires_at"] is not None
     async with database.durable() as conn:
         await conn.execute("update batch set expires_at = now()")
-    async with database.transaction() as conn:
-        from app.queue import chunk_sweeps, expiry
-
+    async with database.relaxed() as conn:
         await expiry.expire(conn)
         await chunk_sweeps.sweep(conn)
+    async with database.transaction() as conn:
         await lifecycle.settle(conn)
     poll = await client.post(RUN, json={"request_id": request_id})
     assert poll.status_code == 408

@@ -278,9 +278,9 @@ async def test_results_are_read_while_it_runs_in_an_order_that_stays(
     await client.post(f"{BATCHES}/{name}/cancel")
     async with database.durable() as conn:
         await conn.execute("update worker set lease_until = now() - interval '1 hour'")
-    async with database.transaction() as conn:
         await reaping.reap(conn)
         await chunk_sweeps.sweep(conn)
+    async with database.transaction() as conn:
         await lifecycle.settle(conn)
     whole, complete = await lines(client, name)
     assert (whole[:3], complete) == (early, "true")

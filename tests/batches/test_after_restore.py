@@ -19,6 +19,8 @@ from app.storage import object_names
 from app.storage.store import Store
 from tests.queue import support
 
+pytestmark = pytest.mark.holds_accounts  # no part is connected
+
 
 @dataclass
 class Restored:

@@ -155,8 +155,9 @@ async def played(client: httpx.AsyncClient, database: Database, batch_id: str, r
                 if late or lease.chunk_id % 2:
                     assert await service.finish(conn, lease)
                     leases = [each for each in leases if each != lease]
-    async with database.transaction() as conn:
+    async with database.relaxed() as conn:
         await chunk_sweeps.sweep(conn)
+    async with database.transaction() as conn:
         await lifecycle.settle(conn)
     return results
 

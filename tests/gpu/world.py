@@ -140,8 +140,8 @@ async def tend(database: Database) -> None:
             await order_deltas.fold(conn)
             await chunk_sweeps.promote(conn)
             await expiry.expire(conn)
-        async with database.transaction() as conn:
             await chunk_sweeps.sweep(conn)
+        async with database.transaction() as conn:
             await settling.settle(conn)
         await asyncio.sleep(0.05)
 

@@ -55,10 +55,11 @@ class Scene:
 
     async def round(self) -> list[settling.Settled]:
         """One round of the steward."""
-        async with self.database.transaction() as conn:
+        async with self.database.relaxed() as conn:
             await chunk_sweeps.promote(conn)
             await expiry.expire(conn)
             await chunk_sweeps.sweep(conn)
+        async with self.database.transaction() as conn:
             return await lifecycle.settle(conn)
 
     async def status(self, batch: ingest.NewBatch) -> reads.BatchStatus:

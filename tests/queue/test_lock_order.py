@@ -11,6 +11,8 @@ from app.queue.chunking import cut
 from testing.waiting import in_time
 from tests.queue import support
 
+pytestmark = pytest.mark.holds_accounts  # on purpose
+
 
 async def submit_mixed(conn: Connection, tenant: int, pools: Sequence[int]) -> ingest.NewBatch:
     """A batch of one item for each pool; its own pool is the first."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-import psycopg
 import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from app.db.pool import Connection
+from app.db.pooled_connection import PooledConnection
 from app.queue import batch_state, chunk_sweeps, expiry, order_deltas, order_drift, reaping, service, settling
 from app.queue.chunking import cut
 from app.queue.ingest import NewBatch
@@ -136,9 +136,7 @@ class Walk(RuleBasedStateMachine):
         self.do(self._begin())
 
     async def _begin(self) -> None:
-        self.conn = await psycopg.AsyncConnection.connect(
-            self.url, autocommit=True, options="-c synchronous_commit=off"
-        )
+        self.conn = await PooledConnection.connect(self.url, autocommit=True, options="-c synchronous_commit=off")
         await support.clear(self.conn)
         self.tenants = [
             await support.make_tenant(self.conn, "light", 1),

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from app.db.pool import Database
 from app.queue import chunk_sweeps, ingest, reads, reaping, service
 from tests.queue import support
@@ -70,6 +72,7 @@ async def test_a_batch_that_has_run_stays_running_when_all_its_chunks_are_return
     assert await _seen(database, tenant, batch) == (True, 0, 0)
 
 
+@pytest.mark.holds_accounts
 async def test_a_late_flush_that_waited_for_the_reaper_stores_nothing(database: Database) -> None:
     """The flush waits for the lock on the chunk's row. When it gets the lock, the lease is lost."""
     tenant, pool, batch = await _started(database, 4)

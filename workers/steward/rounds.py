@@ -246,7 +246,7 @@ class Rounds:
             await pace_log.note(conn)
 
     async def _recompute(self) -> None:
-        async with self._database.transaction() as conn:
+        async with self._database.relaxed() as conn:
             drifts = await order_drift.recompute(conn)
         for drift in drifts:
             log.error(

@@ -1,0 +1,82 @@
+"""Claims about processes that stop in the middle of a transaction: claims of other accounts, and the steward, go on."""
+
+import psycopg
+import pytest
+
+from app.db.pool import Database
+from app.queue import fair_order_sql, order_deltas, ready_counts, submit_sql
+from tests.queue import support
+
+FREE = "select tenant_id from sched order by tenant_id for update nowait"
+
+
+async def test_a_submit_has_locked_no_account_before_its_commit(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    await support.submit(database, tenant, pool, 8)
+    async with database.transaction() as conn:
+        await support.put(conn, await support.new_batch(conn, tenant, pool, 8), [100] * 8)
+        async with database.durable() as other:
+            assert await (await other.execute(FREE)).fetchall() == [(tenant,)]
+    async with database.relaxed() as conn:
+        assert await (await conn.execute("select ready from sched")).fetchall() == [(2,)]
+
+
+async def test_of_a_transaction_that_fails_or_is_rolled_back_no_account_gets_work(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        async with database.transaction() as conn:
+            ready_counts.of(conn).add(pool, tenant, 5)
+            await conn.execute("select 1 / 0")
+    with pytest.raises(psycopg.errors.NumericValueOutOfRange):
+        async with database.transaction() as conn:
+            ready_counts.of(conn).add(pool, tenant, 2**31)
+    async with database.relaxed() as conn:
+        assert await (await conn.execute("select count(*) from sched")).fetchone() == (0,)
+        with pytest.raises(RuntimeError):
+            ready_counts.of(conn)
+    await support.submit(database, tenant, pool, 8)  # the connection is in order
+
+
+async def test_claims_go_on_with_other_accounts_while_one_is_locked(database: Database) -> None:
+    async with database.durable() as conn:
+        first, second = await support.make_tenant(conn, "a"), await support.make_tenant(conn, "b")
+        pool = await support.make_pool(conn)
+    for tenant in (first, second):
+        await support.submit(database, tenant, pool, 64)
+    worker = await support.make_worker(database, pool)
+    async with await psycopg.AsyncConnection.connect(database.url) as frozen, database.relaxed() as conn:
+        await frozen.execute("update sched set ready = ready where tenant_id = %s", (first,))
+        claimed = [await support.claim(conn, pool, worker) for _ in range(3)]
+        assert [lease and lease.tenant_id for lease in claimed] == [second] * 3
+        await frozen.rollback()
+        lease = await support.claim(conn, pool, worker)
+        assert lease is not None
+        assert lease.tenant_id == first
+
+
+async def test_the_fold_leaves_a_locked_account_for_later(database: Database) -> None:
+    async with database.durable() as conn:
+        first, second = await support.make_tenant(conn, "a"), await support.make_tenant(conn, "b")
+        pool = await support.make_pool(conn)
+    for tenant in (first, second):
+        await support.submit(database, tenant, pool, 4)
+    await support.drain(database, pool, await support.make_worker(database, pool))
+    async with await psycopg.AsyncConnection.connect(database.url) as frozen, database.relaxed() as conn:
+        await frozen.execute("select from sched where tenant_id = %s for update", (first,))
+        assert await order_deltas.fold(conn) == 1
+        await frozen.rollback()
+        assert await order_deltas.fold(conn) == 1
+        assert await order_deltas.fold(conn) == 0
+        assert await (await conn.execute("select sum(inflight_tokens) from sched")).fetchone() == (0,)
+
+
+@pytest.mark.parametrize("statement", [submit_sql.COUNT_READY, fair_order_sql.FOLD_DELTAS])
+async def test_a_lock_that_is_held_over_a_round_trip_fails_the_tests(database: Database, statement: str) -> None:
+    values = {"pools": [], "tenants": [], "ready": []}
+    async with database.relaxed() as conn:
+        await conn.execute(statement, values if "%" in statement else None)
+        async with conn.transaction():
+            with pytest.raises(AssertionError):
+                await conn.execute(statement, values)
