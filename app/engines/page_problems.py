@@ -29,6 +29,10 @@ _PROBLEMS = {
         "The plug-in was not tested with the engine's version of vLLM, or the engine cannot use it; its log names the reason.",
         "Use a version of vLLM that docs/attach.md names, or unset SLACKWATER_PAGE_DIR.",
     ),
+    page_folder.TRIPPED: (
+        "The plug-in in the engine has met a fault; the engine's log has it.",
+        "Restart the engine when it suits its callers, and report the fault.",
+    ),
     page_folder.IGNORED: (
         "The engine's scheduler does not follow the worker's commands; its log names the reason (HARVEST_WORKER).",
         "Run engine and worker with the same clock (one machine, no time namespace), and in versions that fit.",

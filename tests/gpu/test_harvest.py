@@ -14,7 +14,7 @@ from app.headroom.signals import Signals
 from app.settings import Settings
 from tests.headroom.support import LIMITS, look
 from workers.engine.control_page import Commands, Report, Weights
-from workers.engine.page_folder import NO_PAGE, SEVERAL, UNSUPPORTED, OwnPage
+from workers.engine.page_folder import NO_PAGE, SEVERAL, TRIPPED, UNSUPPORTED, OwnPage
 from workers.engine.step_model import WARM
 from workers.gpu import engine_pages
 from workers.gpu.engine_pages import combined
@@ -155,6 +155,47 @@ def test_a_fault_in_the_scheduler_takes_batch_out_and_then_the_controller_outsid
     assert ruling is not None
     assert (ruling.allowance, ruling.reason, ruling.surplus) == (0, "plugin_tripped", 3)
     assert bench.ruling(later()) is None
+
+
+def test_after_a_fault_both_sides_agree_that_vllm_schedules_alone_until_the_engine_restarts(bench: Bench) -> None:
+    bench.tell(tripped=True, faults=1, batch_running=3)
+    assert bench.rule(later(own=3, running=3))[1] == "plugin_tripped"
+    assert commands_of(bench.ranks[0]).harvest  # as long as its scheduler has batch work to take out
+    bench.tell(tripped=True, faults=1)
+    assert bench.ruling(later()) is None
+    assert bench.harvest.obstacle == TRIPPED
+    assert bench.ruling(later(own=2, running=2)) is None  # L1 may send some again, and they run
+    assert not commands_of(bench.ranks[0]).harvest
+    assert not bench.harvest.renew
+    bench.tell()
+    assert bench.rule(later())[1] == "harvest"
+    bench.harvest.command(0.0)
+    assert commands_of(bench.ranks[0]).harvest
+    assert bench.harvest.obstacle is None
+
+
+def test_a_managed_engine_is_started_anew_after_a_fault_once_it_has_no_requests_or_else_stays(
+    tmp_path: Path,
+) -> None:
+    harvest = HarvestControl.of(Settings(data_dir=tmp_path))
+    harvest.open()
+    [folder] = harvest.environment.values()
+    own = OwnPage(Path(folder), 0, ENGINE)
+    began = clock.monotonic()
+
+    def reason(seconds: float, **load: int) -> str | None:
+        own.page.publish(Report(steps=1, tripped=True, faults=1, at=began + seconds - 0.1), WEIGHTS)
+        harvest.command(0.0)
+        ruling = harvest.decide(look(began + seconds, **load), LIMITS)
+        return ruling and ruling.reason
+
+    assert (reason(0, own=1, running=2), harvest.renew) == ("plugin_tripped", False)
+    assert (reason(1, running=1), harvest.renew) == ("plugin_tripped", False)
+    assert (reason(2), harvest.renew) == ("plugin_tripped", True)
+    assert (reason(3, running=1), harvest.renew) == ("plugin_tripped", False)
+    assert (reason(61, running=1), harvest.renew) == (None, False)
+    own.close()
+    harvest.close()
 
 
 def test_an_engine_that_stands_still_with_others_requests_in_it_stays_closed_when_ours_have_left(bench: Bench) -> None:

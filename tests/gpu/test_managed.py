@@ -128,6 +128,16 @@ async def test_a_standby_touches_nothing_of_the_engine_that_runs(tmp_path: Path)
     assert not folder.exists()
 
 
+async def test_an_engine_whose_scheduler_has_met_a_fault_is_started_anew_when_asked(tmp_path: Path) -> None:
+    engine = sharing(tmp_path)
+    async with running(engine) as client:
+        [before] = process_of(engine)
+        engine.harvest.renew = True
+        await eventually(lambda: process_of(engine) not in ([], [before]))
+        await eventually(client.healthy)
+        assert not engine.harvest.renew
+
+
 async def test_pages_of_workers_that_were_killed_are_cleared_by_the_next_that_starts_the_engine(tmp_path: Path) -> None:
     killed, other = sharing(tmp_path), sharing(tmp_path, "engine-0.abcdef01")
     for engine in (killed, other):

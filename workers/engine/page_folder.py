@@ -25,6 +25,9 @@ UNREADABLE = "page_unreadable"
 OPEN_TO_OTHERS = "page_open_to_others"
 SEVERAL = "pages_of_several_engines"
 IGNORED = "commands_ignored"  # the scheduler takes steps without the worker's commands
+TRIPPED = (
+    "scheduler_tripped"  # it has met a fault, and lets no batch work run until the worker lets vLLM schedule alone
+)
 UNSUPPORTED = "scheduler_unsupported"  # the page says that this version of vLLM was not tested
 _PAGE = re.compile(r"rank-\d+\.[0-9a-f]{8}\.page(\.new)?")
 _NEW = ".new"  # suffix of a page that is not renamed yet

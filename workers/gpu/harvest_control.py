@@ -23,7 +23,7 @@ from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.settings import Settings
 from workers.engine import page_folder, step_stats_receiver
 from workers.engine.control_page import Commands, Report
-from workers.engine.page_folder import IGNORED, UNSUPPORTED
+from workers.engine.page_folder import IGNORED, TRIPPED, UNSUPPORTED
 from workers.engine.step_budget import UNLIMITED_TOKENS
 from workers.engine.step_model import WARM
 from workers.gpu.engine_pages import EnginePages
@@ -32,6 +32,7 @@ SPARE = 2  # batch requests that may wait in vLLM's own queue, so that a free sl
 _YIELD_STALE_SECONDS = 5.0
 _FIRST_STEP_SECONDS, _FOLLOWS_SECONDS = 1.0, 3.0  # a step may have begun before the commands; later ones follow them
 _TOKEN_BYTES = 4
+RENEWAL_SECONDS = 60.0  # for so long after a fault a managed engine may be started anew, once it has no requests
 
 log = structlog.get_logger()
 
@@ -55,7 +56,9 @@ class HarvestControl:
         self._folder = folder
         self._own = own
         self._pages: EnginePages | None = None
-        self._tripped = False
+        self._tripped_at: float | None = None  # when the fault of the scheduler that runs now was seen
+        self._yielded = False  # whether vLLM schedules alone after it
+        self.renew = False  # whether a managed engine should be started anew now
         self._logged: str | None = ""  # the last obstacle; empty: nothing yet
         self._alone: tuple[float, int] | None = None  # since when no step was planned, and how many there were
         self._ignored = False
@@ -96,8 +99,11 @@ class HarvestControl:
         """Renew the heartbeat, send the urgency of the nearest deadline, and read the last report."""
         if self._pages is None:
             return
-        self._pages.command(replace(self._commands, urgency=urgency))
+        harvest = self._commands.harvest and not self._yielded
+        self._pages.command(replace(self._commands, harvest=harvest, urgency=urgency))
         self.report = self._pages.report()
+        if self.report is not None and not self.report.tripped:
+            self._tripped_at, self._yielded = None, False
         self._watch(clock.monotonic())
         self._log_obstacle()
 
@@ -120,6 +126,8 @@ class HarvestControl:
             return problem
         if self._ignored:
             return IGNORED
+        if self._tripped_at is not None:
+            return TRIPPED
         return UNSUPPORTED if self.report is not None and not self.report.supported else None
 
     def _log_obstacle(self) -> None:
@@ -139,10 +147,7 @@ class HarvestControl:
             return None
         now, batch, report = signals.now, signals.batch, _emptied(self.report, signals.scrape)
         if report.tripped:
-            self._log_trip(report)
-            if not batch.requests and not report.batch_running:
-                return None
-            return Decision(0, Reason.PLUGIN_TRIPPED, "faults", report.faults, 1, surplus=batch.requests)
+            return self._after_fault(report, signals)
         if report.steps != self._moved[0] or _idle(signals):
             self._moved = (report.steps, now)
         limit = max(limits.stale_seconds, signals.still_seconds)
@@ -154,10 +159,26 @@ class HarvestControl:
             return Decision(0, Reason.CLOSED_STALE, "still_seconds", age, limit, surplus=surplus)
         return residents(report, gauges_of(report, signals.scrape), batch, limits, self._commands.error)
 
-    def _log_trip(self, report: Report) -> None:
-        if not self._tripped:
+    def _after_fault(self, report: Report, signals: Signals) -> Decision | None:
+        """What follows a fault in the scheduler, which then lets no batch work run.
+
+        That is taken out. A managed engine is started anew at the first moment of the next minute in which it has no requests.
+        Otherwise vLLM schedules alone, and L1 decides.
+        """
+        if self._yielded:
+            return None
+        if self._tripped_at is None:
             log.error("harvest.tripped", faults=report.faults)
-        self._tripped = True
+            self._tripped_at = signals.now
+        batch = signals.batch.requests
+        closed = Decision(0, Reason.PLUGIN_TRIPPED, "faults", report.faults, 1, surplus=batch)
+        if batch or report.batch_running:
+            return closed
+        if self._own and signals.now - self._tripped_at < RENEWAL_SECONDS:
+            self.renew = _idle(signals)
+            return closed
+        self.renew, self._yielded = False, True
+        return None
 
     @property
     def active(self) -> bool:
@@ -171,7 +192,8 @@ class HarvestControl:
             self._pages.close()
             if self._own and self._folder is not None:
                 _remove(self._folder)
-        self._pages = self.report = None
+        self._pages = self.report = self._tripped_at = None
+        self._yielded = self.renew = False
         self._logged = ""
 
 

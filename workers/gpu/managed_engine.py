@@ -170,6 +170,7 @@ class ManagedEngine:
     async def _start(self) -> asyncio.subprocess.Process:
         self._log_file.parent.mkdir(parents=True, exist_ok=True)
         self.harvest.open()
+        self.harvest.renew = False
         with self._log_file.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -192,7 +193,7 @@ class ManagedEngine:
     async def _watch(self, process: asyncio.subprocess.Process, healthy: Healthy) -> tuple[bool, str]:
         """Wait until the engine must be restarted. Returns whether it was ever healthy, and the reason."""
         up: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()  # its computing processes
-        ends = [self._exited(process), self._part_lost(up), self._unhealthy(process, healthy, up)]
+        ends = [self._exited(process), self._part_lost(up), self._unhealthy(process, healthy, up), self._renewed()]
         tasks = [asyncio.create_task(end) for end in ends]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -209,6 +210,12 @@ class ManagedEngine:
         """Wait until one of the computing processes ends."""
         parts = await asyncio.shield(up)
         return f"its process {await processes.first_exit(parts)} has died"
+
+    async def _renewed(self) -> str:
+        """Wait until it is to be started anew, because its scheduler has met a fault."""
+        while not self.harvest.renew:  # noqa: ASYNC110  (set by the control loop, many times a second)
+            await asyncio.sleep(self._tuning.engine_poll_seconds)
+        return "its scheduler plug-in has met a fault, and it has no requests"
 
     async def _unhealthy(
         self, process: asyncio.subprocess.Process, healthy: Healthy, up: asyncio.Future[list[int]]
