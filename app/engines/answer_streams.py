@@ -1,13 +1,40 @@
 """Reads the events of an engine's answer as they arrive."""
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import orjson
 
+from app.engines import mending
 from app.engines.continuation import Continuation
-from app.engines.outcome import ABORT, ABORTED, EngineDown, Outcome, Retry, from_response, from_stream_error, usage_of
+from app.engines.outcome import (
+    ABORT,
+    ABORTED,
+    UNSTORABLE_TRIES,
+    Done,
+    EngineDown,
+    ErrorClass,
+    Outcome,
+    Retry,
+    from_response,
+    from_stream_error,
+    usage_of,
+)
 from app.engines.stream_merge import Chunks
+
+_WHOLE = ("text/html", "application/json")  # of an answer that is no stream, although one was asked for
+
+
+def is_stream(content_type: str) -> bool:
+    """Whether an answer with this media type can be a stream. A proxy's page is none."""
+    return content_type not in _WHOLE
+
+
+def unreadable_stream(error: Exception) -> Retry:
+    """The outcome of a stream with an event that is no JSON, or has another shape than an event."""
+    return Retry(f"the engine streamed what is no event: {error!r}", tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
 
 
 async def read_transcript(
@@ -47,42 +74,79 @@ async def read_events(
     `prompt_tokens`: an estimate. With it, an answer whose stream reports no usage gets one: a chat completion as a last event,
     a response in the event that ends it. Each piece counts as a token.
     """
-    chunks, pieces, done = Chunks(), 0, False
+    reader = _Events(on_event, begun=begun, prompt_tokens=prompt_tokens)
     async for line in _lines(content):
-        data = line.removeprefix(b"data:").strip()
-        done |= data == b"[DONE]"
-        if not line.startswith(b"data:") or data == b"[DONE]":
-            continue
-        event = orjson.loads(data)
+        if line.startswith(b"data:") and (outcome := reader.take(line[5:].strip())) is not None:
+            return outcome
+    return reader.end()
+
+
+class _Events:
+    """The events of one answer, in order. For its arguments see `read_events`."""
+
+    def __init__(self, on_event: Callable[[bytes], None], *, begun: bool, prompt_tokens: int | None) -> None:
+        self._on_event = on_event
+        self._begun = begun
+        self._prompt_tokens = prompt_tokens
+        self._chunks = Chunks()
+        self._pieces = 0
+        self._done = False
+        self._mended: list[str] = []
+
+    def take(self, data: bytes) -> Outcome | None:
+        """Pass an event on. Returns the outcome if it is the last one."""
+        if data == b"[DONE]":
+            self._done = True
+            return None
+        event, mended = mending.read(data)
+        self._mended += (repair for repair in mended if repair not in self._mended)
         kind = event.get("type")
         if kind in ("error", "response.failed") or event.get("error"):
             return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
-        pieces += str(kind).endswith(".delta")
-        ended = kind in ("response.completed", "response.incomplete")
-        if ended and prompt_tokens is not None and usage_of(event["response"]) is None:
-            event["response"]["usage"] = {
-                "input_tokens": prompt_tokens,
-                "output_tokens": pieces,
-                "total_tokens": prompt_tokens + pieces,
-            }
-            data = orjson.dumps(event)
-        if not (begun and kind in ("response.created", "response.queued")):
-            on_event(data)
-        if ended:
-            return from_response(200, orjson.dumps(event["response"]))
+        self._pieces += str(kind).endswith(".delta")
+        if kind in ("response.completed", "response.incomplete"):
+            return self._whole(event)
+        if not (self._begun and kind in ("response.created", "response.queued")):
+            self._on_event(orjson.dumps(event) if mended else data)
         if kind is None:
-            chunks.take(event)
-    if done:
-        chunks.end()
-    if prompt_tokens is not None and (last := chunks.missing_usage(prompt_tokens)) is not None:
-        on_event(orjson.dumps(last))
-        chunks.take(last)
-    answer = chunks.answer()
-    return (
-        EngineDown("the stream ended early", suspect=True)
-        if answer is None
-        else from_response(200, orjson.dumps(answer))
-    )
+            self._chunks.take(event)
+        return None
+
+    def _whole(self, event: dict[str, Any]) -> Outcome:
+        """The outcome of a response, whose last event it is."""
+        response = event["response"]
+        if self._prompt_tokens is not None and usage_of(response) is None:
+            response["usage"] = {
+                "input_tokens": self._prompt_tokens,
+                "output_tokens": self._pieces,
+                "total_tokens": self._prompt_tokens + self._pieces,
+            }
+            self._mended.append(mending.NO_USAGE)
+        if self._mended:
+            response[mending.MARK] = {"repaired": self._mended}
+        self._on_event(orjson.dumps(event))
+        return _marked(from_response(200, orjson.dumps(response), self._prompt_tokens or 1), self._mended)
+
+    def end(self) -> Outcome:
+        """The outcome of chunks, or of events without a last one."""
+        if self._done:
+            self._chunks.end()
+        if self._prompt_tokens is not None and (last := self._chunks.missing_usage(self._prompt_tokens)) is not None:
+            self._on_event(orjson.dumps(last))
+            self._chunks.take(last)
+            self._mended.append(mending.NO_USAGE)
+        answer = self._chunks.answer()
+        if answer is None:
+            return EngineDown("the stream ended early", suspect=True)
+        return _marked(from_response(200, orjson.dumps(answer), self._prompt_tokens or 1), self._mended)
+
+
+def _marked(outcome: Outcome, mended: list[str]) -> Outcome:
+    """The outcome, whose answer says what was mended in the stream."""
+    if not mended or not isinstance(outcome, Done):
+        return outcome
+    every = [*mended, *outcome.mended]
+    return replace(outcome, body=mending.marked(orjson.loads(outcome.body), every), mended=tuple(every))
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -16,7 +16,8 @@ BYTES_PER_TOKEN = 4
 NO_USAGE = "no usage: tokens are estimated"
 _TEXT = "characters that are not valid were replaced"
 _NUMBERS = "numbers that are not finite became null"
-_LARGEST = 2**63
+_LARGEST = 2**63  # half of what orjson writes
+_FINITE = 10**300
 _WRITTEN = ("content", "text", "reasoning", "reasoning_content", "refusal", "arguments", "name")
 
 
@@ -47,8 +48,15 @@ def estimated_usage(answer: Mapping[str, Any], prompt_tokens: int) -> dict[str, 
         return {"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens}
     written = sum(len(text.encode()) for name in ("choices", "output") for text in _texts(answer.get(name)))
     output = math.ceil(written / BYTES_PER_TOKEN)
-    prompt, answered = ("input_tokens", "output_tokens") if "output" in answer else ("prompt_tokens", "completion_tokens")
+    prompt, answered = (
+        ("input_tokens", "output_tokens") if "output" in answer else ("prompt_tokens", "completion_tokens")
+    )
     return {prompt: prompt_tokens, answered: output, "total_tokens": prompt_tokens + output}
+
+
+def prompt_estimate(body: bytes) -> int:
+    """An estimate of the prompt tokens of a request body."""
+    return max(1, len(body) // BYTES_PER_TOKEN)
 
 
 def _texts(value: object, name: str = "") -> Iterator[str]:
@@ -65,18 +73,16 @@ def _texts(value: object, name: str = "") -> Iterator[str]:
 
 
 def _mended(value: Any, mended: dict[str, None]) -> Any:
-    if isinstance(value, str):
-        if not any("\ud800" <= char <= "\udfff" for char in value):
-            return value
-        mended[_TEXT] = None
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if isinstance(value, float) and not math.isfinite(value):
-        mended[_NUMBERS] = None
-        return None
-    if isinstance(value, int) and not -_LARGEST <= value < 2 * _LARGEST:
-        return float(value) if abs(value) < 10**300 else None
     if isinstance(value, list):
         return [_mended(inner, mended) for inner in value]
     if isinstance(value, dict):
         return {_mended(key, mended): _mended(inner, mended) for key, inner in value.items()}
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        mended[_TEXT] = None
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, int) and not -_LARGEST <= value < 2 * _LARGEST:
+        value = float(value) if abs(value) < _FINITE else math.inf
+    if isinstance(value, float) and not math.isfinite(value):
+        mended[_NUMBERS] = None
+        return None
     return value

@@ -12,6 +12,7 @@ from testing.fakes.engine import FakeEngine
 from tests.gateway.support import Registry
 
 PAGE = "<html><head><title>403 Forbidden</title></head><body>a firewall</body></html>"
+BLOCKED = '{"error": {"message": "blocked", "code": 403}}'
 STREAM = pytest.mark.parametrize("stream", [True, False])
 
 
@@ -30,7 +31,7 @@ async def answered(gateway: Gateway, call: SyncCall, *, stream: bool) -> Any:
         ({"status": 302, "body": "Found", "type": "text/plain"}, ("302", "Found")),
         ({"status": 502, "body": PAGE}, ("502", "403 Forbidden")),
         ({"status": 200, "body": PAGE}, ("200", "403 Forbidden")),
-        ({"status": 200, "body": '{"error": {"message": "blocked", "code": 403}}', "type": "application/json"}, ("403", "blocked")),
+        ({"status": 200, "body": BLOCKED, "type": "application/json"}, ("403", "blocked")),
         ({"status": 403, "message": "blocked"}, ("403", "blocked")),
     ],
 )  # fmt: skip
@@ -57,7 +58,7 @@ async def test_an_engine_that_refuses_our_key_is_said_to_do_so(
     async with FakeEngine() as engine:
         engine.script({"mode": "status", "status": 401, "message": "Unauthorized"})
         await registry.ready(engine)
-        with pytest.raises(NoCapacity, match="refuses our key .*401") as refused:
+        with pytest.raises(NoCapacity, match=r"refuses our key .*401") as refused:
             await answered(gateway, call, stream=stream)
         assert refused.value.status == 503
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.settings import Settings
 from app.db.pool import Database
+from app.settings import Settings
 from testing.waiting import eventually
 from tests.gpu.test_dialects import attached
 from tests.gpu.world import World
@@ -15,6 +15,7 @@ from workers.gpu.tuning import WorkerTuning
 
 PAGE = "<html>\r\n<head><title>403 Forbidden</title></head>\r\n<body><hr>firewall</body></html>"
 QUICK = WorkerTuning(health_seconds=0.05, inspection_seconds=0.1, probe_pause_seconds=0.01)
+BLOCKED = '{"error": {"message": "blocked", "code": 403}}'
 BAD = "a <script> in a prompt"
 
 
@@ -43,7 +44,7 @@ BETWEEN = [
     pytest.param(page(200, '{"choices": [', type="application/json"), ("200", '{"choices": ['), id="cut JSON"),
     pytest.param(page(200, "", type="text/plain"), ("200",), id="200 without a body"),
     pytest.param(
-        page(200, '{"error": {"message": "blocked", "code": 403}}', type="application/json"), ("403", "blocked"), id="200 that says 403"
+        page(200, BLOCKED, type="application/json"), ("403", "blocked"), id="200 that says 403"
     ),
 ]  # fmt: skip
 
@@ -142,7 +143,9 @@ async def test_while_a_one_token_request_fails_too_nobody_is_charged_and_the_ope
         assert str(answer[0]) in problems[0]["message"]
         await world.until("not exists (select from chunk where state = 'leased')")
         before = world.engine.turned_away
-        await eventually(lambda: world.engine.turned_away > before + 5)  # it is asked again and again, and nothing else is sent
+        await eventually(
+            lambda: world.engine.turned_away > before + 5
+        )  # it is asked again and again, and nothing else is sent
         assert not await world.fetch("select 1 from item_result")
         assert await world.fetch("select sum(attempt + retries + deaths) from chunk") == [(0,)]
         world.engine.locked = None
@@ -167,7 +170,9 @@ async def test_what_runs_while_others_are_refused_comes_to_its_end(world: World)
 
 MALFORMED = [
     pytest.param({"replace": [["echo:", "half \\ud83d"]]}, "half \N{REPLACEMENT CHARACTER}", id="a lone surrogate"),
-    pytest.param({"replace": [['"created": 1', '"created": -Infinity']]}, "echo: hello", id="a number that is not finite"),
+    pytest.param(
+        {"replace": [['"created": 1', '"created": -Infinity']]}, "echo: hello", id="a number that is not finite"
+    ),
 ]
 
 
