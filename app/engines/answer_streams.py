@@ -8,12 +8,14 @@ import aiohttp
 import orjson
 
 from app.engines import mending
+from app.engines.answer_faults import first_line
 from app.engines.continuation import Continuation
 from app.engines.outcome import (
     ABORT,
     ABORTED,
     UNSTORABLE_TRIES,
     Done,
+    Doubt,
     EngineDown,
     ErrorClass,
     Outcome,
@@ -24,6 +26,7 @@ from app.engines.outcome import (
 )
 from app.engines.stream_merge import Chunks
 
+_BEGINNING = 2000  # bytes
 _WHOLE = ("text/html", "application/json")  # of an answer that is no stream, although one was asked for
 
 
@@ -45,13 +48,12 @@ async def read_transcript(
     `on_first_token` is called at the first token.
     """
     before, notified, done = transcript.received, False, False
-    async for line in _lines(content):
-        data = line.removeprefix(b"data:").strip()
+    stream = _Stream(content)
+    async for data in stream.events():
         if data == b"[DONE]":
             done = True
             break
-        if line.startswith(b"data:"):
-            transcript.feed(data)
+        transcript.feed(data)
         if not notified and transcript.received > before:
             notified = True
             on_first_token()
@@ -63,7 +65,7 @@ async def read_transcript(
         return Retry(ABORTED)
     if transcript.finish_reason is None and done:  # not every server gives a reason
         transcript.finish_reason = "stop"
-    return None if transcript.finish_reason else EngineDown("the stream ended early", suspect=True)
+    return None if transcript.finish_reason else stream.early_end()
 
 
 async def read_events(
@@ -75,10 +77,11 @@ async def read_events(
     a response in the event that ends it. Each piece counts as a token.
     """
     reader = _Events(on_event, begun=begun, prompt_tokens=prompt_tokens)
-    async for line in _lines(content):
-        if line.startswith(b"data:") and (outcome := reader.take(line[5:].strip())) is not None:
+    stream = _Stream(content)
+    async for data in stream.events():
+        if (outcome := reader.take(data)) is not None:
             return outcome
-    return reader.end()
+    return reader.end() or stream.early_end()
 
 
 class _Events:
@@ -127,8 +130,8 @@ class _Events:
         self._on_event(orjson.dumps(event))
         return _marked(from_response(200, orjson.dumps(response), self._prompt_tokens or 1), self._mended)
 
-    def end(self) -> Outcome:
-        """The outcome of chunks, or of events without a last one."""
+    def end(self) -> Outcome | None:
+        """The outcome of chunks; None if they are not all."""
         if self._done:
             self._chunks.end()
         if self._prompt_tokens is not None and (last := self._chunks.missing_usage(self._prompt_tokens)) is not None:
@@ -137,7 +140,7 @@ class _Events:
             self._mended.append(mending.NO_USAGE)
         answer = self._chunks.answer()
         if answer is None:
-            return EngineDown("the stream ended early", suspect=True)
+            return None
         return _marked(from_response(200, orjson.dumps(answer), self._prompt_tokens or 1), self._mended)
 
 
@@ -149,12 +152,38 @@ def _marked(outcome: Outcome, mended: list[str]) -> Outcome:
     return replace(outcome, body=mending.marked(orjson.loads(outcome.body), every), mended=tuple(every))
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a stream, of any length. The first event contains the token ids of a whole prompt."""
-    pieces: list[bytes] = []
-    async for block in content.iter_any():
-        *ended, rest = block.split(b"\n")
-        for line in ended:
-            yield b"".join([*pieces, line])
-            pieces.clear()
-        pieces.append(rest)
+class _Stream:
+    """The body of an answer that should be a stream of events."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+        self._begun = False
+        self._other = b""  # the beginning of what is no event
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The data of each event."""
+        async for line in self._lines():
+            if line.startswith(b"data:"):
+                self._begun = True
+                yield line[5:].strip()
+            elif not line.startswith(b":") and len(self._other) < _BEGINNING:
+                self._other += line + b"\n"
+
+    def early_end(self) -> EngineDown | Doubt:
+        """The outcome of an answer that ended before its last event. One without any may be of something between."""
+        if self._begun:
+            return EngineDown("the stream ended early", suspect=True)
+        return Doubt(200, first_line(self._other[:_BEGINNING].decode(errors="replace")))
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        """The lines, of any length. The first event contains the token ids of a whole prompt."""
+        pieces: list[bytes] = []
+        async for block in self._content.iter_any():
+            *ended, rest = block.split(b"\n")
+            for line in ended:
+                yield b"".join([*pieces, line])
+                pieces.clear()
+            pieces.append(rest)
+        rest = b"".join(pieces)
+        if rest and not rest.startswith(b"data:"):
+            yield rest

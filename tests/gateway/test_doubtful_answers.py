@@ -87,9 +87,9 @@ async def test_a_lone_surrogate_is_replaced_and_the_rest_is_given(
     gateway: Gateway, registry: Registry, call: SyncCall, stream: bool
 ) -> None:
     async with FakeEngine() as engine:
-        engine.script({"mode": "edit", "replace": [["echo:", "half \\ud83d"]]})
+        engine.script({"mode": "edit", "replace": [["ech", "half \\ud83d"]]})
         await registry.ready(engine)
         answer = await answered(gateway, call, stream=stream)
     said = orjson.dumps(answer).decode()
     assert "half \N{REPLACEMENT CHARACTER}" in said
-    assert "hello" in said
+    assert "ello" in said

@@ -87,7 +87,8 @@ async def test_a_passing_refusal_of_something_between_costs_the_line_only_its_re
     batch = await world.submit([BAD, "hello"])
     async with world.worker(tuning=QUICK):
         await world.finished(batch)
-    assert [(ok, tries) for ok, tries, _ in (await world.results(batch)).values()] == [(1, 3), (1, 1)]
+    results = await world.results(batch)
+    assert (results[0][:2], results[1][:2]) == ((1, 3), (1, 1))
 
 
 @pytest.mark.parametrize("name", ["vllm", "openai"])
@@ -169,7 +170,7 @@ async def test_what_runs_while_others_are_refused_comes_to_its_end(world: World)
 
 
 MALFORMED = [
-    pytest.param({"replace": [["echo:", "half \\ud83d"]]}, "half \N{REPLACEMENT CHARACTER}", id="a lone surrogate"),
+    pytest.param({"replace": [["ech", "half \\ud83d"]]}, "half \N{REPLACEMENT CHARACTER}", id="a lone surrogate"),
     pytest.param(
         {"replace": [['"created": 1', '"created": -Infinity']]}, "echo: hello", id="a number that is not finite"
     ),
