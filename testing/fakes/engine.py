@@ -6,7 +6,7 @@ replaces the old rules). The first rule applies whose `match` occurs in the prom
     slow    {"seconds": s}                answer after s seconds
     hang                                  never answer
     status  {"status": 429, "message": …} an OpenAI error of that status; with {"body": text, "type": …} a page of something
-                                          between, in HTML unless the type says otherwise
+                                          between, in HTML unless the type says otherwise; "encoding" claims a compression
     edit    {"without": [name, …], "replace": [[text, text], …]}  the answer without fields, or with other text in its JSON
     die                                   close the socket in the middle of the answer
     junk    {"body": text}                200 with that body

@@ -16,7 +16,9 @@ def odd(rule: dict[str, Any]) -> web.Response:
     if rule["mode"] == "junk":
         return web.Response(text=rule["body"], content_type="application/json")
     if "body" in rule:
-        return web.Response(text=rule["body"], status=rule["status"], content_type=rule.get("type", "text/html"))
+        headers = {"content-encoding": rule["encoding"]} if "encoding" in rule else {}
+        kind = rule.get("type", "text/html")
+        return web.Response(text=rule["body"], status=rule["status"], content_type=kind, headers=headers)
     described = {"message": rule.get("message", "scripted"), "type": "scripted", "code": rule["status"]}
     return web.json_response({"error": described}, status=rule["status"])
 

@@ -26,6 +26,7 @@ REQUEST = build({"prompt": "hello"}, CHAT, Target("m", 8, 100), "salt")
         ({"mode": "junk", "body": "{"}, Doubt),
         ({"mode": "junk", "body": "{}"}, Retry),
         ({"mode": "status", "status": 403, "body": "<html>"}, Doubt),
+        ({"mode": "status", "status": 200, "body": "no gzip", "encoding": "gzip"}, Doubt),
         ({"mode": "hang"}, Retry),
         ({"mode": "die"}, EngineDown),
     ],

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from app.db.pool import Database
+from app.engines.client import EngineClient
+from app.engines.continuation import Continuation
+from app.engines.outcome import EngineDown
 from app.settings import Settings
 from testing.waiting import eventually
 from tests.gpu.test_dialects import attached
@@ -70,6 +73,31 @@ async def test_what_refuses_one_line_fails_it_with_its_own_words_and_no_other_li
     results = {**await world.results(theirs), **{n + 20: r for n, r in (await world.results(batch)).items() if n != 6}}
     assert all((ok, tries) == (1, 1) for ok, tries, _ in results.values())
     assert {world.engine.count[prompt] for prompt in (*neighbours, *others)} == {1}, "sent exactly once each"
+
+
+async def test_a_line_for_which_no_connection_can_be_made_to_a_living_engine_fails_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a firewall that resets one request's TLS connection."""
+    stream, refused = EngineClient.stream, list[str]()
+
+    async def streamed(client: EngineClient, transcript: Continuation, *rest: Any) -> Any:
+        if BAD in transcript.request.body.decode():
+            refused.append(BAD)
+            return EngineDown("cannot connect: 10.0.0.1", suspect=False, words="Connection refused")
+        return await stream(client, transcript, *rest)
+
+    monkeypatch.setattr(EngineClient, "stream", streamed)
+    batch = await world.submit([BAD, *(f"question {n}." for n in range(6))])
+    async with world.worker(tuning=QUICK):
+        await world.finished(batch)
+        assert not await world.fetch("select 1 from engine where state <> 'ready'")
+    results = await world.results(batch)
+    ok, tries, error = results.pop(0)
+    assert (ok, tries, len(refused)) == (0, 4, 4)
+    assert error["message"].endswith("lets no connection through: Connection refused")
+    assert {(ok, tries) for ok, tries, _ in results.values()} == {(1, 1)}
+    assert {world.engine.count[f"question {n}."] for n in range(6)} == {1}
 
 
 @pytest.mark.parametrize("status", [413, 414])

@@ -191,6 +191,8 @@ class ItemRunner:
         """The last try has failed: the item's error, unless the engine answers nobody. `began`: when it was first sent."""
         if failed.busy or failed.code == TIMED_OUT:
             return failed
+        if self.calling:
+            await asyncio.sleep(NEWS_SECONDS)  # another answer may say as much as a request of our own
         await self._permitted()
         failure = await self.probe.failure(began)
         return failure if isinstance(failure, EngineDown) else failed
