@@ -53,6 +53,7 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "draining": "has been drained by an operator (`slackwater engine undrain` ends it)",
     "window_too_small": "runs, but with a smaller context window than the model is promised with",
     "key_refused": "refuses Slackwater's key",
+    "engine_unusable": "runs, but answers no request",
     "window_unknown": "runs, but does not report its context window",
     "not_vllm": "answers, but not as an engine does",
     "released": "is being handed over to another worker",

@@ -19,6 +19,7 @@ TOO_SMALL = "window_too_small"
 UNTOLD = "window_unknown"
 KEY = "key_refused"
 FOREIGN = "not_vllm"
+UNUSABLE = "engine_unusable"
 OPEN_MEDIA = "media_domains_open"
 
 PRIORITY = "priority"
@@ -162,6 +163,15 @@ def key_refused(status: int) -> EngineProblem:
         KEY,
         f"The engine refuses our key (HTTP {status}).",
         "Set SLACKWATER_ENGINE_API_KEY to the key it was started with.",
+    )
+
+
+def unusable(reason: str) -> EngineProblem:
+    """The problem of an engine that is there, but answers no request. `reason`: what happens to one."""
+    return EngineProblem(
+        UNUSABLE,
+        f"The engine is there, but {reason}.",
+        "See its log, and whatever is between it and its worker: proxies, firewalls, TLS, the key.",
     )
 
 

@@ -1,13 +1,43 @@
 """Reads the events of an engine's answer as they arrive."""
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import orjson
 
+from app.engines import mending
+from app.engines.answer_faults import first_line
 from app.engines.continuation import Continuation
-from app.engines.outcome import ABORT, ABORTED, EngineDown, Outcome, Retry, from_response, from_stream_error, usage_of
+from app.engines.outcome import (
+    ABORT,
+    ABORTED,
+    UNSTORABLE_TRIES,
+    Done,
+    Doubt,
+    EngineDown,
+    ErrorClass,
+    Outcome,
+    Retry,
+    from_response,
+    from_stream_error,
+    usage_of,
+)
 from app.engines.stream_merge import Chunks
+
+_BEGINNING = 2000  # bytes
+_WHOLE = ("text/html", "application/json")  # of an answer that is no stream, although one was asked for
+
+
+def is_stream(content_type: str) -> bool:
+    """Whether an answer with this media type can be a stream. A proxy's page is none."""
+    return content_type not in _WHOLE
+
+
+def unreadable_stream(error: Exception) -> Retry:
+    """The outcome of a stream with an event that is no JSON, or has another shape than an event."""
+    return Retry(f"the engine streamed what is no event: {error!r}", tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
 
 
 async def read_transcript(
@@ -18,13 +48,12 @@ async def read_transcript(
     `on_first_token` is called at the first token.
     """
     before, notified, done = transcript.received, False, False
-    async for line in _lines(content):
-        data = line.removeprefix(b"data:").strip()
+    stream = _Stream(content)
+    async for data in stream.events():
         if data == b"[DONE]":
             done = True
             break
-        if line.startswith(b"data:"):
-            transcript.feed(data)
+        transcript.feed(data)
         if not notified and transcript.received > before:
             notified = True
             on_first_token()
@@ -36,7 +65,7 @@ async def read_transcript(
         return Retry(ABORTED)
     if transcript.finish_reason is None and done:  # not every server gives a reason
         transcript.finish_reason = "stop"
-    return None if transcript.finish_reason else EngineDown("the stream ended early", suspect=True)
+    return None if transcript.finish_reason else stream.early_end()
 
 
 async def read_events(
@@ -47,50 +76,114 @@ async def read_events(
     `prompt_tokens`: an estimate. With it, an answer whose stream reports no usage gets one: a chat completion as a last event,
     a response in the event that ends it. Each piece counts as a token.
     """
-    chunks, pieces, done = Chunks(), 0, False
-    async for line in _lines(content):
-        data = line.removeprefix(b"data:").strip()
-        done |= data == b"[DONE]"
-        if not line.startswith(b"data:") or data == b"[DONE]":
-            continue
-        event = orjson.loads(data)
+    reader = _Events(on_event, begun=begun, prompt_tokens=prompt_tokens)
+    stream = _Stream(content)
+    async for data in stream.events():
+        if (outcome := reader.take(data)) is not None:
+            return outcome
+    return reader.end() or stream.early_end()
+
+
+class _Events:
+    """The events of one answer, in order. For its arguments see `read_events`."""
+
+    def __init__(self, on_event: Callable[[bytes], None], *, begun: bool, prompt_tokens: int | None) -> None:
+        self._on_event = on_event
+        self._begun = begun
+        self._prompt_tokens = prompt_tokens
+        self._chunks = Chunks()
+        self._pieces = 0
+        self._done = False
+        self._mended: list[str] = []
+
+    def take(self, data: bytes) -> Outcome | None:
+        """Pass an event on. Returns the outcome if it is the last one."""
+        if data == b"[DONE]":
+            self._done = True
+            return None
+        event, mended = mending.read(data)
+        self._mended += (repair for repair in mended if repair not in self._mended)
         kind = event.get("type")
         if kind in ("error", "response.failed") or event.get("error"):
             return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
-        pieces += str(kind).endswith(".delta")
-        ended = kind in ("response.completed", "response.incomplete")
-        if ended and prompt_tokens is not None and usage_of(event["response"]) is None:
-            event["response"]["usage"] = {
-                "input_tokens": prompt_tokens,
-                "output_tokens": pieces,
-                "total_tokens": prompt_tokens + pieces,
-            }
-            data = orjson.dumps(event)
-        if not (begun and kind in ("response.created", "response.queued")):
-            on_event(data)
-        if ended:
-            return from_response(200, orjson.dumps(event["response"]))
+        self._pieces += str(kind).endswith(".delta")
+        if kind in ("response.completed", "response.incomplete"):
+            return self._whole(event)
+        if not (self._begun and kind in ("response.created", "response.queued")):
+            self._on_event(orjson.dumps(event) if mended else data)
         if kind is None:
-            chunks.take(event)
-    if done:
-        chunks.end()
-    if prompt_tokens is not None and (last := chunks.missing_usage(prompt_tokens)) is not None:
-        on_event(orjson.dumps(last))
-        chunks.take(last)
-    answer = chunks.answer()
-    return (
-        EngineDown("the stream ended early", suspect=True)
-        if answer is None
-        else from_response(200, orjson.dumps(answer))
-    )
+            self._chunks.take(event)
+        return None
+
+    def _whole(self, event: dict[str, Any]) -> Outcome:
+        """The outcome of a response, whose last event it is."""
+        response = event["response"]
+        if self._prompt_tokens is not None and usage_of(response) is None:
+            response["usage"] = {
+                "input_tokens": self._prompt_tokens,
+                "output_tokens": self._pieces,
+                "total_tokens": self._prompt_tokens + self._pieces,
+            }
+            self._mended.append(mending.NO_USAGE)
+        if self._mended:
+            response[mending.MARK] = {"repaired": self._mended}
+        self._on_event(orjson.dumps(event))
+        return _marked(from_response(200, orjson.dumps(response), self._prompt_tokens or 1), self._mended)
+
+    def end(self) -> Outcome | None:
+        """The outcome of chunks; None if they are not all."""
+        if self._done:
+            self._chunks.end()
+        if self._prompt_tokens is not None and (last := self._chunks.missing_usage(self._prompt_tokens)) is not None:
+            self._on_event(orjson.dumps(last))
+            self._chunks.take(last)
+            self._mended.append(mending.NO_USAGE)
+        answer = self._chunks.answer()
+        if answer is None:
+            return None
+        return _marked(from_response(200, orjson.dumps(answer), self._prompt_tokens or 1), self._mended)
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a stream, of any length. The first event contains the token ids of a whole prompt."""
-    pieces: list[bytes] = []
-    async for block in content.iter_any():
-        *ended, rest = block.split(b"\n")
-        for line in ended:
-            yield b"".join([*pieces, line])
-            pieces.clear()
-        pieces.append(rest)
+def _marked(outcome: Outcome, mended: list[str]) -> Outcome:
+    """The outcome, whose answer says what was mended in the stream."""
+    if not mended or not isinstance(outcome, Done):
+        return outcome
+    every = [*mended, *outcome.mended]
+    return replace(outcome, body=mending.marked(orjson.loads(outcome.body), every), mended=tuple(every))
+
+
+class _Stream:
+    """The body of an answer that should be a stream of events."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+        self._begun = False
+        self._other = b""  # the beginning of what is no event
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The data of each event."""
+        async for line in self._lines():
+            if line.startswith(b"data:"):
+                self._begun = True
+                yield line[5:].strip()
+            elif not line.startswith(b":") and len(self._other) < _BEGINNING:
+                self._other += line + b"\n"
+
+    def early_end(self) -> EngineDown | Doubt:
+        """The outcome of an answer that ended before its last event. One without any may be of something between."""
+        if self._begun:
+            return EngineDown("the stream ended early", suspect=True)
+        return Doubt(200, first_line(self._other[:_BEGINNING].decode(errors="replace")))
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        """The lines, of any length. The first event contains the token ids of a whole prompt."""
+        pieces: list[bytes] = []
+        async for block in self._content.iter_any():
+            *ended, rest = block.split(b"\n")
+            for line in ended:
+                yield b"".join([*pieces, line])
+                pieces.clear()
+            pieces.append(rest)
+        rest = b"".join(pieces)
+        if rest and not rest.startswith(b"data:"):
+            yield rest

@@ -13,16 +13,18 @@ import orjson
 from app import off_loop, trace_context
 from app.engines import adoption, dialects
 from app.engines.adoption import Contradiction, Sighting
-from app.engines.answer_streams import read_events, read_transcript
+from app.engines.answer_streams import is_stream, read_events, read_transcript, unreadable_stream
 from app.engines.catalogue import Task
 from app.engines.context_window import Count, counted, question
 from app.engines.continuation import Continuation
 from app.engines.dialects import DIALECTS, OPENAI, TRTLLM, VLLM, Dialect
-from app.engines.outcome import INVALID, TIMED_OUT, EngineDown, Outcome, Reject, Retry, from_response
-from app.engines.requests import CHAT, EngineRequest
+from app.engines.mending import prompt_estimate
+from app.engines.outcome import TIMED_OUT, Doubt, EngineDown, Outcome, Retry, from_response
+from app.engines.requests import EngineRequest
 
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 2.0
+PROBE_SECONDS = 10.0  # for one token; an engine that is merely full may need longer, and then nothing is known
 FREEZE_TIMEOUT_FACTOR = 6  # longer timeout of a request that the engine's scheduler may freeze
 
 T = TypeVar("T")
@@ -68,6 +70,14 @@ class EngineClient:
         assert self._session is not None
         await self._session.close()
 
+    async def probe(self, request: EngineRequest) -> Outcome:
+        """Run a one-token request, which may tell whether the engine can be used at all."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                return await self.complete(request)
+        except TimeoutError:
+            return Retry("the engine gave no token in time", TIMED_OUT)
+
     async def complete(self, request: EngineRequest, *, patient: bool = False) -> Outcome:
         """Run one request. Cancelling the call closes its connection, which makes the engine abort it.
 
@@ -81,13 +91,11 @@ class EngineClient:
             async with self._session.post(
                 url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
             ) as response:
-                return self._meaning(request, response.status, await response.read())
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return EngineDown(f"cannot connect: {error}", suspect=False)
-        except TimeoutError:
-            return Retry("the engine gave no answer in time", TIMED_OUT, busy=patient)
+                return from_response(response.status, await response.read(), prompt_estimate(request.body))
+        except TimeoutError as error:
+            return _broken(error, patient=patient)
         except (aiohttp.ClientError, OSError) as error:
-            return EngineDown(f"connection lost: {error!r}", suspect=True)
+            return _broken(error)
 
     async def stream(self, transcript: Continuation, on_first_token: Callable[[], None]) -> Outcome | None:
         """Run a request, or the rest of it, into its transcript. Returns None when the transcript is complete.
@@ -129,23 +137,15 @@ class EngineClient:
             async with self._session.post(
                 url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
             ) as response:
-                if response.status != 200:
-                    return self._meaning(request, response.status, await response.read())
+                if response.status != 200 or not is_stream(response.content_type):
+                    return from_response(response.status, await response.read(), prompt_estimate(request.body))
                 return await read(response.content)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return EngineDown(f"cannot connect: {error}", suspect=False)
-        except TimeoutError:
-            return Retry("the engine gave no answer in time", TIMED_OUT, busy=patient)
+        except TimeoutError as error:
+            return _broken(error, patient=patient)
         except (aiohttp.ClientError, OSError) as error:
-            return EngineDown(f"connection lost: {error!r}", suspect=True)
-        except ValueError as error:
-            return Retry(f"the engine streamed invalid JSON: {error}")
-
-    def _meaning(self, request: EngineRequest, status: int, body: bytes) -> Outcome:
-        """The outcome of a whole answer. Not every server has every route; that one is missing is the item's error."""
-        if status in (404, 405) and self._dialect is not VLLM and request.route != CHAT:
-            return Reject(INVALID, f"the engine does not serve {request.route}")
-        return from_response(status, body)
+            return _broken(error)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            return unreadable_stream(error)
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str | None:
         """The text of these tokens, including special ones; None if the engine does not answer."""
@@ -253,6 +253,17 @@ class EngineClient:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
             raise EngineAway(f"{path}: the answer is not JSON") from None
+
+
+def _broken(error: Exception, *, patient: bool = False) -> Outcome:
+    """The outcome of a request whose connection was not made, or not kept."""
+    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)):
+        return EngineDown(f"cannot connect: {error}", suspect=False, words=without_address(error))
+    if isinstance(error, TimeoutError):
+        return Retry("the engine gave no answer in time", TIMED_OUT, busy=patient)
+    if isinstance(error, aiohttp.ClientPayloadError) and "content-encoding" in str(error):
+        return Doubt(200, "its compressed body cannot be read")
+    return EngineDown(f"connection lost: {error!r}", suspect=True)
 
 
 def _asked(request: EngineRequest) -> bytes | None:

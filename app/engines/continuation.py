@@ -18,8 +18,9 @@ from typing import Any
 
 import orjson
 
+from app.engines import mending
 from app.engines.dialects import VLLM, Dialect
-from app.engines.outcome import Usage, usage_of
+from app.engines.outcome import Done, Usage, usage_of
 from app.engines.requests import CHAT, COMPLETIONS, EngineRequest
 
 _CARRIED = (
@@ -56,7 +57,7 @@ class Continuation:
     """The transcript of one resumable request: what the engine has returned so far, over all calls.
 
     `context_window` of the model, in tokens, limits prompt and answer together. `received`: tokens, or pieces of text if the
-    engine sends no token ids, of all calls.
+    engine sends no token ids, of all calls. `mended`: what was, in words.
     """
 
     request: EngineRequest
@@ -71,6 +72,7 @@ class Continuation:
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     error: dict[str, Any] | None = None
+    mended: list[str] = field(default_factory=list)
     _head: dict[str, Any] = field(default_factory=dict)
     _calls: int = 0
     _reported_usage: Usage | None = None
@@ -123,7 +125,8 @@ class Continuation:
 
     def feed(self, data: bytes) -> None:
         """Process one message of the stream: the JSON after `data:`. Raises ValueError if it is not JSON."""
-        message = orjson.loads(data)
+        message, mended = mending.read(data)
+        self.mended += (repair for repair in mended if repair not in self.mended)
         if message.get("error"):
             self.error = message["error"] if isinstance(message["error"], dict) else {"message": str(message["error"])}
             return
@@ -173,11 +176,24 @@ class Continuation:
     def usage(self) -> Usage:
         """The usage as of one call: the prompt counts once, with the cached tokens of the first call.
 
-        If the engine returns no token ids, this is the usage that it reported.
+        If the engine returns no token ids, this is the usage that it reported, or an estimate: each piece counts as a token.
         """
         if not self.output_ids and self._reported_usage is not None:
             return self._reported_usage
+        if self._uncounted:
+            return Usage(mending.prompt_estimate(self.request.body), 0, self.received)
         return Usage(len(self.prompt_ids), self.cached_tokens, len(self.output_ids))
+
+    @property
+    def _uncounted(self) -> bool:
+        """Whether an answer has come, and nothing that says how many tokens it has."""
+        return bool(self.received) and not self.output_ids and self._reported_usage is None
+
+    def done(self, text: str) -> Done:
+        """The outcome of a complete transcript."""
+        mended = [*self.mended, *([mending.NO_USAGE] if self._uncounted else ())]
+        answer = self.answer(text)
+        return Done(mending.marked(orjson.loads(answer), mended) if mended else answer, self.usage, tuple(mended))
 
     def answer(self, text: str) -> bytes:
         """The whole answer in the shape of one call without streaming."""

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from app.engines.catalogue import Price
+from app.engines.mending import MARK
 from app.engines.pricing import with_cost
 
 NATIVE_FORMS = ("text", "query", "contexts")
@@ -55,6 +56,8 @@ def as_result(answer: bytes, item: Mapping[str, Any], pooling: str, price: Price
         result = {"response": scores}
     if whole.get("usage"):
         result["usage"] = with_cost(whole["usage"], price)
+    if MARK in whole:
+        result[MARK] = whole[MARK]
     return orjson.dumps(result)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from app.engines.catalogue import Price, Shape
+from app.engines.mending import MARK
 from app.engines.pricing import priced, with_cost
 
 
@@ -38,13 +39,17 @@ def native(completion: dict[str, Any], *, wants_json: bool = False) -> dict[str,
     result: dict[str, Any] = {"response": _parsed(text) if wants_json else text}
     calls = message.get("tool_calls") or []
     if calls:
+        functions = [call.get("function") or {} for call in calls]
         result["tool_calls"] = [
-            {"name": call["function"]["name"], "arguments": _parsed(call["function"]["arguments"])} for call in calls
+            {"name": function.get("name"), "arguments": _parsed(function.get("arguments") or "")}
+            for function in functions
         ]
     if message.get("refusal"):
         result["refusal"] = message["refusal"]
     if completion.get("usage"):
         result["usage"] = completion["usage"]
+    if MARK in completion:
+        result[MARK] = completion[MARK]
     return result
 
 
@@ -52,7 +57,7 @@ def answer_in(result: Mapping[str, Any]) -> Any:
     """The answer in a `result` of any shape: its text, a value in JSON mode, or None if it only calls tools."""
     if "choices" in result:
         choice = result["choices"][0]
-        return choice["message"]["content"] if "message" in choice else choice["text"]
+        return choice["message"].get("content") if "message" in choice else choice["text"]
     if "output" in result:
         parts = [part for item in result["output"] if item["type"] == "message" for part in item["content"]]
         return "".join(part.get("text", "") for part in parts) or None

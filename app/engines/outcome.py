@@ -1,12 +1,20 @@
 """Classifies an engine's answer: what it means for the item that was sent. Pure.
 
-200 with a whole answer and usage              Done      (choices, embeddings in data, or a response's output)
-200 with anything else                         Retry
-408 425 429, 5xx, no answer in time            Retry     (429 and 503: the engine is busy, not broken)
-401 403 404 405, redirects                     EngineDown: misconfigured; its operator must fix it
+200 with a whole answer                        Done      (choices, embeddings in data, or a response's output)
+    that is malformed or lacks the usage       Done      mended and marked (`mending`)
+200 with an error                              as with the status that the error names, else 500
+200 with JSON that has no result               Retry     once more: it cannot be stored
+200 that was aborted                           Retry
+no answer in time                              Retry
 500 that says that the engine core died        EngineDown
 refused, reset, closed mid-answer              EngineDown
-other 4xx                                      Reject: the engine will always refuse this item
+
+For any other answer, `answer_faults` says whose fault it is:
+
+the request's                                  Reject    the engine will always refuse this item
+the engine's                                   Retry
+the engine is full                             Retry     busy: not the item's fault
+doubtful                                       Doubt     whoever can ask the engine finds out; `judged` says what it meant
 """
 
 from collections.abc import Mapping
@@ -16,6 +24,9 @@ from enum import StrEnum
 from typing import Any
 
 import orjson
+
+from app.engines import mending
+from app.engines.answer_faults import BodyKind, Fault, fault_of, first_line, kind_of
 
 INVALID = 5006
 TIMED_OUT = 3007
@@ -30,19 +41,19 @@ _MEANINGS = {
     5007: "there is no such model",
 }
 
-WITHOUT_USAGE = "engine answered 200 without usage"
+BETWEEN_TRIES = 4  # of a request that something between refuses: the first one, and three more
+UNSTORABLE_TRIES = 2  # of a request whose answer cannot be stored
 ABORT = "abort"  # vLLM's finish_reason of a request that was aborted, which has status 200
 ABORTED = "the engine aborted the request"
 _CUT = frozenset({"cancelled", "failed", "in_progress", "queued"})  # of a response that is not whole
 
-_MISCONFIGURED = frozenset({401, 403, 404, 405})
-_TRY_LATER = frozenset({408, 425, 429})
-_BUSY = frozenset({429, 503})
-_ANSWERS = ("choices", "data", "output")
 _USAGE_NAMES = (
     ("prompt_tokens", "prompt_tokens_details", "completion_tokens"),
     ("input_tokens", "input_tokens_details", "output_tokens"),
 )
+_LONGEST = 2000  # characters of an engine's words
+_MISSING = frozenset({404, 405, 501})  # how a server says that it lacks a route
+_LARGEST_COUNT = 2**31 - 1
 _CORE_DIED = (b"EngineCore encountered an issue", b"EngineDeadError")
 
 
@@ -57,10 +68,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The engine's answer, verbatim."""
+    """The engine's answer, verbatim unless it was `mended`: what was, in words."""
 
     body: bytes
     usage: Usage
+    mended: tuple[str, ...] = ()
 
 
 class ErrorClass(StrEnum):
@@ -85,13 +97,16 @@ class ErrorClass(StrEnum):
 class Retry:
     """May succeed later. `busy`: the engine has no room, which is not the item's fault. `code`: the final error.
 
-    `reason`: for logs. `words`: what the engine wrote, which may quote the request, so only the caller may see it.
+    `reason`: for logs. `words`: what the engine wrote, which may quote the request, so only the caller may see it. `tries`: so
+    many are enough, and no later round follows; None: as many as the operator has set. `kind`: see Reject.
     """
 
     reason: str
     code: int = FAILED
     busy: bool = False
     words: str = ""
+    tries: int | None = None
+    kind: ErrorClass | None = None
 
     @property
     def message(self) -> str:
@@ -115,12 +130,13 @@ class Reject:
 @dataclass(frozen=True, slots=True)
 class EngineDown:
     """The engine cannot serve any request. `suspect`: it had accepted the item, which may have crashed it. `reason`, `words`: as
-    those of Retry.
+    those of Retry. `refusal`: it is there, but this is how it answers a one-token request too.
     """
 
     reason: str
     suspect: bool
     words: str = ""
+    refusal: "Doubt | Retry | None" = None
 
     @property
     def message(self) -> str:
@@ -128,11 +144,50 @@ class EngineDown:
         return _with_words(self.reason, self.words)
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """The engine cannot be used, or something between refuses this request. `status`: of HTTP; None: there was no connection.
+
+    `words`: the first line of the body, or why there is no connection; only the caller may see it.
+    """
+
+    status: int | None
+    words: str = ""
+    kind: BodyKind = BodyKind.TEXT
+
+    @property
+    def reason(self) -> str:
+        """What happened, for logs."""
+        return "no connection could be made" if self.status is None else f"HTTP {self.status}"
+
+    @property
+    def message(self) -> str:
+        """The error as its caller reads it, once the engine is known to work."""
+        if self.status is None:
+            return _with_words("something between worker and engine lets no connection through", self.words)
+        return _with_words(
+            f"HTTP {self.status} from something between worker and engine (a proxy, a firewall)", self.words
+        )
+
+    @property
+    def refuses_key(self) -> bool:
+        """Whether the engine itself seems to refuse our key."""
+        return self.kind is BodyKind.JSON and self.status == 401
+
+    def lacks(self, route: str) -> str | None:
+        """The error if it says that the engine does not have this route; None if it does not say so."""
+        if self.status not in _MISSING:
+            return None
+        said = "" if self.kind is not BodyKind.JSON or '"Not Found"' in self.words else f" ({self.words})"
+        return f"the engine does not serve {route}{said}"
+
+
 def _with_words(reason: str, words: str) -> str:
     return f"{reason}: {words}" if words else reason
 
 
-Outcome = Done | Retry | Reject | EngineDown
+Outcome = Done | Retry | Reject | EngineDown | Doubt
+Settled = Done | Retry | Reject | EngineDown  # there is no doubt left
 
 
 def meaning(code: int) -> str:
@@ -143,31 +198,50 @@ def meaning(code: int) -> str:
 def error_class(outcome: Reject | Retry) -> ErrorClass:
     """The class of an item's error."""
     if isinstance(outcome, Retry):
-        return ErrorClass.TIMEOUT if outcome.code == TIMED_OUT else ErrorClass.ENGINE
+        return outcome.kind or (ErrorClass.TIMEOUT if outcome.code == TIMED_OUT else ErrorClass.ENGINE)
     return outcome.kind or (ErrorClass.INVALID if outcome.code == INVALID else ErrorClass.FAILED)
 
 
-def from_response(status: int, body: bytes) -> Outcome:
-    """The meaning of a complete HTTP answer."""
+def from_response(status: int, body: bytes, prompt_tokens: int = 1) -> Outcome:
+    """The meaning of a complete HTTP answer. `prompt_tokens`: an estimate, for an answer without usage."""
     if status == 200:
-        return _success(body)
-    words, reason = message(body), f"engine answered {status}"
-    if status in _MISCONFIGURED or 300 <= status < 400:
-        return EngineDown(reason, suspect=False, words=words)
+        return _success(body, prompt_tokens)
+    kind, reason = kind_of(body), f"engine answered {status}"
+    words = first_line(body[:_LONGEST].decode(errors="replace")) if kind is BodyKind.PAGE else message(body)
     if status >= 500 and any(mark in body for mark in _CORE_DIED):  # a refusal may quote them
         return EngineDown(f"{reason}: its core died", suspect=True, words=words)
-    if status in _TRY_LATER or status >= 500:
-        code = TIMED_OUT if status in (408, 504) else FAILED
-        return Retry(reason, code, busy=status in _BUSY, words=words)
-    if 400 <= status < 500:
-        return Reject(INVALID, words or f"HTTP {status}", _param(body))
-    return Retry(reason, words=words)
+    code = TIMED_OUT if status in (408, 504) else FAILED
+    match fault_of(status, kind):
+        case Fault.REQUEST:
+            return Reject(INVALID, _refused(status, kind, words), _param(body))
+        case Fault.FULL:
+            return Retry(reason, busy=True, words=words)
+        case Fault.ENGINE:
+            return Retry(reason, code, words=words)
+        case Fault.DOUBTFUL:
+            return Doubt(status, first_line(words), kind)
+
+
+def judged(doubt: Doubt, route: str, *, served: bool) -> Retry | Reject:
+    """What a doubtful answer meant, as the engine answers others. `served`: it is known to serve this route."""
+    if doubt.status in _MISSING and served and doubt.kind is BodyKind.JSON:
+        return Reject(INVALID, doubt.words or f"HTTP {doubt.status}")
+    if not served and (message := doubt.lacks(route)) is not None:
+        return Reject(INVALID, message)
+    code = TIMED_OUT if doubt.status in (408, 504) else FAILED
+    return Retry(doubt.message.removesuffix(f": {doubt.words}"), code, words=doubt.words, tries=BETWEEN_TRIES)
+
+
+def _refused(status: int, kind: BodyKind, words: str) -> str:
+    """The message of a refusal; with its status if it is not in the engine's own words."""
+    return words if words and kind is BodyKind.JSON else _with_words(f"HTTP {status}", words)
 
 
 def from_stream_error(error: Mapping[str, Any]) -> Outcome:
-    """The meaning of an error event in a stream, as if the engine had answered with its status."""
+    """The meaning of an error in a stream, or in an answer with the status 200: as if the engine had answered with its status."""
     code = error.get("code")
-    return from_response(code if isinstance(code, int) else 500, orjson.dumps({"error": error}))
+    status = code if isinstance(code, int) and code in range(300, 600) else 500
+    return from_response(status, orjson.dumps({"error": error}))
 
 
 def _param(body: bytes) -> str | None:
@@ -183,27 +257,51 @@ def message(body: bytes) -> str:
     try:
         value: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return body[:2000].decode(errors="replace").strip()
+        return body[:_LONGEST].decode(errors="replace").strip()
     if isinstance(value, dict):
         inner = value.get("error", value)
         value = inner.get("message", inner) if isinstance(inner, dict) else inner
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return text[:2000]
+    return text[:_LONGEST]
 
 
-def _success(body: bytes) -> Outcome:
+def _success(body: bytes, prompt_tokens: int) -> Outcome:
     try:
-        answer: Any = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return Retry("engine answered 200 with invalid JSON")
-    if not isinstance(answer, dict) or not any(
-        isinstance(answer.get(name), list) and answer[name] for name in _ANSWERS
-    ):
-        return Retry("engine answered 200 without choices")
+        answer, mended = mending.read(body)
+    except ValueError:
+        return Doubt(200, first_line(body[:_LONGEST].decode(errors="replace")), kind_of(body))
+    if isinstance(answer, dict) and (error := answer.get("error")):
+        return from_stream_error(error if isinstance(error, dict) else {"message": str(error)})
+    if not isinstance(answer, dict) or not _has_result(answer):
+        reason = "engine answered 200 without choices"
+        return Retry(reason, words=message(body), tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
     if _is_aborted(answer):
         return Retry(ABORTED)
     usage = usage_of(answer)
-    return Retry(WITHOUT_USAGE) if usage is None else Done(body, usage)
+    if usage is None:
+        answer["usage"] = mending.estimated_usage(answer, prompt_tokens)
+        usage = usage_of(answer) or Usage()
+        mended.append(mending.NO_USAGE)
+    return Done(mending.marked(answer, mended) if mended else body, usage, tuple(mended))
+
+
+def _has_result(answer: Mapping[str, Any]) -> bool:
+    """Whether there is something to be kept: choices with contents, embeddings, or what a response has put out."""
+    choices, output = answer.get("choices"), answer.get("output")
+    if isinstance(choices, list) and choices:
+        return all(
+            isinstance(choice, dict)
+            and (isinstance(choice.get("message"), dict) or isinstance(choice.get("text"), str))
+            for choice in choices
+        )
+    if isinstance(output, list):
+        return bool(output) or answer.get("status") in ("completed", "incomplete", *_CUT)
+    data = answer.get("data")
+    return (
+        isinstance(data, list)
+        and bool(data)
+        and all(isinstance(entry, dict) and "embedding" in entry for entry in data)
+    )
 
 
 def _is_aborted(answer: Mapping[str, Any]) -> bool:
@@ -230,4 +328,4 @@ def usage_of(answer: Mapping[str, Any]) -> Usage | None:
 
 def _count(value: object) -> int:
     """A token count. An invalid value counts as 0, because the answer itself is good."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST_COUNT else 0

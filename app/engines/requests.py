@@ -182,13 +182,6 @@ def streamed(request: EngineRequest) -> EngineRequest:
     return replace(request, body=orjson.dumps(body))
 
 
-def unstreamed(request: EngineRequest) -> EngineRequest:
-    """The same request, answered whole."""
-    body = orjson.loads(request.body) | {"stream": False}
-    body.pop("stream_options", None)
-    return replace(request, body=orjson.dumps(body))
-
-
 @lru_cache(maxsize=4096)
 def tenant_salt(secret: bytes, tenant_id: int) -> str:
     """The prefix-cache salt of a tenant: stable, and not to be guessed without the secret."""
@@ -199,10 +192,16 @@ def tenant_salt(secret: bytes, tenant_id: int) -> str:
 PROBE = "0"  # the prompt of a probe
 
 
-def probe_request(target: Target) -> EngineRequest:
-    """The smallest request that makes an engine compute: one token, with batch priority."""
+def probe_routes(target: Target) -> tuple[str, ...]:
+    """The routes where an engine of this kind may be probed."""
+    return (EMBEDDINGS,) if target.pooling else (CHAT, COMPLETIONS)
+
+
+def probe_request(target: Target, route: str | None = None) -> EngineRequest:
+    """The smallest request that makes an engine compute: one token, with batch priority. `route`: one of `probe_routes`."""
     extensions = _extensions(target.terms, "")
     if target.pooling:
         return EngineRequest(EMBEDDINGS, orjson.dumps({"model": target.model, "input": PROBE} | extensions))
-    body = {"model": target.model, "prompt": PROBE, "max_tokens": 1, "stream": False} | extensions
-    return EngineRequest(COMPLETIONS, orjson.dumps(body))
+    asked = {"messages": [{"role": "user", "content": PROBE}]} if route == CHAT else {"prompt": PROBE}
+    body = {"model": target.model, **asked, "max_tokens": 1, "stream": False} | extensions
+    return EngineRequest(route or COMPLETIONS, orjson.dumps(body))

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from app.engines.context_window import TOO_LONG, is_too_long
-from app.engines.outcome import TIMED_OUT, Done, EngineDown, Outcome, Reject, Retry
+from app.engines.outcome import TIMED_OUT, Done, Doubt, EngineDown, Outcome, Reject, Retry
 from app.engines.service import Engine
 from app.errors import BadInput, ExecutionFailed, NoCapacity, SlackwaterError, TimedOut
 from app.gateway.announcer import Announcer
@@ -46,9 +46,11 @@ class EngineAttempt:
         event = {**self._event("finished"), "output_tokens": timer.output_tokens, **gaps}
         self._announcer.report(self.engine.arrival_url, event)
 
-    def failed(self, outcome: Outcome) -> SlackwaterError:
-        """The caller's error for a failed outcome."""
+    def failed(self, outcome: Outcome, route: str = "") -> SlackwaterError:
+        """The caller's error for a failed outcome of a request on this route."""
         match outcome:
+            case Doubt():
+                return self._doubted(outcome, route)
             case Reject(message=message, param=param):
                 reason = TOO_LONG if is_too_long(message) else None
                 return self._counted("refused", BadInput(message, param=param, reason=reason))
@@ -61,14 +63,21 @@ class EngineAttempt:
                 return self._counted(
                     "unreachable", NoCapacity("The engine cannot be reached now, please try again.", status=503)
                 )
-            case EngineDown(reason=reason, message=message):
-                log.warning("engine.lost", engine=self.engine.name, error=reason)
-                return self._counted("lost", ExecutionFailed(f"Model execution failed: {message}"))
-            case Retry(reason=reason, message=message):
-                log.warning("engine.failed", engine=self.engine.name, error=reason)
-                return self._counted("broken", ExecutionFailed(f"Model execution failed: {message}"))
+            case EngineDown(reason=reason, message=message) | Retry(reason=reason, message=message):
+                kind = "lost" if isinstance(outcome, EngineDown) else "broken"
+                log.warning("engine.lost" if kind == "lost" else "engine.failed", engine=self.engine.name, error=reason)
+                return self._counted(kind, ExecutionFailed(f"Model execution failed: {message}"))
             case Done():
                 raise TypeError("an answer is no failure")
+
+    def _doubted(self, doubt: Doubt, route: str) -> SlackwaterError:
+        """Nobody asks the engine whether it is its fault, so the caller reads what came."""
+        log.warning("engine.doubted", engine=self.engine.name, error=doubt.reason)
+        if doubt.refuses_key:
+            return self._counted("unreachable", NoCapacity(f"The engine refuses our key ({doubt.reason}).", status=503))
+        if (message := doubt.lacks(route)) is not None:
+            return self._counted("refused", BadInput(message))
+        return self._counted("broken", ExecutionFailed(f"Model execution failed: {doubt.message}"))
 
     def lost(self, error: Exception) -> SlackwaterError:
         """The caller's error for an answer that broke off."""

@@ -8,7 +8,9 @@ from typing import TypeVar
 import aiohttp
 import orjson
 
-from app.engines.outcome import TIMED_OUT, Done, EngineDown, Outcome, Retry, from_response, from_stream_error
+from app.engines import mending
+from app.engines.answer_streams import is_stream
+from app.engines.outcome import TIMED_OUT, Done, Doubt, EngineDown, Outcome, Retry, from_response, from_stream_error
 from app.gateway.sse_frames import Splitter, SseEvent
 
 _END_SECONDS = 0.05
@@ -33,13 +35,13 @@ async def begun_by(response: aiohttp.ClientResponse, begin: Begin[T]) -> T:
     return await begin(response)
 
 
-async def read_whole(response: aiohttp.ClientResponse) -> Done:
-    """Read a complete answer. Raises NotBegun if it is not a good one."""
+async def read_whole(response: aiohttp.ClientResponse, prompt_tokens: int = 1) -> Done:
+    """Read a complete answer. Raises NotBegun if it is not a good one. `prompt_tokens`: an estimate, if it has no usage."""
     body = await response.read()
     if len(body) <= _SMALL_BYTES:
-        outcome = from_response(200, body)
+        outcome = from_response(200, body, prompt_tokens)
     else:
-        outcome = await asyncio.to_thread(from_response, 200, body)
+        outcome = await asyncio.to_thread(from_response, 200, body, prompt_tokens)
     if not isinstance(outcome, Done):
         raise NotBegun(outcome)
     return outcome
@@ -47,6 +49,9 @@ async def read_whole(response: aiohttp.ClientResponse) -> Done:
 
 async def read_first_event(response: aiohttp.ClientResponse) -> tuple[SseEvent | None, AsyncIterator[SseEvent]]:
     """Read a stream's first event. Returns it and the iterator of the others. Raises NotBegun if it is an error."""
+    if not is_stream(response.content_type):
+        outcome = from_response(200, await response.read())
+        raise NotBegun(Retry("the engine did not answer with a stream") if isinstance(outcome, Done) else outcome)
     events = _events(response)
     first = await anext(events, None)
     if first is not None and first.error:
@@ -62,10 +67,10 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:
             if data == b"[DONE]":
                 await _ended(response)
                 return
-            body = orjson.loads(data)
+            body, mended = mending.read(data)
             if not isinstance(body, dict):
                 raise ValueError(f"not an object: {data[:80]!r}")  # noqa: TRY004
-            event = SseEvent(data, body)
+            event = SseEvent(orjson.dumps(body) if mended else data, body)
             yield event
             if event.ends:
                 return
@@ -88,6 +93,8 @@ def outcome_of(error: Exception) -> Outcome:
             return EngineDown(f"cannot connect: {error}", suspect=False)
         case TimeoutError():
             return Retry("the engine gave no answer in time", TIMED_OUT)
+        case aiohttp.ClientPayloadError() if "content-encoding" in str(error):
+            return Doubt(200, "its compressed body cannot be read")
         case ValueError():
             return Retry(f"the engine sent invalid JSON: {error}")
         case _:
@@ -95,10 +102,12 @@ def outcome_of(error: Exception) -> Outcome:
 
 
 def is_unreachable(outcome: Outcome) -> bool:
-    """Whether no connection to the engine could be made, or it is misconfigured."""
-    return isinstance(outcome, EngineDown) and not outcome.suspect
+    """Whether no connection to the engine could be made, or it refuses our key."""
+    return (isinstance(outcome, EngineDown) and not outcome.suspect) or (
+        isinstance(outcome, Doubt) and outcome.refuses_key
+    )
 
 
 def another_may_succeed(outcome: Outcome) -> bool:
     """Whether to try another engine. The request may have crashed the first one, so only one more is tried."""
-    return isinstance(outcome, EngineDown) or (isinstance(outcome, Retry) and outcome.busy)
+    return isinstance(outcome, (EngineDown, Doubt)) or (isinstance(outcome, Retry) and outcome.busy)

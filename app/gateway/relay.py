@@ -132,11 +132,17 @@ class Gateway:
 
         The answer is not streamed, so the time to its first token is not known.
         """
-        timer = RequestTimer(call.model.served, streamed=False)
+        timer, read = (
+            RequestTimer(call.model.served, streamed=False),
+            partial(read_whole, prompt_tokens=call.prompt_tokens),
+        )
         async with (
             _spanning(call, streamed=False) as span,
             self.slices.holding(call.line, call.size) as hold,
-            self._begun(call, timer, span, read_whole, stream=False) as (attempt, done),
+            self._begun(call, timer, span, read, stream=False) as (
+                attempt,
+                done,
+            ),
         ):
             attempt.answered(None)
             span.used(done.usage)
@@ -235,7 +241,7 @@ class Gateway:
                     if begun:
                         raise
                     outcome = outcome_of(error)
-                refusal = attempt.failed(outcome)
+                refusal = attempt.failed(outcome, request.route)
             if is_unreachable(outcome):
                 self._balance.avoid(engine.name)
             else:

@@ -5,11 +5,15 @@ replaces the old rules). The first rule applies whose `match` occurs in the prom
 
     slow    {"seconds": s}                answer after s seconds
     hang                                  never answer
-    status  {"status": 429, "message": …} an OpenAI error of that status
+    status  {"status": 429, "message": …} an OpenAI error of that status; with {"body": text, "type": …} a page of something
+                                          between, in HTML unless the type says otherwise; "encoding" claims a compression
+    edit    {"without": [name, …], "replace": [[text, text], …]}  the answer without fields, or with other text in its JSON
     die                                   close the socket in the middle of the answer
     junk    {"body": text}                200 with that body
     error   {"message": …}                an error event in a stream, as vLLM sends it; 500 otherwise
     exit                                  end the engine's process (command line only; a restart sets `--script` again)
+
+`lacking` are routes that answer 404. While `locked`, every request that computes is answered with it: [status, body].
 
 In the Responses API, `die` ends a stream at its first token, and `{"pause": s}` pauses between two events.
 In a stream, `{"after": n}` sends n tokens before the fault. Any rule may set the length of the answer with
@@ -32,6 +36,7 @@ from collections import Counter
 from typing import Any, Self
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from testing.fakes import embeddings_and_responses, faults, tokens
 from testing.fakes.completion import Run, prompt_of
@@ -67,6 +72,9 @@ class FakeEngine(ServerInfo):
         self.traces: list[str | None] = []
         self.aborted = self.peak = 0
         self.tokenized: list[dict[str, Any]] = []  # what /tokenize was asked
+        self.lacking: set[str] = set()
+        self.turned_away = 0  # while it was locked
+        self.locked: tuple[int, str] | None = None
         self.stream_usage = True  # whether a stream ends with the usage, if that is asked for
         self._free = asyncio.Semaphore(slots)
 
@@ -79,7 +87,7 @@ class FakeEngine(ServerInfo):
         return f"http://{self.host}:{self.port}"
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=64 << 20)
+        app = web.Application(client_max_size=64 << 20, middlewares=[self._guard])
         self.add_info_routes(app)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/completions", self._complete)
@@ -90,6 +98,16 @@ class FakeEngine(ServerInfo):
         app.router.add_post("/_script", self._script)
         app.router.add_get("/_seen", self._seen)
         return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in self.lacking:
+            return web.json_response({"detail": "Not Found"}, status=404)
+        if self.locked is not None and request.method == "POST" and request.path.startswith("/v1/"):
+            status, text = self.locked
+            self.turned_away += 1
+            return web.Response(text=text, status=status, content_type="text/html")
+        return await handler(request)
 
     async def __aenter__(self) -> Self:
         # handler_cancellation: a closed connection aborts the request, as in vLLM
@@ -130,7 +148,10 @@ class FakeEngine(ServerInfo):
 
     async def _embed(self, request: web.Request) -> web.Response:
         body = await self._note(request)
-        return web.json_response(embeddings_and_responses.embeddings(body))
+        rule = self._rule(str(body["input"]))
+        if rule["mode"] in ("status", "junk"):
+            return faults.odd(rule)
+        return _json(embeddings_and_responses.embeddings(body), rule)
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         body = await self._note(request)
@@ -141,7 +162,7 @@ class FakeEngine(ServerInfo):
             await asyncio.Event().wait()
         await asyncio.sleep(rule.get("seconds", self.latency))
         if not body.get("stream"):
-            return web.json_response(embeddings_and_responses.response(body, rule.get("calls", ())))
+            return _json(embeddings_and_responses.response(body, rule.get("calls", ())), rule)
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         for event in embeddings_and_responses.events(body, rule.get("calls", ())):
@@ -150,7 +171,8 @@ class FakeEngine(ServerInfo):
                 assert request.transport is not None
                 request.transport.abort()
                 return response
-            await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            data = faults.edited(event, rule)
+            await response.write(b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data))
         return response
 
     async def _note(self, request: web.Request) -> dict[str, Any]:
@@ -220,14 +242,14 @@ class FakeEngine(ServerInfo):
         self.finished[prompt] += 1
         self.prompt_tokens += run.prompt_tokens
         self.generation_tokens += run.answer.length
-        return web.json_response(run.whole(rule.get("calls", ())))
+        return _json(run.whole(rule.get("calls", ())), rule)
 
     async def _stream(self, request: web.Request, run: Run, rule: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
 
         async def send(event: dict[str, Any]) -> None:
-            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+            await response.write(b"data: " + faults.edited(event, rule) + b"\n\n")
 
         fatal = rule["mode"] in ("hang", "die", "error", "exit")
         until = min(run.stop, run.done + rule.get("after", 0)) if fatal else run.stop
@@ -260,6 +282,10 @@ class FakeEngine(ServerInfo):
                 self.finished[run.answer.prompt] += 1
         await response.write(b"data: [DONE]\n\n")
         return response
+
+
+def _json(answer: dict[str, Any], rule: dict[str, Any]) -> web.Response:
+    return web.Response(body=faults.edited(answer, rule), content_type="application/json")
 
 
 async def serve(

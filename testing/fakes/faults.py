@@ -1,5 +1,6 @@
 """Faults of the fake engine that replace an answer; see `testing.fakes.engine` for the rules."""
 
+import json
 from typing import Any
 
 from aiohttp import web
@@ -14,8 +15,21 @@ def odd(rule: dict[str, Any]) -> web.Response:
     """An answer of another status or with another body."""
     if rule["mode"] == "junk":
         return web.Response(text=rule["body"], content_type="application/json")
+    if "body" in rule:
+        headers = {"content-encoding": rule["encoding"]} if "encoding" in rule else {}
+        kind = rule.get("type", "text/html")
+        return web.Response(text=rule["body"], status=rule["status"], content_type=kind, headers=headers)
     described = {"message": rule.get("message", "scripted"), "type": "scripted", "code": rule["status"]}
     return web.json_response({"error": described}, status=rule["status"])
+
+
+def edited(answer: dict[str, Any], rule: dict[str, Any]) -> bytes:
+    """An answer, or an event of one, as JSON, with the changes of an `edit`."""
+    kept = {name: value for name, value in answer.items() if name not in rule.get("without", ())}
+    text = json.dumps(kept)
+    for old, new in rule.get("replace", ()):
+        text = text.replace(old, new)
+    return text.encode()
 
 
 async def die(request: web.Request) -> web.StreamResponse:

@@ -33,7 +33,7 @@ class _Server(FakeEngine):
     allowed: ClassVar[dict[str, frozenset[str]]] = {}
 
     def app(self) -> web.Application:
-        whole, app = super().app(), web.Application(client_max_size=64 << 20)
+        whole, app = super().app(), web.Application(client_max_size=64 << 20, middlewares=[self._guard])
         for route in whole.router.routes():
             path = route.resource.canonical if route.resource is not None else ""
             if route.method != "HEAD" and (path in self.routes or path.startswith(("/v1/", "/_"))):

@@ -48,8 +48,26 @@ async def test_the_usage_that_a_response_reports_is_kept() -> None:
     assert outcome.usage == Usage(5, 0, 3)
 
 
-async def test_without_an_estimate_a_response_without_usage_is_tried_again() -> None:
-    assert isinstance(await read_events(arriving(EVENTS), lambda _: None, begun=False), Retry)
+async def test_a_response_whose_usage_was_estimated_says_so_in_the_stream_and_where_it_is_kept() -> None:
+    told: list[bytes] = []
+    outcome = await read_events(arriving(EVENTS), told.append, begun=False, prompt_tokens=7)
+    assert isinstance(outcome, Done)
+    mark = {"repaired": ["no usage: tokens are estimated"]}
+    assert orjson.loads(told[-1])["response"]["slackwater"] == orjson.loads(outcome.body)["slackwater"] == mark
+
+
+async def test_a_lone_surrogate_in_a_stream_is_replaced_for_who_follows_and_where_it_is_kept() -> None:
+    reader = aiohttp.StreamReader(aiohttp.base_protocol.BaseProtocol(asyncio.get_running_loop()), 2**16)
+    lines = b"".join(b"data: " + orjson.dumps(event) + b"\n\n" for event in pieces("stop"))
+    reader.feed_data(lines.replace(b'"a"', b'"a \\ud83d"'))
+    reader.feed_eof()
+    told: list[bytes] = []
+    outcome = await read_events(reader, told.append, begun=False)
+    assert isinstance(outcome, Done)
+    answer = orjson.loads(outcome.body)
+    assert answer["choices"][0]["message"]["content"] == "a \N{REPLACEMENT CHARACTER} tide"
+    assert answer["slackwater"]["repaired"]
+    assert orjson.loads(told[0])["choices"][0]["delta"]["content"] == "a \N{REPLACEMENT CHARACTER}"
 
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}

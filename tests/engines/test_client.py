@@ -8,7 +8,7 @@ import pytest
 
 from app.engines.adoption import Sighting
 from app.engines.client import EngineAway, EngineClient
-from app.engines.outcome import Done, EngineDown, Reject, Retry, from_response
+from app.engines.outcome import Done, Doubt, EngineDown, Reject, Retry, from_response
 from app.engines.requests import CHAT, RESPONSES, EngineRequest, Target, build
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
@@ -23,7 +23,10 @@ REQUEST = build({"prompt": "hello"}, CHAT, Target("m", 8, 100), "salt")
         ({"mode": "status", "status": 429}, Retry),
         ({"mode": "status", "status": 500}, Retry),
         ({"mode": "status", "status": 400}, Reject),
-        ({"mode": "junk", "body": "{"}, Retry),
+        ({"mode": "junk", "body": "{"}, Doubt),
+        ({"mode": "junk", "body": "{}"}, Retry),
+        ({"mode": "status", "status": 403, "body": "<html>"}, Doubt),
+        ({"mode": "status", "status": 200, "body": "no gzip", "encoding": "gzip"}, Doubt),
         ({"mode": "hang"}, Retry),
         ({"mode": "die"}, EngineDown),
     ],

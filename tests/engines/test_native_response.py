@@ -31,3 +31,13 @@ def test_every_answer_has_a_result_in_every_shape_that_says_the_same(answer: dic
 def test_an_answer_that_only_calls_tools_says_nothing() -> None:
     assert answer_in({"output": [{"type": "function_call", "name": "f", "arguments": "{}"}]}) is None
     assert answer_in({"choices": [{"message": {"content": None}}]}) is None
+
+
+def test_a_mended_answer_says_so_in_every_shape_and_a_call_without_a_function_is_no_error() -> None:
+    mark = {"repaired": ["no usage: tokens are estimated"]}
+    message = {"role": "assistant", "content": "hi", "tool_calls": [{"id": "x"}]}
+    answer = orjson.dumps({"choices": [{"index": 0, "message": message}], "slackwater": mark})
+    assert orjson.loads(as_result(answer, "openai"))["slackwater"] == mark
+    native = orjson.loads(as_result(answer, "native"))
+    assert (native["slackwater"], native["response"]) == (mark, "hi")
+    assert native["tool_calls"] == [{"name": None, "arguments": ""}]

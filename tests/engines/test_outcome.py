@@ -5,7 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engines.outcome import Done, EngineDown, Outcome, Reject, Retry, Usage, from_response
+from app.engines.answer_faults import BodyKind
+from app.engines.outcome import (
+    Done,
+    Doubt,
+    EngineDown,
+    ErrorClass,
+    Outcome,
+    Reject,
+    Retry,
+    Usage,
+    from_response,
+    judged,
+)
 
 GOOD = {
     "choices": [{"message": {"content": "Paris"}}],
@@ -15,6 +27,11 @@ GOOD = {
 
 def error(message: str) -> bytes:
     return orjson.dumps({"error": {"message": message, "type": "x", "code": 1}})
+
+
+def nothing(words: str) -> Retry:
+    """The outcome of an answer that has no result."""
+    return Retry("engine answered 200 without choices", words=words, tries=2, kind=ErrorClass.NOT_STORED)
 
 
 def test_an_answer_is_kept_verbatim_with_its_tokens() -> None:
@@ -37,12 +54,18 @@ def test_without_cached_tokens_the_count_is_zero(details: object) -> None:
         (429, error("slow down"), Retry("engine answered 429", 5001, busy=True, words="slow down")),
         (503, b"full", Retry("engine answered 503", 5001, busy=True, words="full")),
         (500, error("oops"), Retry("engine answered 500", words="oops")),
-        (502, b"", Retry("engine answered 502")),
-        (504, b"", Retry("engine answered 504", 3007)),
+        (502, error("no worker"), Retry("engine answered 502", words="no worker")),
+        (504, error("late"), Retry("engine answered 504", 3007, words="late")),
+        (502, b"", Doubt(502)),
+        (504, b"upstream\nlate", Doubt(504, "upstream")),
+        (503, b"<html><b>busy</b>", Doubt(503, "busy", BodyKind.PAGE)),
+        (413, b"<html>\n<b>Too Large</b>", Reject(5006, "HTTP 413: Too Large")),
+        (400, b"<html>no", Doubt(400, "no", BodyKind.PAGE)),
         (408, b"", Retry("engine answered 408", 3007)),
-        (401, error("no key"), EngineDown("engine answered 401", suspect=False, words="no key")),
-        (404, error("no model"), EngineDown("engine answered 404", suspect=False, words="no model")),
-        (307, b"", EngineDown("engine answered 307", suspect=False)),
+        (401, error("no key"), Doubt(401, "no key", BodyKind.JSON)),
+        (403, b"<html><title>Forbidden</title>", Doubt(403, "Forbidden", BodyKind.PAGE)),
+        (404, error("no model"), Doubt(404, "no model", BodyKind.JSON)),
+        (307, b"", Doubt(307)),
         (
             500,
             error("EngineCore encountered an issue. See stack trace"),
@@ -52,10 +75,14 @@ def test_without_cached_tokens_the_count_is_zero(details: object) -> None:
                 words="EngineCore encountered an issue. See stack trace",
             ),
         ),
-        (200, b"<html>", Retry("engine answered 200 with invalid JSON")),
-        (200, b'{"choices": []}', Retry("engine answered 200 without choices")),
-        (200, b'{"choices": [1]}', Retry("engine answered 200 without usage")),
-        (200, b"[]", Retry("engine answered 200 without choices")),
+        (200, b"<html>", Doubt(200, "", BodyKind.PAGE)),
+        (200, b'{"choices": [', Doubt(200, '{"choices": [')),
+        (200, b'{"error": {"message": "blocked", "code": 403}}', Doubt(403, "blocked", BodyKind.JSON)),
+        (200, b'{"error": "broken"}', Retry("engine answered 500", words="broken")),
+        (200, b'{"choices": []}', nothing('{"choices":[]}')),
+        (200, b'{"choices": [1]}', nothing('{"choices":[1]}')),
+        (200, b'{"data": [1]}', nothing('{"data":[1]}')),
+        (200, b"[]", nothing("[]")),
     ],
 )
 def test_every_status_has_its_meaning(status: int, body: bytes, expected: Outcome) -> None:
@@ -65,3 +92,63 @@ def test_every_status_has_its_meaning(status: int, body: bytes, expected: Outcom
 @given(st.integers(100, 599), st.binary() | st.recursive(st.none() | st.text(), st.lists).map(orjson.dumps))
 def test_no_answer_is_without_a_meaning(status: int, body: bytes) -> None:
     from_response(status, body)
+
+
+@pytest.mark.parametrize(
+    ("missing", "usage"),
+    [
+        ({"choices": [{"message": {"content": "Paris it is"}}]}, Usage(5, 0, 3)),
+        (
+            {"output": [{"type": "message", "content": [{"type": "output_text", "text": "Paris it is"}]}]},
+            Usage(5, 0, 3),
+        ),
+        ({"data": [{"embedding": [0.5]}]}, Usage(5, 0, 0)),
+    ],
+)
+def test_an_answer_without_usage_is_kept_with_an_estimate_and_a_mark(missing: dict[str, object], usage: Usage) -> None:
+    outcome = from_response(200, orjson.dumps(missing), prompt_tokens=5)
+    assert isinstance(outcome, Done)
+    assert (outcome.usage, len(outcome.mended)) == (usage, 1)
+    assert orjson.loads(outcome.body)["slackwater"] == {"repaired": list(outcome.mended)}
+    assert from_response(200, outcome.body) == Done(outcome.body, usage), "what was mended needs no mending"
+
+
+def test_a_count_that_no_row_can_hold_is_no_count() -> None:
+    body = orjson.dumps({**GOOD, "usage": {"prompt_tokens": 10**12, "completion_tokens": 2}})
+    assert from_response(200, body) == Done(body, Usage(0, 0, 2))
+
+
+@pytest.mark.parametrize(
+    ("doubt", "served", "expected"),
+    [
+        (Doubt(404, '{"detail":"Not Found"}', BodyKind.JSON), False, "the engine does not serve /v1/x"),
+        (Doubt(404, "404 Not Found", BodyKind.PAGE), False, "the engine does not serve /v1/x"),
+        (Doubt(404, "File Not Found", BodyKind.JSON), False, "the engine does not serve /v1/x (File Not Found)"),
+        (Doubt(404, "no such response", BodyKind.JSON), True, "no such response"),
+        (Doubt(405), False, "the engine does not serve /v1/x"),
+    ],
+)
+def test_a_route_that_is_missing_is_the_requests_error_as_the_engine_answers_others(
+    doubt: Doubt, served: bool, expected: str
+) -> None:
+    assert judged(doubt, "/v1/x", served=served) == Reject(5006, expected)
+
+
+@pytest.mark.parametrize(
+    ("doubt", "code", "begins"),
+    [
+        (Doubt(403, "Forbidden", BodyKind.PAGE), 5001, "HTTP 403 from something between worker and engine"),
+        (Doubt(404, "Not here", BodyKind.PAGE), 5001, "HTTP 404 from something between worker and engine"),
+        (Doubt(504, "late"), 3007, "HTTP 504 from something between worker and engine"),
+        (Doubt(None, "connection refused"), 5001, "something between worker and engine lets no connection through"),
+    ],
+)
+def test_what_comes_from_between_is_tried_four_times_and_shown_with_its_first_line(
+    doubt: Doubt, code: int, begins: str
+) -> None:
+    outcome = judged(doubt, "/v1/x", served=True)
+    assert isinstance(outcome, Retry)
+    assert (outcome.code, outcome.tries) == (code, 4)
+    assert outcome.message.startswith(begins)
+    assert outcome.message.endswith(f": {doubt.words}")
+    assert doubt.words not in outcome.reason, "logs do not quote it"

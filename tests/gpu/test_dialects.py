@@ -251,6 +251,7 @@ async def test_a_server_that_streams_no_usage_is_asked_for_whole_answers(
         async with world.worker(tuning=QUICK):
             await world.finished(batch)
         assert len(await answers(world, batch)) == 2
+        assert len(world.engine.bodies) == 2, "what came without usage is kept"
 
 
 async def test_no_field_of_an_engine_is_sent_to_a_server_that_may_refuse_it() -> None:

@@ -122,14 +122,15 @@ async def test_what_the_database_refuses_of_one_chunk_blocks_no_other_chunk_and_
     assert await bench.rows("select lo, hi, retries, state from chunk") == [(1, 1, 1, "delayed")]
 
 
-async def test_in_its_last_round_it_is_the_items_error(bench: Bench) -> None:
-    results = await bench.claim([10, 10, 10], retries=bench.settings.item_retries)
+async def test_what_cannot_be_stored_a_second_time_is_the_items_error(bench: Bench) -> None:
+    results = await bench.claim([10, 10, 10], retries=1)
     results[1] = results[1]._replace(prompt_tokens=TOO_MANY)
     async with bench.storing():
         await bench.until_empty()
     found = await bench.rows("select ok, body from item_result order by seq")
     assert [ok for ok, _ in found] == [1, 0, 1]
     assert "could not be stored" in orjson.loads(found[1][1])["message"]
+    assert await bench.rows("select error from item_result where ok = 0") == [("not_stored",)]
 
 
 async def test_a_chunk_whose_end_is_refused_is_dropped_and_the_loop_goes_on(

@@ -66,7 +66,7 @@ async def test_no_more_than_the_cap_is_in_the_engine(world: World) -> None:
     assert world.engine.peak == 3
 
 
-@pytest.mark.parametrize("rule", [{"status": 500}, {"status": 429}, {"mode": "junk", "body": "{}"}])
+@pytest.mark.parametrize("rule", [{"status": 500}, {"status": 429}, {"mode": "error"}])
 async def test_a_passing_failure_is_retried_until_it_succeeds(world: World, rule: dict[str, object]) -> None:
     world.engine.script({"match": "question 3.", "mode": "status", "times": 2, **rule})
     batch = await world.submit(prompts(8))
@@ -101,7 +101,7 @@ async def test_a_failure_that_outlasts_one_round_of_tries_is_tried_again_later_w
     assert [results[i][0] for i in range(8)] == [1] * 8
     assert results[3][1] == 3
     assert world.engine.count["question 3."] == 4
-    assert world.engine.count.total() == 11
+    assert world.engine.count.total() - world.engine.count["0"] == 11  # without a one-token request of the worker's own
 
 
 async def test_a_request_the_engine_refuses_is_the_items_error_at_once(world: World) -> None:

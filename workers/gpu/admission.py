@@ -9,11 +9,11 @@ from collections.abc import Callable
 import structlog
 
 from app import clock
+from app.engines.mending import prompt_estimate
 from app.queue.types import Item
 from workers.engine.step_budget import UNLIMITED_TOKENS
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk, OpenChunks
-from workers.gpu.requests_in_engine import estimate
 from workers.gpu.tuning import WorkerTuning
 
 MOST_STARTS = 4096  # whose moments are remembered
@@ -112,4 +112,4 @@ class Admission:
 
 def _prompt_tokens(chunk: OpenChunk, item: Item) -> int:
     """An estimate. For a body in the object store it is the chunk's mean, which includes the answer."""
-    return chunk.lease.est_tokens // max(1, chunk.lease.n) if item.stored else estimate(item.body)
+    return chunk.lease.est_tokens // max(1, chunk.lease.n) if item.stored else prompt_estimate(item.body)

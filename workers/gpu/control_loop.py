@@ -312,4 +312,4 @@ class ControlLoop:
             if failed and self._serving() and not self._runner.calling:
                 self.probes += 1
                 log.info("headroom.probe", reason=self.decision.reason.value)
-                await self._runner.probe(probe_request(self._runner.target))
+                await self._runner.nudge(probe_request(self._runner.target))

@@ -1,5 +1,7 @@
 """Checks whether the engine answers and serves what it should, and logs each change.
 
+An engine that is there, but answers not even a one-token request, is asked for one again until it does.
+
 When the engine comes back, and every few seconds, it is asked again what it serves, because it may have been restarted with
 another model.
 """
@@ -15,6 +17,7 @@ from app.engines.adoption import DOWN, PRIORITY, UNSEEN, Contradiction, EnginePr
 from app.engines.catalogue import Model
 from app.engines.client import EngineAway, EngineClient
 from app.engines.engine_report import Facts
+from app.engines.outcome import Doubt, EngineDown
 from app.engines.page_problems import problem_of
 from workers.gpu.item_runner import ItemRunner
 from workers.gpu.recovery_time import RecoveryTime
@@ -51,6 +54,7 @@ class EngineHealth:
         self._looked_at = 0.0
         self._logged: str | None = None  # the code of the last problem that was logged
         self._on_slots = on_slots
+        self._refuses: EngineProblem | None = None  # how it answers one-token requests, while it refuses them
         self._lacking: tuple[EngineProblem, ...] = ()  # the shortcomings that were logged
 
     @property
@@ -75,6 +79,12 @@ class EngineHealth:
         if self.problem is None:
             self.comeback.lost()
         self.problem = adoption.away(managed=self._managed)
+
+    def doubted(self, down: EngineDown) -> None:
+        """It answers nobody's requests, as a one-token request has shown. Nothing is sent until one is answered."""
+        assert down.refusal is not None
+        self._rest.stir()
+        self.problem = self._refuses = _refusal(down)
 
     def facts(self, *, inside: bool, obstacle: str | None = None) -> Facts:
         """The known facts of the engine. `inside`: its own scheduler protects synchronous requests. `obstacle`: the code of
@@ -110,9 +120,18 @@ class EngineHealth:
     async def _ask(self) -> EngineProblem | None:
         if not await self._client.healthy():
             return adoption.away(managed=self._managed)
-        if self.problem is None and clock.monotonic() - self._looked_at < self._tuning.inspection_seconds:
-            return None
-        return await self._look()
+        due = self.problem is not None or clock.monotonic() - self._looked_at >= self._tuning.inspection_seconds
+        if due and (problem := await self._look()) is not None:
+            return problem
+        return await self._still_refuses() if self._refuses is not None else None
+
+    async def _still_refuses(self) -> EngineProblem | None:
+        failure = await self._runner.probe.failure(clock.monotonic())
+        if isinstance(failure, EngineDown):
+            self._refuses = _refusal(failure)
+        elif failure is None:
+            self._refuses = None
+        return self._refuses
 
     async def _look(self) -> EngineProblem | None:
         """Ask what the engine serves, and use its own name for the model from now on."""
@@ -160,3 +179,11 @@ class EngineHealth:
             log.error("engine.refused", reason=code, problem=problem.message, remedy=problem.remedy)
         self._logged = code
         self.problem = problem
+
+
+def _refusal(down: EngineDown) -> EngineProblem:
+    """The problem of an engine that refuses a one-token request."""
+    refusal = down.refusal
+    if isinstance(refusal, Doubt) and refusal.refuses_key:
+        return adoption.key_refused(401)
+    return adoption.unusable(down.reason)

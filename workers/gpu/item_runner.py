@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -10,23 +11,38 @@ from typing import Any
 import orjson
 import structlog
 
-from app import trace_context
+from app import clock, trace_context
 from app.engines import context_window
 from app.engines.client import EngineClient
 from app.engines.continuation import Continuation, joined, resumable
-from app.engines.outcome import FAILED, INVALID, WITHOUT_USAGE, Done, EngineDown, ErrorClass, Outcome, Reject, Retry
-from app.engines.requests import CHAT, UNFIT, EngineRequest, Target, build, streamed, tenant_salt, unstreamed
+from app.engines.mending import NO_USAGE, prompt_estimate
+from app.engines.outcome import (
+    FAILED,
+    INVALID,
+    TIMED_OUT,
+    Done,
+    Doubt,
+    EngineDown,
+    ErrorClass,
+    Outcome,
+    Reject,
+    Retry,
+    Settled,
+    judged,
+)
+from app.engines.requests import CHAT, UNFIT, EngineRequest, Target, build, streamed, tenant_salt
 from app.errors import KeysUnavailable, StorageError
 from app.queue.types import Kind
 from workers.gpu.body_store import BodyStore
+from workers.gpu.engine_probe import EngineProbe
 from workers.gpu.requests_in_engine import (
     MOST_YIELDS,
     ItemProgress,
     RequestsInEngine,
     SentRequest,
     TokenCount,
-    estimate,
 )
+from workers.gpu.tuning import TUNING
 
 BACKOFF_SECONDS = (0.25, 8.0)  # most of the first pause between two tries, which doubles, and of any
 LAPSED_SECONDS = 0.05  # between two checks of a lapsed lease
@@ -40,7 +56,8 @@ class ItemRunner:
 
     A request, or a retry, is sent while `gate` is set and `may_send` returns true: the worker's lease holds. While `streams`,
     a request that can go on from its tokens is streamed, so that it can yield. `continues`: whether the model's output allows
-    that. If the engine's page counts no steps, a chat that cannot go on is streamed as well, so that its pace is seen.
+    that. If the engine's page counts no steps, a chat that cannot go on is streamed as well, so that its pace is seen. `probe`
+    knows whether the engine can be used at all.
     """
 
     def __init__(
@@ -53,6 +70,7 @@ class ItemRunner:
         *,
         continues: bool = True,
         may_send: Callable[[], bool] = lambda: True,
+        probe_pause_seconds: float = TUNING.probe_pause_seconds,
     ) -> None:
         self.target = target
         self.gate = asyncio.Event()
@@ -61,6 +79,7 @@ class ItemRunner:
         self.resumes = 0
         self.resumed_cached_tokens = 0
         self.lost: set[asyncio.Task[None]] = set()
+        self.probe = EngineProbe(client, lambda: self.target, probe_pause_seconds)
         self._continues = continues
         self._streams_have_usage = True
         self._may_send = may_send
@@ -81,7 +100,7 @@ class ItemRunner:
         progress: ItemProgress,
         tenant_id: int,
         on_first_token: Callable[[], None] = lambda: None,
-    ) -> tuple[Outcome, int]:
+    ) -> tuple[Settled, int]:
         """The outcome of an item, and how often it was sent. A Retry is final: all attempts are used.
 
         The tokens of a stream are kept in `progress`, so that a later call can go on. `on_first_token` is called for a stream.
@@ -138,16 +157,45 @@ class ItemRunner:
         request: EngineRequest,
         progress: ItemProgress,
         on_first_token: Callable[[], None],
-    ) -> tuple[Outcome, int]:
-        """The outcome of a request, which is repeated while that is a Retry and attempts are left; and how often it was sent."""
+    ) -> tuple[Settled, int]:
+        """The outcome of a request, which is repeated while that is a Retry and tries are left; and how often it was sent.
+
+        Failures that have a number of tries of their own count by themselves.
+        """
         first, longest = BACKOFF_SECONDS
-        sent = 1
+        began, used = clock.monotonic(), Counter[int | None]()
         while True:
+            sent_at = clock.monotonic()
             outcome = await self._send(task, request, progress, on_first_token)
-            if not isinstance(outcome, Retry) or sent >= self._attempts:
-                return outcome, sent
-            await asyncio.sleep(random.uniform(0, min(longest, first * 2.0 ** (sent - 1))))  # noqa: S311
-            sent += 1
+            if isinstance(outcome, Done):
+                self.probe.answered(request.route, sent_at)
+            settled = await self._certain(request.route, outcome) if isinstance(outcome, Doubt) else outcome
+            if not isinstance(settled, Retry):
+                return settled, used.total() + 1
+            used[settled.tries] += 1
+            if used[settled.tries] >= (settled.tries or self._attempts):
+                return await self._charged(settled, began), used.total()
+            await asyncio.sleep(random.uniform(0, min(longest, first * 2.0 ** (used.total() - 1))))  # noqa: S311
+
+    async def _certain(self, route: str, doubt: Doubt) -> Retry | Reject | EngineDown:
+        """What a doubtful answer means, once the engine was asked."""
+        log.info("engine.doubted", reason=doubt.reason, route=route)
+        doubted_at = clock.monotonic()
+        await self._permitted()
+        failure = await self.probe.failure(doubted_at)
+        if isinstance(failure, Retry):
+            return replace(failure, busy=True)
+        return failure or judged(doubt, route, served=self.probe.serves(route))
+
+    async def _charged(self, failed: Retry, began: float) -> Retry | EngineDown:
+        """The last try has failed: the item's error, unless the engine answers nobody. `began`: when it was first sent."""
+        if failed.busy or failed.code == TIMED_OUT:
+            return failed
+        if self.calling:
+            await asyncio.sleep(NEWS_SECONDS)  # another answer may say as much as a request of our own
+        await self._permitted()
+        failure = await self.probe.failure(began)
+        return failure if isinstance(failure, EngineDown) else failed
 
     async def _send(
         self,
@@ -156,14 +204,14 @@ class ItemRunner:
         progress: ItemProgress,
         on_first_token: Callable[[], None],
     ) -> Outcome:
-        await self.gate.wait()
-        while not self._may_send():  # noqa: ASYNC110  (after a long stop of this process; the next heartbeat aborts this task)
-            await asyncio.sleep(LAPSED_SECONDS)
+        await self._permitted()
         tokens = 0
         followed = progress.log is not None and progress.item.kind == Kind.FLEX  # a yield would repeat its output
         yields = MOST_YIELDS if followed else progress.yields
         progress.note_sent()
-        self.ledger.enter(task, SentRequest(estimate(request.body), progress.transcript, yields, count=progress.count))
+        self.ledger.enter(
+            task, SentRequest(prompt_estimate(request.body), progress.transcript, yields, count=progress.count)
+        )
         try:
             outcome = await self._complete(request, progress, on_first_token)
             if isinstance(outcome, Done):
@@ -174,6 +222,12 @@ class ItemRunner:
             return Reject(FAILED, "internal error")
         finally:
             progress.engine_seconds += self.ledger.leave(task, tokens)
+
+    async def _permitted(self) -> None:
+        """Return when a request may be sent."""
+        await self.gate.wait()
+        while not self._may_send():  # noqa: ASYNC110  (after a long stop of this process; the next heartbeat aborts this task)
+            await asyncio.sleep(LAPSED_SECONDS)
 
     async def _with_numbers(self, request: EngineRequest, refused: Reject) -> Reject:
         """The refusal of a prompt that is too long, with exact numbers if the engine counts tokens."""
@@ -191,18 +245,17 @@ class ItemRunner:
         seen = self.target.terms.dialect.counts_steps or not self._streams_have_usage
         return self.streams and not seen and request.route == CHAT
 
-    async def probe(self, request: EngineRequest) -> None:
+    async def nudge(self, request: EngineRequest) -> None:
         """Send one synthetic request. Only telemetry shows its outcome."""
         await self._client.complete(request)
 
     async def _complete(
         self, request: EngineRequest, progress: ItemProgress, on_first_token: Callable[[], None]
     ) -> Outcome:
-        transcript = progress.transcript
+        transcript, size = progress.transcript, prompt_estimate(request.body)
         if progress.log is not None:
             try:
                 begun = progress.item.kind == Kind.RESPONSE
-                size = estimate(request.body)  # a caller has read the stream, so it is not repeated for its usage
                 return await self._client.events(
                     request, progress.log.add, begun=begun, prompt_tokens=size, patient=not self.streams
                 )
@@ -210,11 +263,13 @@ class ItemRunner:
                 await progress.log.close()
         if progress.count is not None:
             progress.count.received = 0
-            answer = await self._client.events(request, progress.add_event, begun=False, patient=not self.streams)
-            if not isinstance(answer, Retry) or answer.reason != WITHOUT_USAGE:
-                return answer
-            self._streams_have_usage, request = False, unstreamed(request)
-            log.warning("engine.stream_without_usage", url=self._client.url)
+            answer = await self._client.events(
+                request, progress.add_event, begun=False, prompt_tokens=size, patient=not self.streams
+            )
+            if isinstance(answer, Done) and NO_USAGE in answer.mended and self._streams_have_usage:
+                self._streams_have_usage = False  # from now on whole answers are asked for
+                log.warning("engine.stream_without_usage", url=self._client.url)
+            return answer
         if transcript is None:
             return await self._client.complete(request, patient=not self.streams)
         if transcript.needs_prompt_ids:
@@ -229,17 +284,21 @@ class ItemRunner:
         if len(transcript.pieces) > 1:
             whole = await self._client.detokenize(self.target.model, transcript.text_ids)
             text = joined(transcript.pieces, whole or "")
-        return Done(transcript.answer(text), transcript.usage)
+        return transcript.done(text)
 
-    async def _examined(self, task: "asyncio.Task[None]", down: EngineDown) -> EngineDown | Retry:
-        """EngineDown if the engine is dead, or Retry if it lives and has lost only this request.
+    async def _examined(self, task: "asyncio.Task[None]", down: EngineDown) -> EngineDown | Retry | Doubt:
+        """EngineDown if the engine is dead, Retry if it lives and has lost only this request, Doubt if it lives and could not
+        be reached.
 
         A refused request waits briefly, because an open request may have killed the engine. If the lost connection of another
         request is being examined at that time, the engine counts as killed by a request.
         """
         if not down.suspect:
             await asyncio.sleep(NEWS_SECONDS)
-            return replace(down, suspect=self._examining > 0)
+            killed = self._examining > 0
+            if not killed and await self._client.healthy():
+                return Doubt(None, down.words)
+            return replace(down, suspect=killed)
         self._examining += 1
         try:
             if not await self._client.healthy():

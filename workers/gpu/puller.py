@@ -16,7 +16,7 @@ import structlog
 
 from app import clock, trace_context
 from app.db.pool import Database
-from app.engines.outcome import EngineDown, Outcome, Retry
+from app.engines.outcome import EngineDown, Retry, Settled
 from app.queue.bodies import BatchSeal
 from app.queue.heartbeat import HeartbeatAnswer
 from app.queue.types import Item, Kind, Lease
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 class Puller:
     """The chunks of one worker. `wasted_tokens` counts generated tokens that were lost.
 
-    `on_engine_down` gets the reason when a request finds the engine dead.
+    `on_engine_down` is told when a request finds the engine dead, or of no use to anybody.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Puller:
         settings: Settings,
         database: Database,
         runner: ItemRunner,
-        on_engine_down: Callable[[str], None],
+        on_engine_down: Callable[[EngineDown], None],
         tuning: WorkerTuning = TUNING,
         rest: Rest | None = None,
     ) -> None:
@@ -251,9 +251,11 @@ class Puller:
         if back and chunk.span is not None:
             chunk.span.sent_back(item, progress.sent_at, outcome, tries)
 
-    def _handled(self, chunk: OpenChunk, item: Item, outcome: Outcome, tries: int) -> bool:
+    def _handled(self, chunk: OpenChunk, item: Item, outcome: Settled, tries: int) -> bool:
         """Act on an outcome. False: the item goes back to the queue."""
         match outcome:
+            case EngineDown(refusal=refusal) if refusal is not None:
+                self._engine_unusable(outcome)
             case EngineDown():
                 if outcome.suspect:
                     chunk.suspects.add(item.seq)
@@ -262,7 +264,7 @@ class Puller:
                 chunk.delay(self._tuning.full_engine_seconds * random.uniform(0.5, 1))  # noqa: S311
             case Retry() if self._chunks.draining:
                 pass  # the next worker has its remaining tries
-            case Retry() if chunk.lease.retries < self._settings.item_retries:
+            case Retry(tries=None) if chunk.lease.retries < self._settings.item_retries:
                 chunk.retried.add(item.seq)
             case _:
                 chunk.settled(item.seq, outcome, tries)
@@ -283,12 +285,21 @@ class Puller:
             log.warning("engine.down", reason=outcome.reason, in_flight=self.in_flight)
         in_engine = self._runner.lost | (set(self._runner.calling) if outcome.suspect else set())
         self.allow(0)
-        self._on_engine_down(outcome.reason)
+        self._on_engine_down(outcome)
         for chunk in self._chunks.values():
             chunk.suspects.update(seq for seq, task in chunk.running.items() if task in in_engine)
             if chunk.suspects:
                 chunk.delay(self._tuning.engine_death_seconds)
             self._close(chunk, abort=True)
+
+    def _engine_unusable(self, outcome: EngineDown) -> None:
+        """Start nothing more, and hand back what is not in the engine, uncharged. What runs may come to its end."""
+        if self.allowance:
+            log.warning("engine.unusable", reason=outcome.reason, in_flight=self.in_flight)
+        self.allow(0)
+        self._on_engine_down(outcome)
+        self._give_back()
+        self._cancel_outside_engine()
 
     def _close(self, chunk: OpenChunk, *, abort: bool) -> None:
         """Start nothing more of the chunk; with `abort`, end its requests too."""

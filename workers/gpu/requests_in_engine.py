@@ -14,7 +14,6 @@ from app.queue.types import Item
 from workers.gpu.stream_log import StreamLogWriter
 
 PREFILL_SECONDS = 1.0  # a request that is not streamed counts as prefilling for this long
-BYTES_PER_TOKEN = 4
 MOST_YIELDS = 3  # a request that has yielded this often runs to its end
 
 Task = asyncio.Task[None]
@@ -199,8 +198,3 @@ class RequestsInEngine:
         able = [(task, call) for task, call in self.calls.items() if call.yields < MOST_YIELDS and task not in leaving]
         able.sort(key=lambda entry: (entry[1].transcript is None, entry[1].computed_tokens, -entry[1].since))
         return [task for task, _ in able[: max(0, surplus)]]
-
-
-def estimate(body: bytes) -> int:
-    """An estimate of the prompt tokens of a request body."""
-    return max(1, len(body) // BYTES_PER_TOKEN)

@@ -127,14 +127,14 @@ class ResultWriter:
         return True
 
     def _refused(self, chunk: OpenChunk, error: Exception) -> None:
-        """After `FAULTS` errors that are not transient, run the item again; in its last round, store an error as its result."""
+        """After `FAULTS` errors that are not transient, run the item once more; after that, store an error as its result."""
         chunk.faults += 1
         log.error("chunk.not_stored", chunk=chunk.lease.chunk_id, tries=chunk.faults, exc_info=error)
         if chunk.faults < FAULTS:
             return
         if chunk.faults >= 2 * FAULTS or not chunk.results:
             self.drop(chunk)  # two heartbeats later its lease is ended as a stray one
-        elif chunk.faults == FAULTS and chunk.lease.retries < self._item_retries:
+        elif chunk.faults == FAULTS and chunk.lease.retries < min(1, self._item_retries):
             chunk.retried.add(chunk.results.pop(0).seq)
         elif chunk.faults == FAULTS:
             message = f"its answer of {len(chunk.results[0].body)} bytes could not be stored: {type(error).__name__}"

@@ -13,7 +13,7 @@ class WorkerTuning:
     checks of its process; `engine_stop_seconds` between SIGTERM and SIGKILL.
     Engine health: `health_seconds` between two checks; `inspection_seconds` between two looks at what a healthy engine serves;
     `unreachable_seconds` without an answer before that is logged; `adoption_seconds` between two looks at an attached engine
-    whose model is not known yet.
+    whose model is not known yet; `probe_pause_seconds` between two one-token requests that ask whether it can be used.
     Items: `full_engine_seconds` before an item that a full engine refused comes back, half of it at least;
     `engine_death_seconds` before items of a dead engine come back; `item_retry_seconds` before items with transient errors
     come back; `suspect_wait_seconds` that a suspect waits at most until no synchronous request is in the engine.
@@ -32,6 +32,7 @@ class WorkerTuning:
     inspection_seconds: float = 5.0
     unreachable_seconds: float = 5.0
     adoption_seconds: float = 1.0
+    probe_pause_seconds: float = 1.0
     full_engine_seconds: float = 15.0
     engine_death_seconds: float = 1.0
     item_retry_seconds: tuple[float, float] = (60.0, 600.0)

@@ -27,6 +27,7 @@ from app.engines.client import EngineClient
 from app.engines.dialects import VLLM
 from app.engines.engine_key import engine_headers
 from app.engines.engine_report import DRAINING, EngineReport
+from app.engines.outcome import EngineDown
 from app.engines.requests import Target
 from app.headroom.decision_log import DecisionLog
 from app.queue.heartbeat import HeartbeatAnswer
@@ -114,7 +115,7 @@ class Worker:
             recall=engine.comeback.recall,
             rest=rest,
         )
-        self._runner = self._new_runner(settings, secret)
+        self._runner = self._new_runner(settings, secret, tuning)
         self._health = EngineHealth(
             self._client, self._runner, model, engine.mode, engine.comeback, tuning, on_slots=engine.seen, rest=rest
         )
@@ -131,7 +132,7 @@ class Worker:
         self._events = ArrivalEvents(self._control.arrivals, self._control.on_arrival, self._puller.on_wake)
         self._door = ArrivalSocket(Path(settings.page_dir) if settings.page_dir else None, self._events)
 
-    def _new_runner(self, settings: Settings, secret: bytes) -> ItemRunner:
+    def _new_runner(self, settings: Settings, secret: bytes, tuning: WorkerTuning) -> ItemRunner:
         model = self._model
         return ItemRunner(
             self._client,
@@ -142,6 +143,7 @@ class Worker:
             # A continuation bypasses the engine's reasoning parser, and an adopted model may have one.
             continues="reasoning" not in model.capabilities and not model.adopted,
             may_send=self._membership.holds,
+            probe_pause_seconds=tuning.probe_pause_seconds,
         )
 
     async def run(self, ending: Ending) -> None:
@@ -241,9 +243,12 @@ class Worker:
         """Why the engine gets no batch work, whatever its headroom; None: it may get some."""
         return DRAINING if self._drained else self._health.fault
 
-    def _down(self, reason: str) -> None:
-        """A request found the engine dead. It gets nothing until the next good health check."""
-        self._health.lost()
+    def _down(self, outcome: EngineDown) -> None:
+        """A request found the engine dead, or of no use. It gets nothing until that is over."""
+        if outcome.refusal is None:
+            self._health.lost()
+        else:
+            self._health.doubted(outcome)
 
     def view(self) -> metrics.View:
         """Its state now, for the metrics."""

@@ -51,7 +51,12 @@ _WAITS: dict[str, tuple[Sign, str, str]] = {
     "engine_down": (AWAY, "Waits for an engine", "An engine that does not answer"),
     "draining": (WAITS, "Waits for an engine", "An engine that is drained"),
 }
-_FAILED_GATES = {reason.value for reason in CLOSED_BY_FAILURE} | {"plugin_tripped", "model_missing", "key_refused"}
+_FAILED_GATES = {reason.value for reason in CLOSED_BY_FAILURE} | {
+    "plugin_tripped",
+    "model_missing",
+    "key_refused",
+    "engine_unusable",
+}
 _STATES: dict[str, tuple[Sign, str]] = {
     "completed": (ENDED, "Completed"),
     "failed": (BROKEN, "Failed"),
