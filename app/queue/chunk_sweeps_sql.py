@@ -4,7 +4,7 @@ Lock order: batch, chunk, sched by pool and tenant.
 """
 
 from app.queue.errors_sql import ERRORS
-from app.queue.fair_order_sql import WOKEN, chunks_by_account, in_lock_order, waking
+from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, chunks_by_account, in_lock_order, waking
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS
 from app.states import CHUNK, BatchState, ChunkState
 
@@ -17,7 +17,7 @@ _NEXT_STATE = (
 
 _MORE_READY = f"""
 {waking(chunks_by_account(f"released where state = '{ChunkState.READY}'"))},
- recounted as (update sched s set ready = s.ready + x.n, vtime = {WOKEN}
+ recounted as (update sched s set ready = s.ready + x.n, vtime = {WOKEN}, {MARK_LOWERED}
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from released"""
 
@@ -29,7 +29,7 @@ with due as materialized (
          and not exists (select from batch b where b.batch_id = c.batch_id and b.{HALTED})
        for update of c skip locked),
  released as (update chunk c set state = {_NEXT_STATE}, not_before = null
-       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id, c.state),
+       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id, c.state, c.deadline, c.chunk_id),
 {_MORE_READY}"""
 
 # ---------------------------------------------------------------- sweep: apply a batch's state to its chunks
@@ -84,7 +84,7 @@ def sweeps(*, one: bool) -> tuple[str, str, str]:
 {_LESS_READY}"""
     release = f"""{_to_move(f"'{BatchState.OPEN}'", "release", one=one)}
  released as (update chunk c set state = {_NEXT_STATE} from to_move k where c.chunk_id = k.chunk_id
-       returning c.pool_id, c.tenant_id, c.state),
+       returning c.pool_id, c.tenant_id, c.state, c.deadline, c.chunk_id),
 {_MORE_READY}"""
     remove = f"""{_to_move(f"'{BatchState.CANCELLING}', '{BatchState.EXPIRING}'", "remove", one=one)}
  removed as (delete from chunk c using to_move k where c.chunk_id = k.chunk_id),

@@ -187,7 +187,7 @@ async def divert(conn: Connection, to: Diversion, batch_ids: Sequence[int]) -> t
     """Give waiting chunks of these batches another model, and the account a place in its pool. The batches, which must be
     locked, name it. Returns the numbers of chunks and items.
     """
-    place = {"pool_id": to.to_pool, "tenant_id": to.waiting.tenant_id, "ready": 0}
+    place = {"pool_id": to.to_pool, "tenant_id": to.waiting.tenant_id, "ready": 0, "deadline": None}
     await conn.execute(submit_sql.ADD_READY, place)
     values = asdict(to) | {"lane": to.waiting.lane_id, "pool_id": to.waiting.pool_id, "limit": MOST_READY}
     values["batch_ids"] = list(batch_ids)

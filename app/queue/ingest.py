@@ -130,7 +130,8 @@ async def write_chunks(
     if unfunded:
         rows = ((*_row(owner, c, deadline), ChunkState.UNFUNDED, *_most(c)) for c in unfunded)
         await _copy(conn, queries.COPY_UNFUNDED, queries.COPY_UNFUNDED_TYPES, rows)
-    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, "ready": len(ready)})
+    arrived = {"ready": len(ready), "deadline": deadline if ready else None}
+    await conn.execute(queries.ADD_READY, {"pool_id": pool_id, "tenant_id": tenant_id, **arrived})
 
 
 async def _copy(conn: Connection, query: str, types: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:

@@ -3,7 +3,7 @@
 Lock order everywhere: batch, chunk, sched.
 """
 
-from app.queue.fair_order_sql import current_virtual_time, woken
+from app.queue.fair_order_sql import current_virtual_time, mark_lowered, woken
 
 NEXT_BATCH_ID = "select next_batch_id()"
 NEXT_BATCH_IDS = "select next_batch_id() from generate_series(1, %(count)s)"
@@ -42,8 +42,10 @@ COPY_UNFUNDED = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, 
 from stdin (format binary)"""
 COPY_UNFUNDED_TYPES = (*COPY_CHUNKS_TYPES, "text", "int4", "int8", "int8", "int2")
 
+# `deadline` is that of the chunks. COPY does not tell their ids, so the mark is set before all chunks of that deadline.
 ADD_READY = f"""
 insert into sched as s (pool_id, tenant_id, ready, vtime)
 values (%(pool_id)s, %(tenant_id)s, %(ready)s,
         {current_virtual_time("%(pool_id)s")})
-on conflict (pool_id, tenant_id) do update set vtime = {woken("excluded.vtime")}, ready = s.ready + excluded.ready"""
+on conflict (pool_id, tenant_id) do update set vtime = {woken("excluded.vtime")}, ready = s.ready + excluded.ready,
+   {mark_lowered("%(deadline)s::timestamptz", "0")}"""
