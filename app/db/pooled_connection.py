@@ -24,6 +24,7 @@ from psycopg.abc import RV, Params, PQGen, QueryNoTemplate
 from psycopg.errors import Diagnostic
 from psycopg.rows import Row, TupleRow
 from psycopg.sql import Composable
+from psycopg.waiting import Ready, Wait
 
 from app.db.durability import DURABLE, Terms, changes
 
@@ -108,8 +109,16 @@ class _Pipeline(AsyncPipeline):
         try:
             self._enqueue_sync()
             yield from self._communicate_gen()
+            yield from self._flush_gen()
         finally:
             yield from self._fetch_gen(flush=False)
+
+    def _flush_gen(self) -> PQGen[None]:
+        """Send what the socket did not take yet: of a large parameter psycopg leaves the end, and would wait for an answer to it."""
+        while self.pgconn.flush():
+            ready = yield Wait.RW
+            if ready & Ready.R:
+                self.pgconn.consume_input()
 
 
 class _Cursor(AsyncCursor[Row]):
