@@ -114,7 +114,7 @@ class _Pipeline(AsyncPipeline):
             yield from self._fetch_gen(flush=False)
 
     def _flush_gen(self) -> PQGen[None]:
-        """Send what the socket did not take yet: of a large parameter psycopg leaves the end, and would wait for an answer to it."""
+        """Send what the socket did not take yet: psycopg waits for the answer to a large parameter without."""
         while self.pgconn.flush():
             ready = yield Wait.RW
             if ready & Ready.R:
