@@ -144,11 +144,12 @@ async def snapshots(database: Database, batches: Sequence[tuple[int, UUID]]) -> 
 async def _outlooks(conn: Connection, batch_ids: Sequence[int]) -> dict[int, Outlook]:
     """Outlooks by batch id. A batch without chunks has none."""
     rows = await (await conn.execute(forecast_sql.OUTLOOKS, {"batch_ids": batch_ids}, binary=True)).fetchall()
-    gates: dict[int, tuple[Gate, ...]] = dict.fromkeys((row[1] for row in rows), ())
+    gates: dict[int, list[Gate]] = {row[1]: [] for row in rows}
     cursor = await conn.execute(forecast_sql.GATES, {"pool_ids": list(gates)}, binary=True)
     for pool_id, engine_id, name, state, *rest in await cursor.fetchall():
-        gates[pool_id] += (Gate(engine_id, name, EngineState(state), *rest),)
-    return {row[0]: _outlook(gates[row[1]], row[2:]) for row in rows}
+        gates[pool_id].append(Gate(engine_id, name, EngineState(state), *rest))
+    by_pool = {pool_id: tuple(found) for pool_id, found in gates.items()}
+    return {row[0]: _outlook(by_pool[row[1]], row[2:]) for row in rows}
 
 
 def _outlook(gates: tuple[Gate, ...], facts: Sequence[Any]) -> Outlook:
