@@ -27,7 +27,7 @@ from app.settings import Settings
 _HBA = "local all all peer map=slackwater\n"
 # The server's log quotes neither rows (`terse` leaves DETAIL and CONTEXT out) nor statements.
 _QUIET = "-c log_error_verbosity=terse -c log_min_error_statement=panic"
-# A claim passes over the index entries of all chunks of its account that were claimed since the last vacuum.
+# Until the next vacuum, claims and the steward's rounds pass over the dead rows of the queue.
 _VACUUM = "-c autovacuum_naptime=10s"
 
 log = structlog.get_logger()

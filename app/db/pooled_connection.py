@@ -25,6 +25,7 @@ from psycopg.abc import RV, Params, PQGen, QueryNoTemplate
 from psycopg.errors import Diagnostic
 from psycopg.rows import Row, TupleRow
 from psycopg.sql import Composable
+from psycopg.waiting import Ready, Wait
 
 from app.db.durability import DURABLE, Terms, changes
 
@@ -157,11 +158,19 @@ class _Pipeline(AsyncPipeline):
             self.command_queue.popleft()()  # into libpq's buffer, which leaves with the Sync
         try:
             yield from super()._communicate_gen()
+            yield from self._flush_gen()
         except Error:
             with suppress(Error):  # those of the statements after the one that failed
                 yield from self._fetch_gen(flush=False)
             raise
         yield from self._fetch_gen(flush=False)
+
+    def _flush_gen(self) -> PQGen[None]:
+        """Send what the socket did not take yet: psycopg waits for the answer to a large parameter without."""
+        while self.pgconn.flush():
+            ready = yield Wait.RW
+            if ready & Ready.R:
+                self.pgconn.consume_input()
 
 
 class _Cursor(AsyncCursor[Row]):

@@ -20,6 +20,9 @@ from app.engines.catalogue import Task
 from app.engines.dialects import DIALECTS, VLLM, Terms
 from app.engines.engine_list import KnownEngine, ListedEngine
 
+FORGOTTEN_DAYS = 7  # after which an engine that nobody has heard of is forgotten
+_FORGOTTEN_AT_ONCE = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
@@ -172,6 +175,13 @@ async def release_engine(conn: Connection, engine_id: int, worker_id: int) -> No
 async def list_engines(conn: Connection) -> list[Engine]:
     """Every engine that was ever taken, by name."""
     return [Engine(*row) for row in await (await conn.execute(sql.LIST)).fetchall()]
+
+
+async def forget_old(conn: Connection) -> int:
+    """Forget some of the engines that nobody has heard of for FORGOTTEN_DAYS. Returns how many."""
+    values = {"days": FORGOTTEN_DAYS, "limit": _FORGOTTEN_AT_ONCE}
+    row = await (await conn.execute(sql.FORGET, values)).fetchone()
+    return row[0] if row else 0
 
 
 async def known(conn: Connection, listed: Sequence[ListedEngine], prefix: str | None = None) -> list[KnownEngine]:

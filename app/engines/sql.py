@@ -120,12 +120,16 @@ on conflict (name) do update set url = excluded.url, mode = excluded.mode, state
                    else e.reason_since end
 where {_FREE} and {ENGINE.guard("report_down", "e.")}"""
 
+# Engine e with its worker w: others were last heard of so long ago that only the overview and the status of all still show them.
+KNOWN_OF = f"(w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day')"
+
 LIST = f"""
 select e.engine_id, e.name, p.model, e.url, e.arrival_url, e.mode, e.slots, e.state, e.reason, e.allowance, e.heartbeat_at,
        coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake, e.served_name,
        extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.dialect, e.batch_in_flight,
        coalesce(w.hungry, false)
-from engine e join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
+from engine e join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
+where {KNOWN_OF} order by e.name"""
 
 
 def change_intake(verb: str) -> str:
@@ -165,4 +169,16 @@ select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshol
        coalesce(w.{WORKER_LEASE_HOLDS}, false), extract(epoch from now() - e.heartbeat_at)::float8,
        extract(epoch from now() - e.reason_since)::float8, e.intake
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
-where w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day' order by e.name"""
+where {KNOWN_OF} order by e.name"""
+
+# Not what an operator has drained: that outlives the engine's worker. Decisions are pruned by the engine's own worker, so they go
+# with it; results keep its id, without a name.
+FORGET = f"""
+with gone as (delete from engine where engine_id in (
+       select e.engine_id from engine e
+       where e.heartbeat_at < now() - make_interval(days => %(days)s) and e.intake = '{EngineIntake.OPEN}'
+         and not exists (select from worker w where w.worker_id = e.worker_id and w.{WORKER_LEASE_HOLDS})
+       order by e.engine_id limit %(limit)s for update skip locked)
+     returning engine_id),
+ decisions as (delete from decision d using gone where d.engine_id = gone.engine_id)
+select count(*) from gone"""

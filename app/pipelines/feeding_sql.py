@@ -1,5 +1,7 @@
 """The SQL by which results of a batch become items of its children."""
 
+from app.db.byte_pages import bounded
+
 # Pipelines of these batches, a row for each stage.
 RUNNING = """
 select p.pipeline_id, p.request_id, p.tenant_id, t.account_id, p.state, p.run, p.overruled, p.inputs, p.deadline,
@@ -27,10 +29,13 @@ READ = f"""
 select {_READ}from unnest(%(seqs)s::int[]) x (seq)
 cross join lateral (select * from item_payload where batch_id = %(batch_id)s and seq = x.seq limit 1) p
 {_RESULT}"""
-READ_RANGE = f"""
+READ_RANGE = bounded(
+    f"""
 select {_READ}from item_payload p
 {_RESULT}
-where p.batch_id = %(batch_id)s and p.seq >= %(low)s and p.seq < %(high)s order by p.seq limit %(limit)s"""
+where p.batch_id = %(batch_id)s and p.seq >= %(low)s and p.seq < %(high)s order by p.seq limit %(limit)s""",
+    "coalesce(octet_length(body), 0) + coalesce(octet_length(request), 0) + coalesce(octet_length(vault), 0)",
+)
 
 COPY_RESULTS = """copy item_result (batch_id, seq, run, ok, attempt, body, error) from stdin (format binary)"""
 COPY_RESULTS_TYPES = ("int8", "int4", "int2", "int2", "int2", "bytea", "text")

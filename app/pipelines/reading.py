@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from app.db import day_tables
+from app.db import byte_pages, day_tables
 from app.db.pool import Database
 from app.flows import rendering
 from app.flows.answers import Answer
@@ -29,7 +29,7 @@ from app.sealing.keyring import Keyring
 from app.storage.store import Store
 
 _AT_ONCE = 8  # large bodies
-_PAGE = 2000
+_PAGE = 2000  # items at most
 
 
 class Row(NamedTuple):
@@ -161,9 +161,10 @@ class Reader:
                 cursor = await day_tables.execute(
                     conn, queries.READ_RANGE, batch_id, values | {"low": low}, binary=True
                 )
-                found = [Row(*row) for row in await cursor.fetchall()]
+                rows, more = await byte_pages.read(cursor, _PAGE)
+            found = [Row(*row) for row in rows]
             yield {row.seq: row for row in await self._opened(running, batch_id, found)}
-            low = found[-1].seq + 1 if len(found) == _PAGE else seqs.high
+            low = found[-1].seq + 1 if more else seqs.high
 
     async def _opened(self, running: Running, batch_id: int, rows: Sequence[Row]) -> list[Row]:
         """The rows with their bodies in the clear, and the values of their placeholders."""

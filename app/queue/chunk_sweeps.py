@@ -29,7 +29,8 @@ async def sweep_batch(conn: Connection, batch_id: int) -> int:
     moved = 0
     for query, sign in zip(queries.sweeps(one=True), (-1, 1, -1), strict=True):
         rows = await conn.execute(day_tables.on_day(query, batch_id), {"batch_id": batch_id})
-        for pool_id, tenant_id, ready, chunks in await rows.fetchall():
-            ready_counts.of(conn).add(pool_id, tenant_id, sign * ready)
+        for pool_id, tenant_id, ready, chunks, *first in await rows.fetchall():
+            became_ready = tuple(first) if ready and sign > 0 else None
+            ready_counts.of(conn).add(pool_id, tenant_id, sign * ready, became_ready)
             moved += chunks
     return moved

@@ -4,7 +4,7 @@ Lock order: batch, chunk, sched by pool and tenant.
 """
 
 from app.queue.errors_sql import ERRORS
-from app.queue.fair_order_sql import WOKEN, chunks_by_account, in_lock_order, waking
+from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, chunks_by_account, in_lock_order, waking
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS
 from app.states import CHUNK, BatchState, ChunkState
 
@@ -16,13 +16,14 @@ _NEXT_STATE = (
 )
 
 # A sweep over one batch is followed by other statements, so it leaves the change of `sched` to `ready_counts`.
-_MOVED = (
-    "select pool_id, tenant_id, (count(*) filter (where state = '{ready}'))::int, count(*)::int from {of} group by 1, 2"
-)
+_MOVED = """
+select pool_id, tenant_id, (count(*) filter (where state = '{ready}'))::int, count(*)::int,
+       min(deadline) filter (where state = '{ready}'), min(chunk_id) filter (where state = '{ready}')
+from {of} group by 1, 2"""
 
 _MORE_READY = f""",
 {waking(chunks_by_account(f"released where state = '{ChunkState.READY}'"))},
- recounted as (update sched s set ready = s.ready + x.n, vtime = {WOKEN}
+ recounted as (update sched s set ready = s.ready + x.n, vtime = {WOKEN}, {MARK_LOWERED}
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from released"""
 
@@ -34,7 +35,7 @@ with due as materialized (
          and not exists (select from batch b where b.batch_id = c.batch_id and b.{HALTED})
        for update of c skip locked),
  released as (update chunk c set state = {_NEXT_STATE}, not_before = null
-       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id, c.state){_MORE_READY}"""
+       from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id, c.state, c.deadline, c.chunk_id){_MORE_READY}"""
 
 # ---------------------------------------------------------------- sweep: apply a batch's state to its chunks
 
@@ -83,15 +84,15 @@ def sweeps(*, one: bool) -> tuple[str, str, str]:
     """Hold, release, remove: for the chunks of paused, resumed, and ending batches. `one`: only those of %(batch_id)s, and what
     they return is how many of them were ready before, or are now, by pool and tenant.
     """
-    less = f"\n{_MOVED.format(ready=ChunkState.READY, of='to_move')}" if one else _LESS_READY
-    more = f"\n{_MOVED.format(ready=ChunkState.READY, of='released')}" if one else _MORE_READY
+    less = _MOVED.format(ready=ChunkState.READY, of="to_move") if one else _LESS_READY
+    more = _MOVED.format(ready=ChunkState.READY, of="released") if one else _MORE_READY
     hold = f"""{_to_move(f"'{BatchState.PAUSED}'", "hold", one=one)}
  held as (update chunk c set state = '{ChunkState.HELD}', not_before = null, held = null
        from to_move k where c.chunk_id = k.chunk_id),
 {_RETURN_HOLDS}{less}"""
     release = f"""{_to_move(f"'{BatchState.OPEN}'", "release", one=one)}
  released as (update chunk c set state = {_NEXT_STATE} from to_move k where c.chunk_id = k.chunk_id
-       returning c.pool_id, c.tenant_id, c.state){more}"""
+       returning c.pool_id, c.tenant_id, c.state, c.deadline, c.chunk_id){more}"""
     remove = f"""{_to_move(f"'{BatchState.CANCELLING}', '{BatchState.EXPIRING}'", "remove", one=one)}
  removed as (delete from chunk c using to_move k where c.chunk_id = k.chunk_id),
 {_COUNT_DONE}

@@ -7,6 +7,10 @@ virtual time is served next; within an account, the chunk with the earliest dead
 An index has the accounts by turn, which is the virtual time in steps of 65,536, so that most changes of it leave the index as it
 is. A claim sees the 16 accounts of the lowest turns. So the order of up to 16 accounts is exact; that of more may be wrong by one
 turn.
+
+While an old snapshot is open, the index of ready chunks keeps an entry of each chunk that was claimed since. A claim therefore
+starts at the account's mark, (`sched.first_deadline`, `sched.first_chunk`): no ready chunk comes before it. A claim that took a
+chunk far behind the mark raises it. Whatever makes chunks ready lowers it (`MARK_LOWERED`) in the same transaction.
 """
 
 from app.db.durability import RELAXED
@@ -16,6 +20,8 @@ from app.worker_lease import WORKER_LEASE_HOLDS
 SIZES = (1, 2, 4)  # chunks of a claim: a LIMIT that is a parameter has no good plan for all values
 _NEXT_ACCOUNTS = 16  # of which the order is exact
 _NEAREST_CHUNKS = 64  # that the urgent lane looks at
+_FAR_CHUNKS = 64  # behind the mark, and
+_FAR_SECONDS = 1  # of deadlines: from there on a claim raises it
 
 # All that change an account do so in one message to the server, so its row is locked for a moment, unless a commit waits for a
 # standby that does not answer. A claim then goes on with the accounts that are not locked.
@@ -42,42 +48,75 @@ def woken(current: str) -> str:
     return f"case when s.ready > 0 then s.vtime else greatest(s.vtime, {current}) end"
 
 
+# ---------------------------------------------------------------- the mark
+
+
+def mark_lowered(deadline: str, chunk_id: str) -> str:
+    """What sets the mark of account s of `sched` before what became ready. The lowest deadline and the lowest id may be of two
+    chunks, which only makes the mark lower than it needs to be. Null: nothing became ready.
+    """
+    return f"""first_deadline = least(s.first_deadline, {deadline}),
+              first_chunk = case when {deadline} < s.first_deadline then {chunk_id}
+                                 when {deadline} = s.first_deadline then least(s.first_chunk, {chunk_id})
+                                 else s.first_chunk end"""
+
+
+MARK_LOWERED = mark_lowered("x.deadline", "x.chunk_id")  # beside row x of `changes`
+
+
+# The first chunk that was ready when the claim began, locked ones included, because whoever locked them may still roll back. What
+# became ready since then is not seen, so the mark stays if the row has changed meanwhile: each arrival changes it.
+_MARK_RAISED = f"""(first_deadline, first_chunk) = (
+         select coalesce(f.deadline, s.first_deadline), coalesce(f.chunk_id, s.first_chunk)
+         from (select) one left join lateral (
+           select deadline, chunk_id from chunk
+           where (l.chunk_id > s.first_chunk + {_FAR_CHUNKS} or l.deadline > s.first_deadline + interval '{_FAR_SECONDS} second')
+             and s.xmin::text = l.version
+             and {CHUNK.guard("claim")} and pool_id = s.pool_id and tenant_id = s.tenant_id
+             and (deadline, chunk_id) >= (s.first_deadline, s.first_chunk)
+           order by deadline, chunk_id limit 1) f on true)"""
+
 # ---------------------------------------------------------------- claim
+
+_ACCOUNT = "s.tenant_id, w.weight, s.first_deadline, s.first_chunk, s.xmin::text as version"
 
 
 def _lease(most: int) -> str:
     """What takes chunks with the earliest deadlines of the first of `accounts` that has any, at most so many, and charges it.
+    `accounts` has the columns of `_ACCOUNT`.
 
     No others are locked: MATERIALIZED, because a re-evaluated LIMIT under FOR UPDATE can lock more rows than it returns. Of one
     chunk, which is the usual claim, nothing is added up.
     """
     chunks = f"""(select chunk_id from chunk where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and tenant_id = a.tenant_id
+       and (deadline, chunk_id) >= (a.first_deadline, a.first_chunk)
        order by deadline, chunk_id limit {most} for update skip locked)"""
-    chosen = f"select c.chunk_id, a.weight from accounts a cross join lateral {chunks} c limit 1"
-    charge = "select tenant_id, weight, est_tokens as tokens, 1 as n from leased"
+    chosen = f"select c.chunk_id, a.weight, a.version from accounts a cross join lateral {chunks} c limit 1"
+    charge = "select tenant_id, weight, version, est_tokens as tokens, 1 as n, deadline, chunk_id from leased"
     if most > 1:
-        chosen = f"""select unnest(chunk_ids) as chunk_id, weight from (
-     select c.chunk_ids, a.weight from accounts a
+        chosen = f"""select unnest(chunk_ids) as chunk_id, weight, version from (
+     select c.chunk_ids, a.weight, a.version from accounts a
      cross join lateral (select array_agg(chunk_id) as chunk_ids from {chunks} x) c
      where c.chunk_ids is not null limit 1) one"""
-        charge = "select tenant_id, weight, sum(est_tokens) as tokens, count(*) as n from leased group by 1, 2"
+        charge = """select tenant_id, weight, version, sum(est_tokens) as tokens, count(*) as n, max(deadline) as deadline,
+              max(chunk_id) as chunk_id from leased group by 1, 2, 3"""
     return f"""
  next_chunks as materialized ({chosen}),
  leased as (update chunk c set state = '{ChunkState.LEASED}', token = token + 1, worker_id = %(worker_id)s
        from next_chunks where c.chunk_id = next_chunks.chunk_id
          and exists (select from worker where worker_id = %(worker_id)s and {WORKER_LEASE_HOLDS}) and {RELAXED} and {_BRIEFLY}
        returning c.chunk_id, c.token, c.worker_id, c.batch_id, c.run, c.tenant_id, c.lo, c.hi, c.seqs, c.n, c.est_tokens,
-                 c.attempt, c.deaths, c.retries, next_chunks.weight),
+                 c.attempt, c.deaths, c.retries, c.deadline, next_chunks.weight, next_chunks.version),
  charged as (update sched s set vtime = s.vtime + l.tokens / l.weight, ready = s.ready - l.n,
-              inflight_tokens = s.inflight_tokens + l.tokens
+              inflight_tokens = s.inflight_tokens + l.tokens, {_MARK_RAISED}
        from ({charge}) l where s.pool_id = %(pool_id)s and s.tenant_id = l.tenant_id)
 select chunk_id, token, worker_id, batch_id, run, tenant_id, lo, hi, seqs, n, est_tokens, attempt, deaths, retries from leased"""
 
 
 def _claim(most: int) -> str:
     return f"""
-with accounts as (select tenant_id, weight from (
-       select s.tenant_id, s.vtime, w.weight from sched s join tenant w using (tenant_id)
+with accounts as (select * from (
+       select s.vtime, {_ACCOUNT} from sched s join tenant w using (tenant_id)
        where s.pool_id = %(pool_id)s and s.turn is not null and s.inflight_tokens < w.max_inflight_tokens
        order by s.turn limit {_NEXT_ACCOUNTS}) next order by vtime),
 {_lease(most)}"""
@@ -88,7 +127,7 @@ CLAIM = {chunks: _claim(chunks) for chunks in SIZES}
 
 # The same, past the accounts that others have locked. For a claim that has waited for one.
 CLAIM_FREE = f"""
-with accounts as materialized (select s.tenant_id, w.weight from sched s join tenant w using (tenant_id)
+with accounts as materialized (select {_ACCOUNT} from sched s join tenant w using (tenant_id)
        where s.pool_id = %(pool_id)s and s.turn is not null and s.inflight_tokens < w.max_inflight_tokens
        order by s.turn limit {_FREE_ACCOUNTS} for update of s skip locked),
 {_lease(1)}"""
@@ -102,7 +141,7 @@ with lowest as materialized (select {_LOWEST.format(pool="%(pool_id)s")} as vtim
    where {CHUNK.guard("claim")} and pool_id = %(pool_id)s and deadline < now() + make_interval(secs => %(urgent_seconds)s)
    order by deadline limit {_NEAREST_CHUNKS}),
  accounts as materialized (
-   select s.tenant_id, w.weight
+   select {_ACCOUNT}
    from lowest, (select tenant_id, min(deadline) as deadline from nearest group by 1) c
      join sched s on s.pool_id = %(pool_id)s and s.tenant_id = c.tenant_id join tenant w on w.tenant_id = s.tenant_id
    where s.turn is not null and s.inflight_tokens < w.max_inflight_tokens and s.vtime <= lowest.vtime + %(lead_tokens)s / w.weight
@@ -130,8 +169,9 @@ WOKEN = woken("x.current_vtime")  # of account s of `sched` beside its row x of 
 
 
 def chunks_by_account(chunks: str) -> str:
-    """How many of these chunks each account has in each pool, as `n`."""
-    return f"select pool_id, tenant_id, count(*) as n from {chunks} group by 1, 2"
+    """How many of these chunks each account has in each pool, as `n`, and what lowers its mark if they become ready."""
+    return f"""select pool_id, tenant_id, count(*) as n, min(deadline) as deadline, min(chunk_id) as chunk_id
+       from {chunks} group by 1, 2"""
 
 
 # ---------------------------------------------------------------- what ended leases have used
@@ -164,14 +204,20 @@ LOCK_CACHES = f"select from sched where {RELAXED} order by pool_id, tenant_id fo
 # A separate statement: under READ COMMITTED it sees what earlier holders of the locks have committed. A transaction that
 # changes a chunk later, or folds a delta, has not changed `sched` yet, and adds its difference to the values written here.
 RECOMPUTE = f"""
-with counted as (select pool_id, tenant_id, sum(ready)::int as ready, sum(tokens)::bigint as inflight_tokens from (
+with counted as (select pool_id, tenant_id, sum(ready)::int as ready, sum(tokens)::bigint as inflight_tokens,
+                   coalesce(bool_or(before_mark), false) as overlooked from (
          select pool_id, tenant_id, count(*) filter (where {CHUNK.guard("claim")}) as ready,
-                coalesce(sum(est_tokens) filter (where {CHUNK.guard("finish")}), 0) as tokens from chunk group by 1, 2
-         union all select pool_id, tenant_id, 0, est_tokens from sched_delta) every group by 1, 2),
+                coalesce(sum(est_tokens) filter (where {CHUNK.guard("finish")}), 0) as tokens,
+                bool_or({CHUNK.guard("claim")} and (deadline, chunk_id) < (first_deadline, first_chunk)) as before_mark
+         from chunk left join sched using (pool_id, tenant_id) group by 1, 2
+         union all select pool_id, tenant_id, 0, est_tokens, false from sched_delta) every group by 1, 2),
  drift as (select s.pool_id, s.tenant_id, s.ready as old_ready, s.inflight_tokens as old_inflight,
-                  coalesce(t.ready, 0) as ready, coalesce(t.inflight_tokens, 0) as inflight_tokens
+                  coalesce(t.ready, 0) as ready, coalesce(t.inflight_tokens, 0) as inflight_tokens, t.overlooked
            from sched s left join counted t using (pool_id, tenant_id)
-           where (s.ready, s.inflight_tokens) is distinct from (coalesce(t.ready, 0), coalesce(t.inflight_tokens, 0)))
-update sched s set ready = d.ready, inflight_tokens = d.inflight_tokens, drifts = drifts + 1 from drift d
+           where (s.ready, s.inflight_tokens) is distinct from (coalesce(t.ready, 0), coalesce(t.inflight_tokens, 0))
+              or t.overlooked)
+update sched s set ready = d.ready, inflight_tokens = d.inflight_tokens, drifts = drifts + 1,
+              first_deadline = case when d.overlooked then '-infinity' else s.first_deadline end
+from drift d
 where s.pool_id = d.pool_id and s.tenant_id = d.tenant_id
 returning s.pool_id, s.tenant_id, d.ready - d.old_ready, d.inflight_tokens - d.old_inflight"""

@@ -1,5 +1,6 @@
 """The SQL of forecasts: what comes before a batch in its pool, the pool's pace and its engines, and how long answers are."""
 
+from app.engines.sql import KNOWN_OF
 from app.states import CHUNK, EngineIntake, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -100,7 +101,8 @@ GATES = f"""
 select e.pool_id, e.engine_id, e.name, e.state, e.allowance, e.reason, e.signal, e.value, e.threshold, e.reason_since,
        e.heartbeat_at, coalesce(w.{WORKER_LEASE_HOLDS}, false), e.detail,
        extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.intake <> '{EngineIntake.OPEN}'
-from engine e left join worker w on w.worker_id = e.worker_id where e.pool_id = any(%(pool_ids)s) order by e.name"""
+from engine e left join worker w on w.worker_id = e.worker_id
+where e.pool_id = any(%(pool_ids)s) and {KNOWN_OF} order by e.name"""
 
 # By batch, a sample of the answers of the latest batches whose answers may use the rest of the context, and whose items have one
 # model.

@@ -112,8 +112,11 @@ async def fund(conn: Connection, where: Waiting, terms: Terms) -> Funded:
         return Funded(0, 0, 0)
     row = await (await conn.execute(queries.FUND, values | {"places": places})).fetchone()
     assert row is not None
-    funded = Funded(*row)
-    ready_counts.of(conn).add(where.pool_id, where.tenant_id, funded.chunks)
+    *sums, deadline, chunk_id = row
+    funded = Funded(*sums)
+    ready_counts.of(conn).add(
+        where.pool_id, where.tenant_id, funded.chunks, (deadline, chunk_id) if funded.chunks else None
+    )
     return funded
 
 

@@ -4,7 +4,7 @@
 Lock order: batch, usage, budget, chunk, sched.
 """
 
-from app.queue.fair_order_sql import WOKEN, waking
+from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, waking
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS, hold
 from app.queue.types import Kind
 from app.states import CHUNK, ChunkState
@@ -38,8 +38,9 @@ with waiting as materialized (
        from waiting window w as (order by deadline, chunk_id)),
  funded as (update chunk c set state = '{CHUNK.target("fund")}', held = s.share from sums s
        where c.chunk_id = s.chunk_id and s.cost <= %(free_cost)s and s.tokens <= %(free_tokens)s
-       returning c.worst, c.worst_tokens, c.held)
-select count(*), coalesce(sum({HELD_COST}), 0)::int8, coalesce(sum({HELD_TOKENS}), 0)::int8 from funded"""
+       returning c.worst, c.worst_tokens, c.held, c.deadline, c.chunk_id)
+select count(*), coalesce(sum({HELD_COST}), 0)::int8, coalesce(sum({HELD_TOKENS}), 0)::int8, min(deadline), min(chunk_id)
+from funded"""
 
 # The first chunk of a lane that waits, with its hold.
 FIRST = f"""
@@ -89,7 +90,9 @@ select lane, sum(cost)::int8, sum(tokens)::int8 from (
 # ---------------------------------------------------------------- another lane
 
 _NOT_LEASED = f"c.state <> '{ChunkState.LEASED}'"
-_CHANGE = f"""select pool_id, tenant_id, sum((new_state = '{ChunkState.READY}')::int - (state = '{ChunkState.READY}')::int) as n
+_CHANGE = f"""select pool_id, tenant_id, sum((new_state = '{ChunkState.READY}')::int - (state = '{ChunkState.READY}')::int) as n,
+         min(deadline) filter (where new_state = '{ChunkState.READY}') as deadline,
+         min(chunk_id) filter (where new_state = '{ChunkState.READY}') as chunk_id
          from moved where new_state <> state group by 1, 2"""
 
 LINES = """
@@ -142,7 +145,8 @@ with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price
                 then coalesce(least(w.tokens, w.window_tokens), p.worst_tokens) end
        from moved m join priced p using (chunk_id) left join widest w using (chunk_id) where c.chunk_id = m.chunk_id),
 {waking(_CHANGE)},
- recounted as (update sched s set ready = s.ready + x.n, vtime = case when x.n > 0 then {WOKEN} else s.vtime end
+ recounted as (update sched s set ready = s.ready + x.n, vtime = case when x.n > 0 then {WOKEN} else s.vtime end,
+              {MARK_LOWERED}
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from moved"""
 

@@ -132,7 +132,8 @@ async def write_chunks(
     if unfunded:
         rows = ((*_row(owner, c, deadline), ChunkState.UNFUNDED, *_most(c)) for c in unfunded)
         await _copy(conn, queries.COPY_UNFUNDED, queries.COPY_UNFUNDED_TYPES, rows)
-    ready_counts.of(conn).add(pool_id, tenant_id, len(ready))
+    # COPY does not tell the chunks' ids.
+    ready_counts.of(conn).add(pool_id, tenant_id, len(ready), (deadline, 0) if ready else None)
 
 
 async def _copy(conn: Connection, query: str, types: Sequence[str], rows: Iterable[tuple[object, ...]]) -> None:

@@ -1,5 +1,7 @@
 """The SQL that reads a batch: its status with live counts, and its results page by page."""
 
+from app.db.byte_pages import bounded
+
 
 def _status(source: str = "batch b", first_columns: str = "") -> str:
     return f"""
@@ -32,8 +34,8 @@ where r.ok = 1 and (p.affinity is not null or (b.total = 1 and b.affinity is not
 order by r.finished_at, p.batch_id, p.seq"""
 
 
-def _results(more_columns: str = "") -> str:
-    return f"""
+def _results(more_columns: str = "", more_size: str = "") -> str:
+    rows = f"""
 select p.seq, p.reference, p.wants_json, coalesce(r.ok = 1, false), r.body,
        r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.yields, coalesce(r.stored, false), p.model, r.run, p.vault
        {more_columns}
@@ -41,7 +43,9 @@ from item_payload p left join lateral (
   select ok, run, body, stored, prompt_tokens, cached_tokens, completion_tokens, yields from item_result r
   where r.batch_id = %(batch_id)s and r.seq = p.seq and (ok = 1 or run = %(run)s) order by ok desc, run desc limit 1) r on true
 where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
+    return bounded(rows, f"coalesce(octet_length(body), 0) + coalesce(octet_length(vault), 0){more_size}")
 
 
+# Read by `app.db.byte_pages`.
 RESULTS = _results()
-RESULTS_AND_ITEMS = _results(", p.body, p.stored")
+RESULTS_AND_ITEMS = _results(", p.body as item, p.stored as item_stored", " + octet_length(item)")

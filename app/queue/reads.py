@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.db import day_tables
+from app.db import byte_pages, day_tables
 from app.db.pool import Connection, Database
 from app.queue import forecast_sql, read_sql
 from app.queue.bodies import StoredBodies
@@ -16,7 +16,8 @@ from app.sealing.keyring import Keyring
 from app.states import BatchState, EngineState
 from app.storage.store import Store
 
-_LARGE_AT_ONCE = 8
+_LARGE_AT_ONCE = 4
+_SMALL_OBJECT = byte_pages.PAGE_BYTES // _LARGE_AT_ONCE  # bytes; a larger one is fetched alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +144,12 @@ async def snapshots(database: Database, batches: Sequence[tuple[int, UUID]]) -> 
 async def _outlooks(conn: Connection, batch_ids: Sequence[int]) -> dict[int, Outlook]:
     """Outlooks by batch id. A batch without chunks has none."""
     rows = await (await conn.execute(forecast_sql.OUTLOOKS, {"batch_ids": batch_ids}, binary=True)).fetchall()
-    gates: dict[int, tuple[Gate, ...]] = dict.fromkeys((row[1] for row in rows), ())
+    gates: dict[int, list[Gate]] = {row[1]: [] for row in rows}
     cursor = await conn.execute(forecast_sql.GATES, {"pool_ids": list(gates)}, binary=True)
     for pool_id, engine_id, name, state, *rest in await cursor.fetchall():
-        gates[pool_id] += (Gate(engine_id, name, EngineState(state), *rest),)
-    return {row[0]: _outlook(gates[row[1]], row[2:]) for row in rows}
+        gates[pool_id].append(Gate(engine_id, name, EngineState(state), *rest))
+    by_pool = {pool_id: tuple(found) for pool_id, found in gates.items()}
+    return {row[0]: _outlook(by_pool[row[1]], row[2:]) for row in rows}
 
 
 def _outlook(gates: tuple[Gate, ...], facts: Sequence[Any]) -> Outlook:
@@ -182,32 +184,34 @@ async def results(
     """Pages of results in input order: answers of any run, errors of this one. Bodies in the object store are fetched with
     `store`, sealed ones opened with `keyring`. Raises KeysUnavailable, NotFound.
 
-    `items`: include the requests. `vaults`: open what a data key has sealed of the vaults. The next page is read while the caller
-    uses the present one. No connection is held between pages, so that a slow reader blocks nothing.
+    `items`: include the requests. `vaults`: open what a data key has sealed of the vaults. `page`: most rows of a page, which
+    ends before it holds too many bytes (`byte_pages`). The next page is read while the caller uses the present one. No connection
+    is held between pages, so that a slow reader blocks nothing.
     """
     query = read_sql.RESULTS_AND_ITEMS if items else read_sql.RESULTS
     bodies = StoredBodies(database, keyring, batch_id) if keyring is not None else None
 
-    async def fetch(after: int) -> list[ItemResult]:
+    async def fetch(after: int) -> tuple[list[ItemResult], bool]:
         async with database.relaxed() as conn:
             parameters = {"batch_id": batch_id, "run": run, "after": after, "limit": page}
             cursor = await day_tables.execute(conn, query, batch_id, parameters, binary=True)
-            return [ItemResult(*row) for row in await cursor.fetchall()]
+            rows, more = await byte_pages.read(cursor, page)
+            return [ItemResult(*row) for row in rows], more
 
-    current = await fetch(after)
+    current, more = await fetch(after)
     while current:
-        following = asyncio.create_task(fetch(current[-1].seq + 1)) if len(current) == page else None
+        following = asyncio.create_task(fetch(current[-1].seq + 1)) if more else None
         try:
             async for part in _with_bodies(current, store):
                 yield part if bodies is None else [await _opened(item, bodies, vaults=vaults) for item in part]
-            current = await following if following is not None else []
+            current, more = await following if following is not None else ([], False)
         finally:
             if following is not None:
                 following.cancel()
 
 
 async def _with_bodies(page: list[ItemResult], store: Store | None) -> AsyncIterator[list[ItemResult]]:
-    """The page in order, in parts, with bodies from the object store. A part has at most _LARGE_AT_ONCE of those."""
+    """The page in order, in parts, with bodies from the object store: some small ones together, large ones alone."""
     if not any(item.stored or item.item_stored for item in page):
         yield page
         return
@@ -215,17 +219,44 @@ async def _with_bodies(page: list[ItemResult], store: Store | None) -> AsyncIter
         cut = [i for i, item in enumerate(page, 1) if item.stored or item.item_stored][:_LARGE_AT_ONCE]
         end = cut[-1] if len(cut) == _LARGE_AT_ONCE else len(page)
         part, page = page[:end], page[end:]
-        yield list(await asyncio.gather(*(_fetched(item, store) for item in part)))
+        ready: list[ItemResult] = []
+        for item, fetched in zip(
+            part, await asyncio.gather(*(_fetched(i, store, _SMALL_OBJECT) for i in part)), strict=True
+        ):
+            if fetched is not None:
+                ready.append(fetched)
+                continue
+            if ready:
+                yield ready
+                ready = []
+            whole = await _fetched(item, store)
+            assert whole is not None
+            yield [whole]
+        if ready:
+            yield ready
 
 
-async def _fetched(item: ItemResult, store: Store | None) -> ItemResult:
+async def _fetched(item: ItemResult, store: Store | None, most: int | None = None) -> ItemResult | None:
+    """The item with its bodies from the store. None: one of them has at least `most` bytes."""
     if store is None:
         return item
     if item.stored and item.body is not None:
-        item = item._replace(body=await store.get(item.body.decode()), stored=False)
+        if (body := await _object(store, item.body.decode(), most)) is None:
+            return None
+        item = item._replace(body=body, stored=False)
     if item.item_stored and item.item is not None and item.ok:
-        item = item._replace(item=await store.get(item.item.decode()), item_stored=False)
+        if (body := await _object(store, item.item.decode(), most)) is None:
+            return None
+        item = item._replace(item=body, item_stored=False)
     return item
+
+
+async def _object(store: Store, key: str, most: int | None) -> bytes | None:
+    """An object. None: it has at least `most` bytes."""
+    if most is None:
+        return await store.get(key)
+    body = await store.get_range(key, 0, most)
+    return body if len(body) < most else None
 
 
 async def _opened(item: ItemResult, bodies: StoredBodies, *, vaults: bool) -> ItemResult:

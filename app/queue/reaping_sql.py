@@ -2,7 +2,7 @@
 
 from app.changes import sql as changes
 from app.changes.kinds import ChangeKind
-from app.queue.fair_order_sql import WOKEN, waking
+from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, waking
 from app.states import CHUNK, ChunkState
 from app.worker_lease import WORKER_LEASE_LAPSED
 
@@ -19,7 +19,8 @@ from (select exists (select worker_id from chunk where {CHUNK.guard("reap")} exc
 # For a database that was restored: no process that had these leases may renew one.
 END_LEASES = "update worker set lease_until = now() - interval '1 second' returning worker_id"
 
-_READY_AGAIN = """select r.pool_id, r.tenant_id, count(*) as n, sum(r.est_tokens) as tokens, min(w.weight) as weight
+_READY_AGAIN = """select r.pool_id, r.tenant_id, count(*) as n, sum(r.est_tokens) as tokens, min(w.weight) as weight,
+               min(r.deadline) as deadline, min(r.chunk_id) as chunk_id
              from released r join tenant w using (tenant_id) group by 1, 2"""
 
 _LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', coalesce(e.name, l.host),
@@ -45,10 +46,10 @@ with lost as materialized (select worker_id, host, pid, renewed_at from worker
  released as (update chunk c set state = '{ChunkState.READY}', token = token + 1, worker_id = null,
               attempt = attempt + (c.worker_id = any(%(charged)s::bigint[]))::int,
               charged_for = case when c.worker_id = any(%(charged)s::bigint[]) then c.worker_id else charged_for end
-        from taken_back k where c.chunk_id = k.chunk_id returning c.pool_id, c.tenant_id, c.est_tokens),
+        from taken_back k where c.chunk_id = k.chunk_id returning c.pool_id, c.tenant_id, c.est_tokens, c.deadline, c.chunk_id),
 {waking(_READY_AGAIN)},
  refunded as (update sched s set ready = s.ready + x.n, inflight_tokens = s.inflight_tokens - x.tokens,
-              vtime = {WOKEN} - x.tokens / x.weight
+              vtime = {WOKEN} - x.tokens / x.weight, {MARK_LOWERED}
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id),
  deleted_workers as (delete from worker w using lost where w.worker_id = lost.worker_id),
  noted as ({changes.also(_LOST)})

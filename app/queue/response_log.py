@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from app.db import day_tables
+from app.db import byte_pages, day_tables
 from app.db.pool import Connection
 from app.errors import NotFound
 from app.queue import response_log_sql as queries
@@ -19,6 +19,8 @@ from app.queue.types import Kind, Lease
 from app.sealing import batch_keys
 from app.sealing.keyring import Keyring
 from app.storage import object_names
+
+_EVENT_ROWS = 100  # read at once, at most
 
 
 async def find(conn: Connection, tenant_id: int, request_id: UUID, kind: Kind) -> int | None:
@@ -71,7 +73,8 @@ def _rows(batch_id: int, events: Sequence[bytes], seal: BatchSeal | None) -> dic
 
 async def events(conn: Connection, batch_id: int, after: int, keyring: Keyring) -> list[tuple[int, dict[str, Any]]]:
     """The next events after this number, with their numbers. Empty: there are no more. Raises KeysUnavailable."""
-    rows = await (await conn.execute(queries.EVENTS, {"batch_id": batch_id, "after": after})).fetchall()
+    values = {"batch_id": batch_id, "after": after, "limit": _EVENT_ROWS}
+    rows, _ = await byte_pages.read(await conn.execute(queries.EVENTS, values), _EVENT_ROWS)
     stored = StoredBodies(conn, keyring, batch_id)
     opened = [(number, await stored.events(body)) for number, body in rows]
     numbered = ((number + i, event) for number, body in opened for i, event in enumerate(orjson.loads(body)))

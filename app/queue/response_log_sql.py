@@ -1,5 +1,6 @@
 """The SQL of single requests, which are batches of one item, and of the event log of a streamed one."""
 
+from app.db.byte_pages import bounded
 from app.queue.worker_sql import FENCE
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -34,8 +35,12 @@ APPEND_EVENTS = f"""{_APPEND}
 where exists (select from chunk where {FENCE} for share)
 returning number"""
 
-EVENTS = """
-select number, body from response_events where batch_id = %(batch_id)s and last > %(after)s order by number limit 100"""
+EVENTS = bounded(
+    """
+select number, body from response_events where batch_id = %(batch_id)s and last > %(after)s order by number limit %(limit)s""",
+    "octet_length(body)",
+    order="number",
+)
 
 ANSWER = "select body, stored from item_result where batch_id = %(batch_id)s and seq = 0 and ok = 1"
 

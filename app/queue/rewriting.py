@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.db import day_tables
+from app.db import byte_pages, day_tables
 from app.db.pool import Connection, Database
 from app.queue import rewriting_sql as sql
 
@@ -50,8 +50,11 @@ async def batches(database: Database, tenant_id: int, after: int, limit: int) ->
 
 
 async def items(database: Database, batch_id: int, after: int, limit: int) -> list[StoredItem]:
-    """Items from number `after` on. Raises NotFound: retention has dropped their day."""
-    return [StoredItem(*row) for row in await _read(database, sql.ITEMS, batch_id, after=after, limit=limit)]
+    """Items from number `after` on, at most so many; none: there are no more. Raises NotFound: their day was dropped."""
+    values = {"batch_id": batch_id, "after": after, "limit": limit}
+    async with database.relaxed() as conn:
+        rows, _ = await byte_pages.read(await day_tables.execute(conn, sql.ITEMS, batch_id, values), limit)
+    return [StoredItem(*row) for row in rows]
 
 
 async def results(database: Database, batch_id: int, low: int, high: int) -> list[StoredResult]:

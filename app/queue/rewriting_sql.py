@@ -1,5 +1,7 @@
 """The SQL that reads all that is stored of a batch, and writes it anew."""
 
+from app.db.byte_pages import bounded
+
 # Texts that name or label a batch, as one, so that one search finds what is in any of them.
 BATCHES = """
 select batch_id, concat_ws(' ', name, idempotency_key, correlation_id, affinity, array_to_string(tags, ' '), meta::text)
@@ -7,9 +9,15 @@ from batch where tenant_id = %(tenant_id)s and batch_id > %(after)s and shredded
 
 _LEASED = """exists (select from chunk c where c.batch_id = p.batch_id and c.state = 'leased'
   and case when c.seqs is null then p.seq between c.lo and c.hi else p.seq = any(c.seqs) end)"""
-ITEMS = f"""
-select p.seq, p.body, p.stored, p.vault, concat_ws(' ', p.reference, p.affinity), {_LEASED} from item_payload p
-where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s"""
+# Its results are read beside it, so a page has room for them.
+_SIZE = """octet_length(body) + coalesce(octet_length(vault), 0) + coalesce((select sum(octet_length(r.body)) from item_result r
+  where r.batch_id = %(batch_id)s and r.seq = f.seq), 0)"""
+ITEMS = bounded(
+    f"""
+select p.seq, p.body, p.stored, p.vault, concat_ws(' ', p.reference, p.affinity) as names, {_LEASED} as leased from item_payload p
+where p.batch_id = %(batch_id)s and p.seq >= %(after)s order by p.seq limit %(limit)s""",
+    _SIZE,
+)
 RESULTS = """
 select seq, run, ok = 1, body, stored from item_result
 where batch_id = %(batch_id)s and seq between %(low)s and %(high)s order by seq, run"""

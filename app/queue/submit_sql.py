@@ -3,7 +3,7 @@
 Lock order everywhere: batch, chunk, sched.
 """
 
-from app.queue.fair_order_sql import current_virtual_time, woken
+from app.queue.fair_order_sql import current_virtual_time, mark_lowered, woken
 
 NEXT_BATCH_ID = "select next_batch_id()"
 NEXT_BATCH_IDS = "select next_batch_id() from generate_series(1, %(count)s)"
@@ -42,12 +42,16 @@ COPY_UNFUNDED = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, 
 from stdin (format binary)"""
 COPY_UNFUNDED_TYPES = (*COPY_CHUNKS_TYPES, "text", "int4", "int8", "int8", "int2")
 
-# An account that gets work joins the current virtual time of its pool.
+# An account that gets work joins the current virtual time of its pool. `deadlines` and `chunks` lower its mark; null: nothing
+# became ready.
 COUNT_READY = f"""
-with changes as (select * from unnest(%(pools)s::int2[], %(tenants)s::int4[], %(ready)s::int4[]) x (pool_id, tenant_id, ready)),
+with changes as (select * from unnest(%(pools)s::int2[], %(tenants)s::int4[], %(ready)s::int4[], %(deadlines)s::timestamptz[],
+         %(chunks)s::int8[]) x (pool_id, tenant_id, ready, deadline, chunk_id)),
  now_at as materialized (select p.pool_id, {current_virtual_time("p.pool_id")} as vtime
        from (select distinct pool_id from changes) p)
-insert into sched as s (pool_id, tenant_id, ready, vtime)
-select c.pool_id, c.tenant_id, c.ready, n.vtime from changes c join now_at n using (pool_id) order by 1, 2
+insert into sched as s (pool_id, tenant_id, ready, vtime, first_deadline, first_chunk)
+select c.pool_id, c.tenant_id, c.ready, n.vtime, coalesce(c.deadline, '-infinity'), coalesce(c.chunk_id, 0)
+from changes c join now_at n using (pool_id) order by 1, 2
 on conflict (pool_id, tenant_id) do update set ready = s.ready + excluded.ready,
-  vtime = case when excluded.ready > 0 then {woken("excluded.vtime")} else s.vtime end"""
+  vtime = case when excluded.ready > 0 then {woken("excluded.vtime")} else s.vtime end,
+  {mark_lowered("nullif(excluded.first_deadline, '-infinity')", "excluded.first_chunk")}"""

@@ -312,6 +312,14 @@ sched = Table(
         Computed("CASE WHEN ready > 0 THEN floor(vtime / 65536) END", persisted=True),
         comment="virtual time in steps, so that the index of the order seldom changes; null: nothing is ready",
     ),
+    Column(
+        "first_deadline",
+        Timestamp,
+        nullable=False,
+        server_default=text("'-infinity'"),
+        comment="the mark: no ready chunk comes before first_deadline and first_chunk",
+    ),
+    Column("first_chunk", BigInteger, nullable=False, server_default=ZERO),
     PrimaryKeyConstraint("pool_id", "tenant_id"),
     postgresql_with={"fillfactor": 50, **_HOT},
 )

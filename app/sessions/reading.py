@@ -7,6 +7,7 @@ from uuid import UUID
 import orjson
 
 from app import off_loop
+from app.db import byte_pages
 from app.errors import NotFound
 from app.policy.vaults import NO_VALUES
 from app.sessions import sealing, service, sql, transcript
@@ -92,7 +93,11 @@ async def page(keeper: Keeper, session_id: UUID, start: int | None, *, ascending
     down. Raises NotFound for an unknown conversation.
     """
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "start": start, "limit": PAGE_TURNS}
-    found = await _turns(keeper, sql.PAGE[ascending], values)
+    async with keeper.database.relaxed() as conn:
+        cursor = await conn.execute(sql.PAGE[ascending], values, binary=True)
+        rows, _ = await byte_pages.read(cursor, PAGE_TURNS)
+        keys = await sealing.wrapped_keys(conn, [row[8] for row in rows])
+    found = await _opened_turns(keeper, rows, keys)
     if not found and start is None:
         async with keeper.database.relaxed() as conn:
             if await (await conn.execute(sql.VERSION, values)).fetchone() is None:
@@ -163,6 +168,10 @@ async def _turns(keeper: Keeper, query: str, values: Mapping[str, Any]) -> list[
     async with keeper.database.relaxed() as conn:
         rows = await (await conn.execute(query, values, binary=True)).fetchall()
         keys = await sealing.wrapped_keys(conn, [row[8] for row in rows])
+    return await _opened_turns(keeper, rows, keys)
+
+
+async def _opened_turns(keeper: Keeper, rows: Sequence[Sequence[Any]], keys: Any) -> list[StoredTurn]:
     seals = await sealing.seals_of(keeper.keyring, keys)
     return await off_loop.of_size(sum(map(_size, rows)), lambda: [_turn(keeper, row, seals) for row in rows])
 

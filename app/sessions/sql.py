@@ -1,5 +1,6 @@
 """The SQL of conversations and stored responses. `app.states.TURN` has the transitions."""
 
+from app.db.byte_pages import bounded
 from app.db.durability import RELAXED
 from app.states import BATCH, TURN, TurnState
 
@@ -34,10 +35,15 @@ WITHOUT_PAST = f"{_SESSION} {_FROM} where s.session_id = %(session_id)s and s.te
 PAST = f"""
 select {_TURN} from turn where session_id = %(session_id)s and state = '{TurnState.DONE}' order by n"""
 PAGE = {
-    ascending: f"""
+    ascending: bounded(
+        f"""
 select {_TURN} from turn
 where session_id = %(session_id)s and tenant_id = %(tenant_id)s and state = '{TurnState.DONE}'
-  and n {sign} coalesce(%(start)s::int, {end}) order by n {order} limit %(limit)s"""
+  and n {sign} coalesce(%(start)s::int, {end}) order by n {order} limit %(limit)s""",
+        "coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0) + coalesce(octet_length(vault), 0)",
+        order="n",
+        descending=not ascending,
+    )
     for ascending, sign, end, order in ((True, ">=", 0, "asc"), (False, "<=", 2**31 - 1, "desc"))
 }
 TURN_OF = f"select {_TURN} from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s"

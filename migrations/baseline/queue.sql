@@ -129,6 +129,8 @@ CREATE TABLE sched (
   served_tokens BIGINT DEFAULT 0 NOT NULL,
   drifts INTEGER DEFAULT 0 NOT NULL,
   turn DOUBLE PRECISION GENERATED ALWAYS AS (CASE WHEN ready > 0 THEN floor(vtime / 65536) END) STORED,
+  first_deadline TIMESTAMP WITH TIME ZONE DEFAULT '-infinity' NOT NULL,
+  first_chunk BIGINT DEFAULT 0 NOT NULL,
   CONSTRAINT sched_pkey PRIMARY KEY (pool_id, tenant_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
@@ -137,6 +139,7 @@ COMMENT ON COLUMN sched.vtime IS 'tokens served / weight';
 COMMENT ON COLUMN sched.served_tokens IS 'estimated tokens of all items done; never decreases';
 COMMENT ON COLUMN sched.drifts IS 'how often the caches had to be corrected';
 COMMENT ON COLUMN sched.turn IS 'virtual time in steps, so that the index of the order seldom changes; null: nothing is ready';
+COMMENT ON COLUMN sched.first_deadline IS 'the mark: no ready chunk comes before first_deadline and first_chunk';
 
 -- What an ended lease has used, until the steward has added it to the fair order.
 CREATE TABLE sched_delta (

@@ -5,6 +5,7 @@ import asyncio
 from psycopg.sql import SQL, Identifier
 
 from app.db.pool import Database
+from testing.waiting import in_time
 from tests.db import commits
 
 
@@ -42,3 +43,14 @@ async def test_a_composed_utility_statement_runs_alone_and_a_composed_change_on_
         await conn.execute(b"insert into composed values (2)")
     async with database.durable() as conn:
         assert await commits.seen(conn) == {("INSERT composed", "off")}
+
+
+async def test_a_relaxed_change_with_a_parameter_larger_than_what_a_socket_takes_at_once_ends(
+    database: Database,
+) -> None:
+    async with database.durable() as conn:
+        await conn.execute("create table large (body bytea)")
+    async with in_time(), database.relaxed() as conn:
+        await conn.execute("insert into large values (%(body)s)", {"body": bytes(5 << 20)})
+        row = await (await conn.execute("select octet_length(body) from large")).fetchone()
+    assert row == (5 << 20,)

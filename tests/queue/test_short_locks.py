@@ -74,7 +74,7 @@ async def test_the_fold_leaves_a_locked_account_for_later(database: Database) ->
 
 @pytest.mark.parametrize("statement", [submit_sql.COUNT_READY, fair_order_sql.FOLD_DELTAS])
 async def test_a_lock_that_is_held_over_a_round_trip_fails_the_tests(database: Database, statement: str) -> None:
-    values = {"pools": [], "tenants": [], "ready": []}
+    values = {"pools": [], "tenants": [], "ready": [], "deadlines": [], "chunks": []}
     async with database.relaxed() as conn:
         await conn.execute(statement, values if "%" in statement else None)
         async with conn.transaction():

@@ -22,6 +22,7 @@ from app.clock import monotonic, now
 from app.db.embedded import direct_url
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
+from app.engines import service as engines
 from app.errors import KeysUnavailable, StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
@@ -297,6 +298,7 @@ class Rounds:
         """Each of these by itself: one that fails stops no other."""
         for duty in (
             self._forget_samples,
+            self._forget_engines,
             self._forget_conversations,
             self._freeze_days,
             self._remove_files,
@@ -312,6 +314,11 @@ class Rounds:
     async def _forget_samples(self) -> None:
         async with self._database.relaxed() as conn:
             await samples.forget_old(conn)
+
+    async def _forget_engines(self) -> None:
+        async with self._database.relaxed() as conn:
+            while forgotten := await engines.forget_old(conn):
+                log.info("engines.forgotten", engines=forgotten)
 
     async def _forget_conversations(self) -> None:
         await conversation_retention.run(self._database, self._settings.retention_days)
