@@ -177,11 +177,10 @@ async def list_engines(conn: Connection) -> list[Engine]:
     return [Engine(*row) for row in await (await conn.execute(sql.LIST)).fetchall()]
 
 
-async def forget_old(conn: Connection) -> int:
-    """Forget some of the engines that nobody has heard of for FORGOTTEN_DAYS. Returns how many."""
+async def forget_old(conn: Connection) -> list[int]:
+    """Forget some of the engines that nobody has heard of for FORGOTTEN_DAYS. Returns their ids."""
     values = {"days": FORGOTTEN_DAYS, "limit": _FORGOTTEN_AT_ONCE}
-    row = await (await conn.execute(sql.FORGET, values)).fetchone()
-    return row[0] if row else 0
+    return [engine_id for (engine_id,) in await (await conn.execute(sql.FORGET, values)).fetchall()]
 
 
 async def known(conn: Connection, listed: Sequence[ListedEngine], prefix: str | None = None) -> list[KnownEngine]:

@@ -171,14 +171,11 @@ select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshol
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
 where {KNOWN_OF} order by e.name"""
 
-# Not what an operator has drained: that outlives the engine's worker. Decisions are pruned by the engine's own worker, so they go
-# with it; results keep its id, without a name.
+# Not what an operator has drained: that outlives the engine's worker. Results keep its id, without a name.
 FORGET = f"""
-with gone as (delete from engine where engine_id in (
+delete from engine where engine_id in (
        select e.engine_id from engine e
        where e.heartbeat_at < now() - make_interval(days => %(days)s) and e.intake = '{EngineIntake.OPEN}'
          and not exists (select from worker w where w.worker_id = e.worker_id and w.{WORKER_LEASE_HOLDS})
        order by e.engine_id limit %(limit)s for update skip locked)
-     returning engine_id),
- decisions as (delete from decision d using gone where d.engine_id = gone.engine_id)
-select count(*) from gone"""
+returning engine_id"""

@@ -99,6 +99,11 @@ async def recent(
     return [LoggedChange(at, decision_id, AllowanceChange(*change)) for at, decision_id, *change in rows]
 
 
+async def forget(conn: Connection, engine_ids: Sequence[int]) -> None:
+    """Forget the decisions of these engines."""
+    await conn.execute(sql.FORGET, {"engine_ids": list(engine_ids)})
+
+
 async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows: int) -> int:
     """Delete a bounded number of an engine's oldest entries, if they are too old or too many. Returns how many."""
     limits = {"keep_seconds": keep_days * 86_400, "keep_rows": keep_rows, "at_once": PRUNED_AT_ONCE}

@@ -58,3 +58,6 @@ with newest_to_delete as (select greatest(
     where d.engine_id = %(engine_id)s and d.at <= newest_to_delete.at order by d.at, d.decision_id limit %(at_once)s)
 delete from decision d using oldest
 where d.engine_id = %(engine_id)s and d.at = oldest.at and d.decision_id = oldest.decision_id"""
+
+# Its own worker prunes the log of an engine, so that of one that is forgotten goes with it.
+FORGET = "delete from decision where engine_id = any(%(engine_ids)s)"

@@ -6,6 +6,8 @@ from app.queue import items, reads
 from app.sealing.keyring import Keyring
 from app.settings import Settings
 from tests.queue import support
+from tests.queue.test_history import NoHints
+from workers.steward.rounds import Rounds
 
 GONE = 10_000
 OLD = """
@@ -32,7 +34,7 @@ async def test_a_poll_and_a_refresh_see_no_engine_that_was_down_for_days(databas
 
 
 async def test_engines_are_forgotten_after_a_week_with_their_decisions_unless_drained_or_controlled(
-    database: Database,
+    database: Database, settings: Settings
 ) -> None:
     async with database.durable() as conn:
         pool = await support.make_pool(conn)
@@ -45,8 +47,9 @@ async def test_engines_are_forgotten_after_a_week_with_their_decisions_unless_dr
             """insert into decision (engine_id, at, layer, was_allowance, allowance, was_reason, reason, in_flight, credited)
                select engine_id, now(), 'l1', 0, 0, 'open', 'open', 0, 0 from engine"""
         )
-        assert await engines.forget_old(conn) == 3
-        assert await engines.forget_old(conn) == 0
+    rounds = Rounds(database, NoHints(), settings)  # type: ignore[arg-type]
+    await rounds._forget_engines()
+    async with database.durable() as conn:
         assert await names(conn) == ["e", "spot-1", "spot-2"]
         left = await (await conn.execute("select count(*) from decision")).fetchone()
     assert left == (3,)

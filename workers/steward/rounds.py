@@ -26,6 +26,7 @@ from app.engines import service as engines
 from app.errors import KeysUnavailable, StorageError, StoreNotShared
 from app.files import service as files
 from app.files import shared_storage, upload_parts
+from app.headroom import decision_log
 from app.headroom import samples as engine_samples
 from app.metering import latency, ledger, reports, sessions
 from app.pipelines import parked
@@ -316,9 +317,13 @@ class Rounds:
             await samples.forget_old(conn)
 
     async def _forget_engines(self) -> None:
-        async with self._database.relaxed() as conn:
-            while forgotten := await engines.forget_old(conn):
-                log.info("engines.forgotten", engines=forgotten)
+        while True:
+            async with self._database.transaction() as conn:
+                forgotten = await engines.forget_old(conn)
+                await decision_log.forget(conn, forgotten)
+            if not forgotten:
+                return
+            log.info("engines.forgotten", engines=len(forgotten))
 
     async def _forget_conversations(self) -> None:
         await conversation_retention.run(self._database, self._settings.retention_days)
