@@ -41,6 +41,7 @@ def emitted(rules: object) -> set[str]:
 
 def test_every_signal_that_a_decision_names_has_words_of_its_own() -> None:
     known = emitted(controller) | emitted(harvest_control.residents) | emitted(harvest_control.HarvestControl.decide)
+    known |= emitted(harvest_control.HarvestControl._after_fault)
     assert {"unknown_steps", "static_cap", "still_seconds", "model_error", "faults"} <= known
     assert (known | {"controller", "window_tokens"}) - why_text._SIGNALS.keys() == set()
     assert emitted(ControlLoop._tick) - {"headroom", "broken", "l1"} == {"controller"}

@@ -94,7 +94,7 @@ async def test_a_move_touches_only_chunks_of_the_lines_that_it_was_given(world: 
     other = await world.line_of("other")
     await world.submit(4)
     await world.submit(4, line=other)
-    async with world.database.transaction() as conn:
+    async with world.database.relaxed() as conn:
         assert await queue_funding.move(conn, world.tenant, [Move(world.line, None, 0)]) == 1
         assert await queue_funding.move(conn, world.tenant, []) == 0
     found = await world.rows("select line_id, state, lane is null from chunk order by line_id")

@@ -88,6 +88,7 @@ def _item(seq: int) -> Any:
     return service.Item(seq, "", "", b"")
 
 
+@pytest.mark.holds_accounts
 async def test_no_statement_of_a_chunk_takes_more_locks_on_forty_days_than_on_ten(database: Database) -> None:
     lease = await leased(database, 32)
     async with database.transaction() as conn:

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.db.pool import Connection, Database
-from app.queue import batch_state, chunk_sweeps, fair_order_sql, funding_sql, order_drift, reaping, service
+from app.db.pooled_connection import PooledConnection
+from app.queue import batch_state, chunk_sweeps, fair_order_sql, funding, funding_sql, order_drift, reaping, service
+from app.queue.funding import Terms, Waiting
 from app.queue.ingest import NewBatch
 from app.queue.types import Lease
 from testing.waiting import in_time
@@ -18,6 +20,8 @@ from tests.databases import Ring
 from tests.queue import support
 from tests.queue.plans import Backlog, explain
 from tests.sets import drawn
+
+pytestmark = pytest.mark.holds_accounts  # claims that roll back
 
 MARKED = "select count(*) from sched where first_deadline > '-infinity'"
 FIRST = "select chunk_id from chunk where state = 'ready' order by deadline, chunk_id limit %s"
@@ -80,7 +84,8 @@ class Account:
             await self.end(self.leases.pop(number % len(self.leases)), done=verb == "finish")
         elif verb in ("pause", "resume") and self.batches:
             batch = self.batches[number % len(self.batches)]
-            await batch_state.transition(self.conn, verb, self.tenant, batch.request_id)
+            async with self.conn.transaction():
+                await batch_state.transition(self.conn, verb, self.tenant, batch.request_id)
         elif verb == "promote":
             await self.conn.execute("update chunk set not_before = now() where not_before is not null")
             await chunk_sweeps.promote(self.conn)
@@ -117,7 +122,7 @@ def test_each_claim_takes_the_chunks_that_one_without_a_mark_would(ring: Ring, r
     met = [0, 0]
 
     async def walk(steps: list[tuple[str, int]]) -> None:
-        conn = await psycopg.AsyncConnection.connect(url, autocommit=True, options="-c synchronous_commit=off")
+        conn = await PooledConnection.connect(url, autocommit=True, options="-c synchronous_commit=off")
         async with conn:
             account = Account(conn)
             await account.begin()
@@ -171,13 +176,18 @@ async def test_a_chunk_whose_claim_rolls_back_is_not_passed_over_by_the_next_one
     assert lease.batch_id == batches[0].batch_id
 
 
-async def test_a_chunk_that_arrives_while_a_claim_waits_is_not_passed_over(database: Database) -> None:
+async def test_a_chunk_that_arrives_while_a_claim_waits_is_not_passed_over(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = {chunks: claim.replace("'100ms'", "'1h'") for chunks, claim in fair_order_sql.CLAIM.items()}
+    monkeypatch.setattr(fair_order_sql, "CLAIM", patient)
     tenant, pool, worker, batches = await two_batches(database)
     async with in_time():
         async with database.relaxed() as claiming:
             async with database.transaction() as conn:
                 urgent = await support.new_batch(conn, tenant, pool, 4, deadline_seconds=60)
                 await support.put(conn, urgent, [10] * 4)
+                await conn.execute("select from sched for update")
                 claim = asyncio.create_task(support.claim(claiming, pool, worker))
                 await support.until_waiting_or(database, claim)
                 assert not claim.done()
@@ -193,8 +203,6 @@ async def test_a_chunk_that_arrives_while_a_claim_waits_is_not_passed_over(datab
 @pytest.mark.parametrize("verb", ["fund", "move"])
 async def test_chunks_that_get_money_or_need_none_are_not_passed_over(database: Database, verb: str) -> None:
     tenant, pool, _, batches = await two_batches(database)
-    fund = {"lane": 1, "pool_id": pool, "places": 9, "free_cost": 9, "free_tokens": 9, "strict": False}
-    fund |= {"per_mille": 1000, "largest_cost": 9, "largest_tokens": 9}
     move = {"tenant_id": tenant, "limit": 9, "strict_lanes": [], "line_id": [7], "lane": [None], "strict": [False]}
     move |= {"price": [0], "input_price": [0], "context_window": [9]}
     async with database.relaxed() as conn:
@@ -205,7 +213,11 @@ async def test_chunks_that_get_money_or_need_none_are_not_passed_over(database: 
         )
         await conn.execute("update sched set ready = 1, first_deadline = now() + interval '2 days'")
         await conn.execute("update chunk set deadline = now() + interval '3 days' where state = 'ready'")
-        await conn.execute(*(funding_sql.FUND, fund) if verb == "fund" else (funding_sql.MOVE, move))
+        if verb == "fund":
+            async with conn.transaction():
+                await funding.fund(conn, Waiting(1, pool, tenant), Terms(9, 9, 1000, False, 9, 9))
+        else:
+            await conn.execute(funding_sql.MOVE, move)
         ready, before = (await (await conn.execute(f"select ready, ({BEFORE}) from sched")).fetchone()) or (0, 0)
     assert (ready, before) == (2, 0)
 

@@ -16,6 +16,7 @@ async def due(database: Database, batch_id: int, seconds: float) -> None:
         await conn.execute(
             "update chunk set deadline = now() + make_interval(secs => %s) where batch_id = %s", (seconds, batch_id)
         )
+        await conn.execute("update sched set first_deadline = '-infinity'")
 
 
 async def claimed(database: Database, pool: int, worker: int, *, urgent: bool = False) -> int | None:
