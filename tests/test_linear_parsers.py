@@ -8,6 +8,7 @@ import ast
 import importlib
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -36,8 +37,8 @@ from tests.linear import LINEAR, Make, Run, growth
 ROOT = Path(__file__).parent.parent
 NAMES = re.compile(r"(parse|loads)(_\w+)?|feed|add_block")
 PLACES = [*(ROOT / "app").rglob("*.py"), *(ROOT / "workers/engine/door").rglob("*.py")]
-SOURCES = "\n".join(path.read_text() for path in PLACES)
-WITH_EXPRESSIONS = sorted(path for path in PLACES if "\nimport re\n" in path.read_text())
+SOURCES = {path: path.read_text() for path in sorted(PLACES)}
+WITH_EXPRESSIONS = [path for path, text in SOURCES.items() if "\nimport re\n" in text]
 FORM = b'--B\r\ncontent-disposition: form-data; name="%s"\r\n\r\n'
 
 
@@ -205,7 +206,7 @@ def test_an_expression_takes_time_linear_in_its_text(path: Path) -> None:
 
 def _parsers(path: Path) -> Iterator[str]:
     """The functions and methods that parse, by their names."""
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse(SOURCES[path]).body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
         place = f"{_module(path)}.{node.name}" if isinstance(node, ast.ClassDef) else _module(path)
         for each in inner:
@@ -213,15 +214,22 @@ def _parsers(path: Path) -> Iterator[str]:
                 yield f"{place}.{each.name}"
 
 
+@cache
+def _searching() -> set[str]:
+    """The names of expressions that are used otherwise than from the beginning of a text."""
+    used = re.compile(r"\b(\w+)\.(?!(?:full)?match\b|pattern\b)")
+    return {name for text in SOURCES.values() for name in used.findall(text)}
+
+
 def _expressions(path: Path) -> Iterator[tuple[str, re.Pattern[Any], bool]]:
     """The expressions of a module, those with a name and those that a call of `re` is given as they are; whether they are only
     matched from the beginning of a text.
     """
-    text = path.read_text()
+    text = SOURCES[path]
     module = importlib.import_module(_module(path))
     for name, value in vars(module).items():
         if isinstance(value, re.Pattern) and re.search(rf"^.*\b{name}\b.* = re\.compile", text, re.MULTILINE):
-            yield f"{_module(path)}:{name}", value, not re.search(rf"\b{name}\.(?!(full)?match\b|pattern\b)", SOURCES)
+            yield f"{_module(path)}:{name}", value, name not in _searching()
     for call in ast.walk(ast.parse(text)):
         match call:
             case ast.Call(

@@ -19,9 +19,12 @@ from tests.system.stack import Stack
 
 
 def models_in(dtype: str, folder: Path) -> Path:
-    """The catalogue with the engine's number format given, whatever this CPU computes fastest."""
-    file = folder / f"{dtype}.toml"
-    file.write_text((PACKAGE / "models.toml").read_text().replace('"{cpu_dtype}"', f'"{dtype}"'))
+    """The catalogue with the engine's number format given, whatever this CPU computes fastest, and a cache that is soon cleared."""
+    file, catalogue = folder / f"{dtype}.toml", (PACKAGE / "models.toml").read_text()
+    for ours, here in (("{cpu_dtype}", dtype), ('KVCACHE_SPACE = "2"', 'KVCACHE_SPACE = "1"')):
+        assert ours in catalogue
+        catalogue = catalogue.replace(ours, here)
+    file.write_text(catalogue)
     return file
 
 

@@ -65,6 +65,7 @@ async def test_a_prefix_counts_in_whole_segments(store: Store) -> None:
     assert await store.delete_prefix("nothing") == 0
 
 
+@pytest.mark.slow
 async def test_more_objects_than_a_page_are_listed_and_deleted(store: Store) -> None:
     await store.put_all(((f"many/{number}", b"") for number in range(1100)), at_once=32)
     assert len(await listed(store, "many")) == 1100
