@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from http import HTTPStatus
 
 import structlog
@@ -69,9 +70,8 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
 
 def create_app(settings: Settings) -> Starlette:
     """An application that opens its pools when it starts, and closes them when it stops."""
-    files = StaticFiles()
     app = Starlette(
-        routes=_routes(files),
+        routes=_routes(_static()),
         middleware=[Middleware(RequestLimits, answer=_too_much), Middleware(Guard)],
         lifespan=lambda app: running(app, settings),
         exception_handlers={
@@ -81,9 +81,19 @@ def create_app(settings: Settings) -> Starlette:
             PoolTimeout: _away,
         },
     )
-    app.state.templates = Templates(files)
+    app.state.templates = _templates()
     app.state.pages = {page.name: page for page in PAGES}
     return app
+
+
+@cache
+def _static() -> StaticFiles:
+    return StaticFiles()
+
+
+@cache
+def _templates() -> Templates:
+    return Templates(_static())
 
 
 def _routes(files: StaticFiles) -> list[BaseRoute]:

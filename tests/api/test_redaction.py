@@ -29,7 +29,8 @@ from tests.api.support import BATCHES, MODEL, RUN, SUBMIT, frames, uploaded
 from tests.gateway.support import Registry
 from tests.queue import support
 
-MAIL, CARD, KEY = "wrenhollow.person@hidden.example", "4111 1111 1111 1111", "sk-wrenhollowwrenhollow0123456789"
+# No other test may write these: the server's log of changes is searched, in which all databases of a process are.
+MAIL, CARD, KEY = "wrenhollow.person@hidden.example", "4916 7382 0541 9625", "sk-wrenhollowwrenhollow0123456789"
 PATIENT = 'P-"777'
 PLANTED = (MAIL, CARD, KEY, PATIENT, PATIENT.replace('"', '\\"'), "wrenhollow")
 TEXT = f"Write to {MAIL} and {MAIL} about {CARD} with {KEY} for {PATIENT}; not [EMAIL_1]"

@@ -367,10 +367,11 @@ def test_the_log_of_up_says_from_the_first_moment_what_was_started(
     for name, instead in {"require_engine": lambda given: given, "bind_problem": lambda _: "", "_up": Mock()}.items():
         monkeypatch.setattr(up, name, instead)
     monkeypatch.setattr(asyncio, "run", Mock())
+    before = structlog.get_config()
     try:
         up.up(settings, Console())
     finally:
-        structlog.reset_defaults()
+        structlog.configure(**before)
     told = log_file(settings.data_dir, "up").read_text()
     assert "up.started" in told
     assert __version__ in told
