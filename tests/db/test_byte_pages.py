@@ -64,6 +64,7 @@ async def slowly(pages: AsyncIterator[list[reads.ItemResult]], read: list[int]) 
     return numbers, most
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_of_hundreds_of_answers_of_a_megabyte_makes_the_process_hold_eight(
     database: Database, read_bytes: list[int]
 ) -> None:

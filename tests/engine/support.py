@@ -19,7 +19,7 @@ from tests.system.stack import Stack
 
 
 def models_in(dtype: str, folder: Path) -> Path:
-    """The catalogue with the engine's number format given, whatever this CPU computes fastest, and a cache that is soon cleared."""
+    """The catalogue with the engine's number format given, whatever this CPU computes fastest, and a smaller cache."""
     file, catalogue = folder / f"{dtype}.toml", (PACKAGE / "models.toml").read_text()
     for ours, here in (("{cpu_dtype}", dtype), ('KVCACHE_SPACE = "2"', 'KVCACHE_SPACE = "1"')):
         assert ours in catalogue

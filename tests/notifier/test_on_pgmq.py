@@ -123,6 +123,7 @@ def test_more_failed_acknowledgements_than_places_stop_no_delivery(settings: Set
         assert "Couldn't ack" in notifier.log.read_text(), "no acknowledgement failed"
 
 
+@pytest.mark.slow
 def test_a_message_that_comes_twice_is_delivered_once(settings: Settings) -> None:
     with receiving() as receiver, notifying(settings):
         asyncio.run(subscribe_and_emit(settings, receiver.url))
@@ -182,6 +183,7 @@ def test_a_notifier_killed_during_a_delivery_loses_nothing(settings: Settings) -
         wait_for_value(settings.database_url, "select attempts from delivery", 2)
 
 
+@pytest.mark.slow
 def test_sigterm_lets_a_running_delivery_finish(settings: Settings) -> None:
     end = threading.Event()
     with receiving(hang_once(end)) as receiver, notifying(settings) as notifier:

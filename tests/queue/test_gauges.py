@@ -1,5 +1,7 @@
 """What one scrape reads of the queue, in pages of PostgreSQL."""
 
+import pytest
+
 from app.db.pool import Connection, Database
 from app.queue import overview, overview_sql
 from tests.queue import support
@@ -23,6 +25,7 @@ async def pages(conn: Connection) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
+@pytest.mark.slow
 async def test_the_gauges_of_the_queue_read_no_more_of_forty_thousand_open_batches_than_of_few(
     database: Database,
 ) -> None:

@@ -96,6 +96,7 @@ asyncio.run(retention.run({past.database.url!r}, {KEEP}, {store}))"""
     assert await past.tables(day) == set()
 
 
+@pytest.mark.slow
 async def test_a_long_reader_delays_a_day_and_nothing_is_blocked(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "_PATIENCE", "set lock_timeout = '2s'")
     day, other = await past.day(ago=40), await past.day(ago=39)

@@ -117,7 +117,9 @@ class Kept:
 @pytest.mark.parametrize(
     "in_chunk", [pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow), 50]
 )
-@pytest.mark.parametrize("failing", [0.0, 0.002, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "failing", [pytest.param(0.0, marks=pytest.mark.slow), 0.002, pytest.param(0.3, marks=pytest.mark.slow), 1.0]
+)
 async def test_50_000_items_make_fewer_than_1500_spans_whatever_fails_and_each_failure_is_found(
     in_chunk: int, failing: float
 ) -> None:
