@@ -46,9 +46,9 @@ create_secret() {
 run_a_batch() {
     local api=deploy/slackwater-api key
     key=$(kube exec "$api" -- slackwater key create --account demo | tail -1)
-    printf '%s\n' "What is the capital of France?" "What is the capital of Italy?" |
-        kube exec --stdin "$api" -- env SLACKWATER_URL=http://127.0.0.1:8700 SLACKWATER_API_KEY="$key" \
-            slackwater submit - --format prompts --model smollm2-135m-instruct --watch
+    kube exec --stdin "$api" -- env SLACKWATER_URL=http://127.0.0.1:8700 SLACKWATER_API_KEY="$key" \
+        slackwater submit - --format prompts --model smollm2-135m-instruct --watch \
+        <<<$'What is the capital of France?\nWhat is the capital of Italy?'
     say "the API: kubectl --context $context port-forward service/slackwater-api 8700, with the key $key"
     say "the console: kubectl --context $context port-forward service/slackwater-console 8701, and"
     say "  kubectl --context $context exec deploy/slackwater-console -- slackwater console login"
