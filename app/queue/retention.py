@@ -18,6 +18,7 @@ from psycopg import sql
 
 from app.db import direct
 from app.db.pool import Connection
+from app.db.watched_connection import WatchedConnection
 from app.queue import retention_sql as queries
 from app.storage import late_removal, object_names
 from app.storage.store import Store
@@ -59,9 +60,7 @@ async def run(url: str, days: int, store: Store, grace_days: int = 0) -> Retenti
     outcome = RetentionOutcome()
     if not days:
         return outcome
-    async with await psycopg.AsyncConnection.connect(
-        url, autocommit=True, application_name="slackwater retention"
-    ) as conn:
+    async with await WatchedConnection.to(url, application_name="slackwater retention") as conn:
         await direct.require(conn)
         await conn.execute(_PATIENCE)
         if await _is_true(conn, queries.TRY_LOCK):

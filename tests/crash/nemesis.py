@@ -10,8 +10,8 @@ from testing.waiting import eventually
 from tests.crash.client import EVENTS, ITEM_EVENTS, Client
 from tests.crash.engines import DOOMED
 from tests.crash.history import History
-from tests.crash.proxy import Wire
 from tests.crash.system import TENANTS, WORKERS, System
+from tests.wire import Wire
 
 # In leases: about as long as a lease and its reaping. A process that returns then meets the next owner of its work.
 LEASE_AND_MORE = (0.9, 1.45)

@@ -28,7 +28,7 @@ from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
 from tests.crash.installation import Postgres, RunFolder
 from tests.crash.part import SKEW, WORKER
-from tests.crash.proxy import Wire
+from tests.wire import Wire
 
 ROOT = Path(__file__).parents[2]
 MARK = "SLACKWATER_CRASH"
