@@ -57,6 +57,7 @@ async def test_up_ends_a_part_that_lives_and_does_nothing_and_no_other(
     monkeypatch.setattr(supervisor, "_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(life_signs, "STILL_SECONDS", 0.5)
     (settings.data_dir / "logs").mkdir()
+    (settings.data_dir / "logs" / "steward.alive").touch()
     up = Supervisor(settings)
     codes = {}
     for name, program in (

@@ -184,14 +184,14 @@ class Supervisor:
 
     async def _end_of(self, child: Child, process: asyncio.subprocess.Process) -> int:
         """The exit code of a part. It is killed if it lives, but gives no sign of it for too many looks. They are counted, not
-        timed, since this process may have stood still itself.
+        timed, since this process may have stood still itself. Where its file cannot be written, as on a full disk, it is left.
         """
-        looks, last = 0, 0
+        looks, last = 0, None
         while child.name in _WATCHED:
             with suppress(TimeoutError):
                 return await asyncio.wait_for(process.wait(), _LOOK_SECONDS)
             before, last = last, self._last_sign(child)
-            looks = 0 if last != before else looks + 1
+            looks = looks + 1 if last is not None and last == before else 0
             if looks * _LOOK_SECONDS >= life_signs.STILL_SECONDS:
                 log.error("part.stands_still", name=child.name, pid=process.pid)
                 processes.signal_group(process.pid, signal.SIGKILL)
@@ -201,11 +201,11 @@ class Supervisor:
     def _signs_of(self, child: Child) -> Path:
         return self._settings.data_dir / "logs" / f"{child.name}.alive"
 
-    def _last_sign(self, child: Child) -> int:
+    def _last_sign(self, child: Child) -> int | None:
         try:
             return self._signs_of(child).stat().st_mtime_ns
         except OSError:
-            return 0
+            return None
 
     async def _note_death(self, part: str, code: int) -> None:
         with suppress(TimeoutError):  # without the database it is in the log only
@@ -216,13 +216,17 @@ class Supervisor:
                 await changes.died(database, part, code)
 
     async def _start(self, child: Child) -> asyncio.subprocess.Process:
+        signs = self._signs_of(child)
+        with suppress(OSError):
+            signs.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            signs.touch(mode=0o600)
         with self._output_of(child) as output:
             return await asyncio.create_subprocess_exec(
                 *processes.python_module(child.module),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**self._environment, PART: child.name, life_signs.FILE: str(self._signs_of(child))},
+                env={**self._environment, PART: child.name, life_signs.FILE: str(signs)},
                 start_new_session=True,
                 preexec_fn=processes.dies_with_parent(),
             )
