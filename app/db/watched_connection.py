@@ -65,12 +65,12 @@ class Inquiry:
     def __init__(self, url: str, seconds: float) -> None:
         self.seconds = seconds
         self._url = url
-        self._suspects: set[_Wait] = set()
+        self._suspects: set[WatchedConnection] = set()
         self._asking: asyncio.Task[None] | None = None
 
-    def suspect(self, wait: "_Wait") -> None:
-        """Find out whether the server still works on what is waited for, and tell `wait`."""
-        self._suspects.add(wait)
+    def suspect(self, conn: "WatchedConnection") -> None:
+        """Find out whether the server still works on what is waited for, and tell the connection. May be called again."""
+        self._suspects.add(conn)
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
 
@@ -79,8 +79,9 @@ class Inquiry:
             while self._suspects:
                 suspects, self._suspects = self._suspects, set()
                 asked_at, running = monotonic(), await self._running()
-                for wait in suspects:
-                    wait.judge(asked_at, running)
+                for conn in suspects:
+                    conn.judge(asked_at, running)
+                self._suspects -= suspects
         finally:
             self._asking = None
 
@@ -97,6 +98,8 @@ class WatchedConnection(AsyncConnection[TupleRow]):
     """`inquiry` asks its server; None: it waits for as long as it takes."""
 
     inquiry: Inquiry | None = None
+    _moved_at = inf  # when something last came or went; inf: nobody waits
+    _kept_at = 0.0  # that, or when the server last said that it works on it
 
     @classmethod
     async def to(cls, url: str, quiet: float = QUIET_SECONDS, **options: Any) -> Self:
@@ -113,26 +116,36 @@ class WatchedConnection(AsyncConnection[TupleRow]):
         except asyncio.CancelledError:
             await self.give_up(watched)
             raise
+        finally:
+            watched.close()  # whoever holds the traceback would keep it, until another wait
 
     def _watch(self, gen: PQGen[RV]) -> PQGen[RV]:
         """`gen`, watched from where it waits."""
         result: RV
         try:
             wanted = next(gen)
-        except StopIteration as end:
-            result = end.value
-            return result
-        wait = _Wait(self)
-        try:
+            self._moved_at = self._kept_at = monotonic()
             while True:
                 ready = yield wanted
-                (wait.heard if ready else wait.nothing)()
+                if ready:
+                    self._moved_at = self._kept_at = monotonic()
+                elif self.inquiry is not None and monotonic() - self._kept_at >= self.inquiry.seconds:
+                    self.inquiry.suspect(self)
                 wanted = gen.send(ready)
         except StopIteration as end:
             result = end.value
             return result
         finally:
-            wait.end()
+            self._moved_at = inf
+
+    def judge(self, asked_at: float, running: Running | None) -> None:
+        """`running`: what the server ran at that time. Drop the connection if nothing of it is what we have waited for since."""
+        if self._moved_at >= asked_at:
+            return
+        if running is None or running.may_have(self.info.backend_pid, asked_at - self._moved_at):
+            self._kept_at = monotonic()
+        else:
+            self.drop(round(monotonic() - self._moved_at, 1))
 
     async def give_up(self, gen: PQGen[Any]) -> None:
         """End a statement that nobody waits for any more, or else the connection."""
@@ -157,45 +170,6 @@ class WatchedConnection(AsyncConnection[TupleRow]):
         with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
             same.shutdown(socket.SHUT_RDWR)
         log.warning("database.no_answer", host=self.info.host, seconds=seconds)
-
-
-class _Wait:
-    """One wait for a server."""
-
-    __slots__ = ("_asks_at", "_connection", "_ended", "_heard_at")
-
-    def __init__(self, connection: WatchedConnection) -> None:
-        self._connection, self._ended = connection, False
-        self._heard_at = self._asks_at = 0.0
-        self.heard()
-
-    def heard(self) -> None:
-        """The server has sent something, or taken something."""
-        self._heard_at = monotonic()
-        self._ask_later()
-
-    def nothing(self) -> None:
-        """It has not. This is called several times a second."""
-        if monotonic() >= self._asks_at and self._connection.inquiry is not None:
-            self._asks_at = inf
-            self._connection.inquiry.suspect(self)
-
-    def end(self) -> None:
-        """It has answered, or nobody waits any more."""
-        self._ended = True
-
-    def judge(self, asked_at: float, running: Running | None) -> None:
-        """`running`: what the server ran at that time. Drop the connection if nothing of it is what we wait for."""
-        if self._ended or self._heard_at > asked_at:
-            return
-        if running is None or running.may_have(self._connection.info.backend_pid, asked_at - self._heard_at):
-            self._ask_later()
-        else:
-            self._connection.drop(round(monotonic() - self._heard_at, 1))
-
-    def _ask_later(self) -> None:
-        inquiry = self._connection.inquiry
-        self._asks_at = inf if inquiry is None else monotonic() + inquiry.seconds
 
 
 class _Asking(AsyncConnection[TupleRow]):
