@@ -1,4 +1,4 @@
-"""The `/metrics` page of a background process, at a fixed port that its settings name.
+"""The `/metrics` page of a background process, at a fixed port that its settings name; with it `/live`, for whoever watches it.
 
 Metrics never keep a process from its work: while the port is taken, that is logged once and tried again.
 """
@@ -10,10 +10,19 @@ import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app import processes
+from app import life_signs, processes
 
 AGAIN_SECONDS = 5.0
 log = structlog.get_logger(__name__)
+
+
+async def live(request: web.Request) -> web.Response:
+    """503 once a loop for which this process lives stands still."""
+    return (
+        web.json_response({"status": "still"}, status=503)
+        if life_signs.still()
+        else web.json_response({"status": "ok"})
+    )
 
 
 async def serve(host: str, port: int, variable: str, render: Callable[[], bytes]) -> None:
@@ -29,6 +38,7 @@ async def serve(host: str, port: int, variable: str, render: Callable[[], bytes]
 
     app = web.Application()
     app.router.add_get("/metrics", scrape)
+    app.router.add_get("/live", live)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     try:

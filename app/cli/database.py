@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 from uuid import uuid4
 
-import psycopg
-
 from app.audit import actor
 from app.audit.actor import Actor
 from app.db import embedded
 from app.db.pool import Connection
+from app.db.watched_connection import WatchedConnection
 from app.settings import Settings
 from app.user_errors import explained
 
@@ -38,7 +37,7 @@ def on_database(
     """
 
     async def call() -> Answer:
-        async with await psycopg.AsyncConnection.connect(embedded.database_url(settings), autocommit=True) as conn:
+        async with await WatchedConnection.to(embedded.database_url(settings)) as conn:
             return await verb(conn)
 
     with explained(), acting(reason):

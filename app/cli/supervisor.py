@@ -6,16 +6,18 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, TextIO
 
 import psycopg
 import structlog
 
-from app import clock, optional_packages, processes
+from app import clock, life_signs, optional_packages, processes
 from app.changes import service as changes
 from app.cli.data_dir_lock import owned
 from app.db import cluster, direct, embedded, migrate, session_settings
 from app.db.pool import Database
+from app.db.watched_connection import WatchedConnection
 from app.environment import PART, child_environment
 from app.errors import BehindPooler, SchemaMismatch, ServerUnfit
 from app.optional_packages import NotInstalled
@@ -36,6 +38,8 @@ PARTS = {
 _STOP_MARGIN_SECONDS = 25.0  # after the drain: for the engine's exit and the notifier's last attempts
 _STEADY_SECONDS = 30.0
 _NOTE_SECONDS = 2.0
+_LOOK_SECONDS = 10.0  # between two looks for a sign of life
+_WATCHED = ("steward", "gpu-worker")  # whose loops give signs of life
 _BACKOFF_SECONDS = (0.5, 30.0)
 log = structlog.get_logger("supervisor")
 
@@ -133,9 +137,7 @@ class Supervisor:
         while not self._settings.database_url and not self.stopping.is_set():
             try:
                 url = embedded.database_url(self._settings)
-                async with await psycopg.AsyncConnection.connect(
-                    url, autocommit=True, connect_timeout=5, application_name="slackwater up"
-                ) as conn:
+                async with await WatchedConnection.to(url, application_name="slackwater up") as conn:
                     while await direct.heard(conn, self.stopping):
                         await conn.execute("select 1")
             except psycopg.OperationalError:
@@ -144,7 +146,7 @@ class Supervisor:
     async def _restart_database(self, url: str) -> None:
         """Restart it unless a new connection shows that only ours was closed."""
         try:
-            await (await psycopg.AsyncConnection.connect(url, connect_timeout=5)).close()
+            await (await psycopg.AsyncConnection.connect(url)).close()
         except psycopg.OperationalError as error:
             log.warning("database.down", error=str(error).strip().split("\n")[0])
         else:
@@ -168,7 +170,7 @@ class Supervisor:
             began = clock.monotonic()
             child.process = await self._start(child)
             log.debug("part.started", name=child.name, pid=child.process.pid)
-            code = await child.process.wait()
+            code = await self._end_of(child, child.process)
             if self.stopping.is_set():
                 return
             child.deaths += 1
@@ -180,6 +182,31 @@ class Supervisor:
             log.error("part.died", name=child.name, exit_code=code, restart_in_seconds=pause)
             await asyncio.gather(asyncio.sleep(pause), self._note_death(child.name, code))
 
+    async def _end_of(self, child: Child, process: asyncio.subprocess.Process) -> int:
+        """The exit code of a part. It is killed if it lives, but gives no sign of it for too many looks. They are counted, not
+        timed, since this process may have stood still itself. Where its file cannot be written, as on a full disk, it is left.
+        """
+        looks, last = 0, None
+        while child.name in _WATCHED:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(process.wait(), _LOOK_SECONDS)
+            before, last = last, self._last_sign(child)
+            looks = looks + 1 if last is not None and last == before else 0
+            if looks * _LOOK_SECONDS >= life_signs.STILL_SECONDS:
+                log.error("part.stands_still", name=child.name, pid=process.pid)
+                processes.signal_group(process.pid, signal.SIGKILL)
+                break
+        return await process.wait()
+
+    def _signs_of(self, child: Child) -> Path:
+        return self._settings.data_dir / "logs" / f"{child.name}.alive"
+
+    def _last_sign(self, child: Child) -> int | None:
+        try:
+            return self._signs_of(child).stat().st_mtime_ns
+        except OSError:
+            return None
+
     async def _note_death(self, part: str, code: int) -> None:
         with suppress(TimeoutError):  # without the database it is in the log only
             async with (
@@ -189,13 +216,17 @@ class Supervisor:
                 await changes.died(database, part, code)
 
     async def _start(self, child: Child) -> asyncio.subprocess.Process:
+        signs = self._signs_of(child)
+        with suppress(OSError):
+            signs.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            signs.touch(mode=0o600)
         with self._output_of(child) as output:
             return await asyncio.create_subprocess_exec(
                 *processes.python_module(child.module),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**self._environment, PART: child.name},
+                env={**self._environment, PART: child.name, life_signs.FILE: str(signs)},
                 start_new_session=True,
                 preexec_fn=processes.dies_with_parent(),
             )

@@ -21,7 +21,7 @@ import structlog
 from app import optional_packages
 from app.db import cluster
 from app.db.cluster import SERVER_USER, ClusterFolders
-from app.db.keepalive import noticed
+from app.db.keepalive import CONNECT_SECONDS, noticed
 from app.settings import Settings
 
 _HBA = "local all all peer map=slackwater\n"
@@ -162,4 +162,4 @@ def _socket_url(found: ClusterFolders) -> str:
     if pid_file.exists():
         lines = pid_file.read_text().splitlines()
         socket = lines[4].strip() if len(lines) > 4 and lines[4].strip() else socket
-    return f"postgresql://postgres@/postgres?host={socket}"
+    return f"postgresql://postgres@/postgres?host={socket}&connect_timeout={CONNECT_SECONDS}"

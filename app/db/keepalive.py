@@ -9,19 +9,21 @@ from urllib.parse import urlencode
 
 from psycopg import conninfo
 
+CONNECT_SECONDS = 5  # the timeout of one attempt to connect, at one of several hosts
 LEAST_SECONDS = 2.0  # keepalives are set in whole seconds, and a busy server may not answer for one
 PROBES = 5
 
 
 def noticed(url: str, lease_seconds: float) -> str:
-    """`url` with parameters by which the loss of the server's host is noticed within a worker's lease, and by which, of several
-    hosts, the one is taken that accepts writes.
+    """`url` with parameters by which the loss of the server's host is noticed within a worker's lease, by which an attempt to
+    connect ends, and by which, of several hosts, the one is taken that accepts writes.
 
     Parameters that `url` has already stay as they are. The server also has at most this time to acknowledge what was sent. libpq
     ignores the parameters for a Unix socket.
     """
     seconds = max(LEAST_SECONDS, lease_seconds)
     wanted: dict[str, int | str] = {
+        "connect_timeout": CONNECT_SECONDS,
         "keepalives": 1,
         "keepalives_idle": ceil(seconds / 2),
         "keepalives_interval": ceil(seconds / 2 / PROBES),

@@ -9,9 +9,9 @@ tests/queue/test_plans.py), and planning would take longer than most of them run
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Self
 
-from psycopg import AsyncConnection, OperationalError, conninfo
+from psycopg import AsyncConnection, OperationalError
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
@@ -19,13 +19,13 @@ from app import clock
 from app.db.durability import DURABLE, READING, UNWAITED, Terms
 from app.db.keepalive import LEAST_SECONDS
 from app.db.pooled_connection import PooledConnection
+from app.db.watched_connection import QUIET_SECONDS, Inquiry, quiet_seconds
 from app.settings import Settings
 
 Connection = AsyncConnection[TupleRow]
 
 IDLE_SECONDS = 1.0  # a connection unused for longer is checked before use
 RECONNECT_SECONDS = 2.0  # the longest pause between two attempts, however long the server does not answer
-CONNECT_SECONDS = 5  # the timeout of one attempt, unless the URL has its own
 
 
 class Pool(AsyncConnectionPool[PooledConnection]):
@@ -49,7 +49,7 @@ class Database:
     """The pool of one process. Connections are in autocommit mode; `transaction()` opens an explicit transaction.
 
     A durable commit without an answer for `commit_seconds` raises OperationalError: the server may be cut off from its standbys
-    for ever. None: wait as long as it takes.
+    for ever. None: wait as long as it takes. `quiet`: see `watched_connection.quiet_seconds`.
     """
 
     def __init__(
@@ -60,10 +60,11 @@ class Database:
         application: str = "slackwater",
         patience_seconds: float = 30,
         commit_seconds: float | None = None,
+        quiet: float = QUIET_SECONDS,
         only_reads: bool = False,
     ) -> None:
         self.url = url
-        self._pool = _pool(url, size, application, patience_seconds, commit_seconds)
+        self._pool = _pool(url, size, application, patience_seconds, commit_seconds, quiet)
         self._durable, self._relaxed = (READING, READING) if only_reads else (DURABLE, UNWAITED)
 
     @classmethod
@@ -77,6 +78,7 @@ class Database:
             application=f"slackwater {application}",
             patience_seconds=patience_seconds,
             commit_seconds=max(LEAST_SECONDS, settings.lease_seconds),
+            quiet=quiet_seconds(settings.lease_seconds),
         )
 
     @classmethod
@@ -86,8 +88,14 @@ class Database:
         """
         from app.db.embedded import database_url
 
-        url, name = database_url(settings), f"slackwater {application}"
-        return cls(url, size=size, application=name, patience_seconds=patience_seconds, only_reads=True)
+        return cls(
+            database_url(settings),
+            size=size,
+            application=f"slackwater {application}",
+            patience_seconds=patience_seconds,
+            quiet=quiet_seconds(settings.lease_seconds),
+            only_reads=True,
+        )
 
     async def open(self) -> None:
         """Start to fill the pool, without waiting for the server."""
@@ -136,15 +144,21 @@ def watching(settings: Settings, application: str) -> Pool:
     """A closed pool of one connection, made when it is first needed, for monitoring, which must not take those of callers."""
     from app.db.embedded import database_url
 
-    return _pool(database_url(settings), 1, f"slackwater {application}", 1.0, None, least=0)
+    quiet = quiet_seconds(settings.lease_seconds)
+    return _pool(database_url(settings), 1, f"slackwater {application}", 1.0, None, quiet, least=0)
 
 
 def _pool(
-    url: str, size: int, application: str, patience_seconds: float, commit_seconds: float | None, *, least: int = 1
+    url: str,
+    size: int,
+    application: str,
+    patience_seconds: float,
+    commit_seconds: float | None,
+    quiet: float,
+    *,
+    least: int = 1,
 ) -> Pool:
-    kwargs: dict[str, Any] = {"autocommit": True, "application_name": application}
-    if "connect_timeout" not in conninfo.conninfo_to_dict(url):
-        kwargs["connect_timeout"] = CONNECT_SECONDS
+    inquiry = Inquiry(url, quiet)
 
     async def check(conn: PooledConnection) -> None:
         """If one connection is lost, all are. Draining the pool avoids finding them one by one, with growing pauses."""
@@ -155,12 +169,12 @@ def _pool(
             raise
 
     async def configure(conn: PooledConnection) -> None:
-        conn.patience_seconds = commit_seconds
+        conn.patience_seconds, conn.inquiry = commit_seconds, inquiry
 
     pool = Pool(
         url,
         connection_class=PooledConnection,
-        kwargs=kwargs,
+        kwargs={"autocommit": True, "application_name": application},
         min_size=least,
         max_size=size,
         open=False,

@@ -1,36 +1,23 @@
 """A connection of a pool. It sends each statement on the terms of its borrower, and watches over commits which must last."""
 
 import asyncio
-import os
-import socket
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-import structlog
-from psycopg import (
-    AsyncConnection,
-    AsyncCursor,
-    AsyncPipeline,
-    AsyncTransaction,
-    Error,
-    OperationalError,
-    errors,
-    pq,
-    waiting,
-)
-from psycopg.abc import RV, Params, PQGen, QueryNoTemplate
+from psycopg import AsyncCursor, AsyncPipeline, AsyncTransaction, Error, OperationalError, errors, pq
+from psycopg.abc import Params, PQGen, QueryNoTemplate
 from psycopg.errors import Diagnostic
-from psycopg.rows import Row, TupleRow
+from psycopg.rows import Row
 from psycopg.sql import Composable
 from psycopg.waiting import Ready, Wait
 
 from app.db.durability import DURABLE, Terms, changes
+from app.db.watched_connection import WatchedConnection
 
 _IDLE, _IN_ERROR = pq.TransactionStatus.IDLE, pq.TransactionStatus.INERROR
-log = structlog.get_logger(__name__)
 
 
 class NotConfirmed(OperationalError):
@@ -49,7 +36,7 @@ class LastStatement(Protocol):
 Last = TypeVar("Last", bound=LastStatement)
 
 
-class PooledConnection(AsyncConnection[TupleRow]):
+class PooledConnection(WatchedConnection):
     """In autocommit mode. `terms` hold for what the borrower sends; the pool sets them."""
 
     terms: Terms = DURABLE
@@ -118,29 +105,19 @@ class PooledConnection(AsyncConnection[TupleRow]):
         async with super().pipeline() as pipeline:
             yield pipeline
 
-    async def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:  # noqa: ASYNC109
-        """As psycopg's. Whoever is cancelled while it waits for a durable commit sends no request to cancel; see `drop`."""
-        if not self.watched:
-            return await super().wait(gen, interval, timeout)
-        try:
-            return await waiting.wait_async(gen, self.pgconn.socket, interval=interval, timeout=timeout)
-        except asyncio.CancelledError:
-            self.drop()
-            raise
+    async def give_up(self, gen: PQGen[Any]) -> None:
+        """As a watched connection does, but a request to cancel a durable commit would do harm: the server would stop to wait for
+        its standby, and commit.
+        """
+        if self.watched:
+            self.drop(self.patience_seconds)
+        else:
+            await super().give_up(gen)
 
     @property
     def idle(self) -> bool:
         """Whether no transaction is open, so that the next statement is one by itself."""
         return self.pgconn.transaction_status == _IDLE
-
-    def drop(self) -> None:
-        """End the connection without a word to the server, which does not answer. Whoever waits gets an OperationalError.
-
-        A request to cancel would do harm: the server would stop to wait for its standby, and commit.
-        """
-        with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
-            same.shutdown(socket.SHUT_RDWR)
-        log.warning("database.no_answer", host=self.info.host, seconds=self.patience_seconds)
 
 
 class _Pipeline(AsyncPipeline):
@@ -225,8 +202,8 @@ class _Watch:
         """The commit is about to be sent."""
         connection = self._connection
         connection.warning, connection.watched, self._watching = None, True, True
-        if connection.patience_seconds is not None:
-            self._timer = asyncio.get_running_loop().call_later(connection.patience_seconds, connection.drop)
+        if (seconds := connection.patience_seconds) is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, connection.drop, seconds)
 
     def __enter__(self) -> Self:
         return self

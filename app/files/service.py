@@ -244,11 +244,15 @@ async def forget(database: Database, store: Store, tenant_id: int) -> None:
 
 
 async def expire(database: Database, store: Store, grace_days: int = 0) -> int:
-    """Delete files that have expired or whose object never arrived, and batches that were refused 30 days ago. Returns the number
-    of files. The objects of those that have expired are removed `grace_days` later, of those that were deleted at once.
+    """Delete files that have expired or whose object never arrived, and batches that were refused 30 days ago; take out of the
+    lists what nobody can read any more. Returns the number of files. The objects of those that have expired are removed
+    `grace_days` later, of those that were deleted at once.
     """
     async with database.relaxed() as conn:
         await conn.execute(sql.FORGET_REFUSED, {"days": _REFUSED_DAYS})
+        await conn.execute(sql.LIST_LATE)
+        while (await conn.execute(sql.UNLIST, {"limit": _PAGE})).rowcount:
+            pass
     count = 0
     while True:
         async with database.relaxed() as conn:

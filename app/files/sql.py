@@ -23,45 +23,78 @@ returning {_FILE}, null::uuid, null::boolean
 """
 
 _IS_FINAL = f"b.state in ({', '.join(repr(state.value) for state in BATCH.final())})"
-
-
-def _readable(upload: str = "true", batch: str = "true") -> str:
-    """The readable files: uploads; of final batches, the output and error files that have a line; of running batches, those that
-    were created with partial files. A refused batch has no files.
-    """
-    return f"""
+_UPLOADS = f"""
 select {_FILE}, null::uuid as request_id, null::boolean as of_errors from file
-where tenant_id = %(tenant_id)s and state = '{FileState.READY}' and (expires_at is null or expires_at > now()) and {upload}
-union all
-select x.file_id, 'batch_output', f.request_id || x.suffix, case when {_IS_FINAL} and f.counted_run = b.run then x.bytes end,
-       coalesce(b.finalized_at, f.created_at), b.finalized_at + make_interval(secs => f.output_seconds), x.lines, null, null,
-       f.request_id, x.of_errors
-from file_batch f join batch b using (batch_id)
+where tenant_id = %(tenant_id)s and state = '{FileState.READY}' and (expires_at is null or expires_at > now())"""
+# Of final batches, the output and error files that have a line; of running batches, those that were created with partial files.
+# A refused batch has no files.
+_FILES_OF_BATCH = f"""
+join batch b using (batch_id)
 cross join lateral (values
   (f.output_file_id, '_output.jsonl', f.output_deleted_at, false, b.ok, f.output_bytes),
   (f.error_file_id, '_error.jsonl', f.error_deleted_at, true, case when {_IS_FINAL} then b.total - b.ok else b.failed end,
    f.error_bytes)
 ) x (file_id, suffix, deleted_at, of_errors, lines, bytes)
-where f.tenant_id = %(tenant_id)s and x.deleted_at is null and case when {_IS_FINAL} then x.lines > 0 else f.partial end
-  and coalesce(b.finalized_at + make_interval(secs => f.output_seconds) > now(), true) and b.shredded_at is null
-  and {batch}
-"""
+where x.deleted_at is null and case when {_IS_FINAL} then x.lines > 0 else f.partial end
+  and coalesce(b.finalized_at + make_interval(secs => f.output_seconds) > now(), true) and b.shredded_at is null"""
 
 
-_ONE = _readable("file_id = %(file_id)s", "%(file_id)s in (f.output_file_id, f.error_file_id)")
-GET_FILE = f"select * from ({_ONE}) r where file_id = %(file_id)s"
+def _outputs(created_at: str) -> str:
+    return f"""
+select x.file_id, 'batch_output' as purpose, f.request_id || x.suffix as filename,
+       case when {_IS_FINAL} and f.counted_run = b.run then x.bytes end as bytes, {created_at} as created_at,
+       b.finalized_at + make_interval(secs => f.output_seconds) as expires_at, x.lines, null::jsonb as problems,
+       null::jsonb as demand, f.request_id, x.of_errors
+from file_batch f {_FILES_OF_BATCH} and f.tenant_id = %(tenant_id)s"""
+
+
+_CREATED_AT = "coalesce(b.finalized_at, f.created_at)"
+
+
+def _one(file_id: str) -> str:
+    return f"""
+{_UPLOADS} and file_id = {file_id}
+union all
+select * from ({_outputs(_CREATED_AT)} and {file_id} in (f.output_file_id, f.error_file_id)) r where file_id = {file_id}"""
+
+
+GET_FILE = _one("%(file_id)s")
 
 
 def list_files(ascending: bool) -> str:
-    """A page of readable files, beyond the file `after`."""
-    order, beyond = ("asc", ">") if ascending else ("desc", "<")
+    """A page of readable files, beyond the file `after`. Uploads and files of batches are read by an index each, from the place
+    of `after` on. Batches that ended together have the same place there, so the last of a page is read with all that share its.
+    """
+    order, beyond, begin, end = (
+        ("asc", ">", "-infinity", "infinity") if ascending else ("desc", "<", "infinity", "-infinity")
+    )
+    otherwise = f"case when %(after)s::uuid is null then timestamptz '{begin}' else timestamptz '{end}' end"
+    place = f"coalesce((select created_at from mark), {otherwise})"
+    place_id = "coalesce(%(after)s::uuid, '00000000-0000-0000-0000-000000000000')"
     return f"""
-with readable as ({_readable()})
-select * from readable where (%(purpose)s::text is null or purpose = %(purpose)s)
-  and (%(after)s::uuid is null
-       or (created_at, file_id) {beyond} (select a.created_at, a.file_id from readable a where a.file_id = %(after)s))
+with mark as materialized (select created_at from ({_one("%(after)s")}) m)
+select * from (
+  (select * from ({_UPLOADS} and (%(purpose)s::text is null or purpose = %(purpose)s)) u
+   where (created_at, file_id) {beyond} ({place}, {place_id})
+   order by created_at {order}, file_id {order} limit %(limit)s)
+  union all
+  (select * from ({_outputs("f.listed_at")} and f.listed_at > '-infinity' and f.listed_at {beyond}= {place}
+     and coalesce(%(purpose)s::text = 'batch_output', true)) o
+   where (created_at, file_id) {beyond} ({place}, {place_id})
+   order by created_at {order} fetch first %(limit)s rows with ties)) r
 order by created_at {order}, file_id {order} limit %(limit)s
 """
+
+
+# A batch whose row came while it ended was not listed then. What nobody can read any more is no longer looked at.
+LIST_LATE = f"""
+update file_batch f set listed_at = b.finalized_at from batch b
+where f.listed_at is null and f.batch_id is not null and b.batch_id = f.batch_id and {_IS_FINAL}"""
+UNLIST = f"""
+update file_batch set listed_at = '-infinity' where request_id in (
+  select l.request_id from file_batch l join batch e using (batch_id)
+  where l.listed_at > '-infinity' and e.finalized_at is not null
+    and not exists (select from file_batch f {_FILES_OF_BATCH} and f.request_id = l.request_id) limit %(limit)s)"""
 
 
 # No file expires at this time, so it marks one that was deleted: its object has no days of grace.
@@ -76,7 +109,7 @@ update file_batch set output_deleted_at = case when output_file_id = %(file_id)s
                       error_deleted_at = case when error_file_id = %(file_id)s then now() else error_deleted_at end
 where tenant_id = %(tenant_id)s and %(file_id)s in (output_file_id, error_file_id)
 """
-OUTPUTS_LEFT = f"select from ({_readable('false', 'b.request_id = %(request_id)s')}) r limit 1"
+OUTPUTS_LEFT = f"select from ({_outputs(_CREATED_AT)} and b.request_id = %(request_id)s) r limit 1"
 # Only for a final batch and its present run. Sizes of an earlier run are cleared.
 SAVE_SIZE = f"""
 update file_batch f set counted_run = b.run,
@@ -104,10 +137,10 @@ FORGET_REFUSED = (
 
 INSERT_BATCH = """
 insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, metadata, problems,
-                        output_file_id, error_file_id, output_seconds, partial, mixed, terms)
+                        output_file_id, error_file_id, output_seconds, partial, mixed, terms, listed_at)
 values (%(request_id)s, %(tenant_id)s, %(batch_id)s, %(input_file_id)s, %(endpoint)s, %(completion_window)s, %(metadata)s,
         %(problems)s, %(output_file_id)s, %(error_file_id)s, %(output_seconds)s, %(partial)s, %(mixed)s,
-        %(terms)s)
+        %(terms)s, case when %(partial)s and %(batch_id)s::int8 is not null then now() end)
 """
 
 _BATCH = """
@@ -128,10 +161,10 @@ where tenant_id = %(tenant_id)s and request_id = any(%(request_ids)s) and proble
 # A batch that was not made from a file gets a row when it is first read through OpenAI's API.
 ADOPT = f"""
 insert into file_batch (request_id, tenant_id, batch_id, input_file_id, endpoint, completion_window, created_at, metadata,
-                        output_file_id, error_file_id)
+                        output_file_id, error_file_id, listed_at)
 select b.request_id, b.tenant_id, b.batch_id, '', b.endpoint,
        coalesce(extract(epoch from b.expires_at - b.opened_at)::int || 's', 'background'), b.created_at, b.meta,
-       {_OUTPUT_ID}, {_OUTPUT_ID}
+       {_OUTPUT_ID}, {_OUTPUT_ID}, b.finalized_at
 from batch b where b.tenant_id = %(tenant_id)s and b.request_id = any(%(request_ids)s) and b.kind in ('batch', 'stage')
 on conflict (request_id) do nothing
 """
@@ -156,7 +189,7 @@ select created_at from file_batch where tenant_id = %(tenant_id)s and request_id
 # Every run has its own files, so that a caller who still reads those of the previous run gets no duplicates and misses nothing.
 NEW_FILES = """
 update file_batch set output_file_id = %(output_file_id)s, error_file_id = %(error_file_id)s, output_deleted_at = null,
-                      error_deleted_at = null, cancelling_at = null
+                      error_deleted_at = null, cancelling_at = null, listed_at = case when partial then created_at end
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s
 """
 CANCELLING = """

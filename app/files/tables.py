@@ -95,6 +95,11 @@ file_batch = Table(
     Column("output_bytes", BigInteger),
     Column("error_bytes", BigInteger),
     Column("counted_run", SmallInteger, comment="the run whose files have output_bytes and error_bytes"),
+    Column(
+        "listed_at",
+        Timestamp,
+        comment="since when its files can be read: its place among all; null: not yet; -infinity: no longer",
+    ),
     CheckConstraint("(batch_id is null) = (problems is not null)", name="refused_or_running"),
 )
 Index("file_batch_tenant", file_batch.c.tenant_id, file_batch.c.created_at, file_batch.c.request_id)
@@ -106,6 +111,17 @@ Index(
     postgresql_where="batch_id is null",
 )
 Index("file_batch_batch", file_batch.c.batch_id)
+Index(
+    "file_batch_listed",
+    file_batch.c.tenant_id,
+    file_batch.c.listed_at,
+    postgresql_where="listed_at > '-infinity'",
+)
+Index(
+    "file_batch_unlisted",
+    file_batch.c.batch_id,
+    postgresql_where="listed_at is null and batch_id is not null",
+)
 
 upload = Table(
     "upload",

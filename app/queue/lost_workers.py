@@ -11,6 +11,10 @@ A worker that is the only one is always lost alone, so that an item that kills i
 spared only once an hour, because items that kill two workers at the same time look the same, and must be given up at some point.
 
 A worker that was only stopped, or cut off from the database, takes its charge back when it returns: see `charges`.
+
+Where the database's clock jumps ahead, all leases lapse at once. To the steward that looks as if it had not reached the database
+for so long, so nothing is charged. Where the clock is put back, what it knew of the time after that is forgotten, and leases that
+were renewed then must begin again: otherwise those of lost workers would last until the clock is there again.
 """
 
 from collections.abc import Sequence
@@ -20,6 +24,7 @@ from math import inf
 from app import worker_lease
 
 SPARED_SECONDS = 3600.0
+PUT_BACK_SECONDS = 1.0  # a clock that is corrected by less was not put back
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,12 @@ class WorkerWatch:
     """The steward's memory between its rounds. `since`: from then on it has reached the database without a gap.
 
     `gap`: after this many seconds without a look, workers may have been lost because they could not reach the database.
+    `put_back`: whether there may be leases that were renewed at a later time than it is now.
     """
 
     gap: float = inf
     since: float = inf
+    put_back: bool = False
     _last_look: float = -inf
     _lost: list[Heartbeat] = field(default_factory=list)
     _spared: float = -inf
@@ -81,9 +88,14 @@ class WorkerWatch:
 
     def look(self, now: float, server_start: float) -> None:
         """Note that the database answers. `now`: the time of its clock; `server_start`: when its server started."""
-        if self.since == inf or now - self._last_look > self.gap:
+        if now < self._last_look - PUT_BACK_SECONDS:
+            self.put_back, self.since, self._last_look, self._lost, self._spared = True, now, now, [], -inf
+        elif self.since == inf or now - self._last_look > self.gap:
+            self.put_back |= self.since == inf  # who has just begun has not seen it
             self.since = now
-        self._last_look, self.since = max(now, self._last_look), max(self.since, server_start)
+        self._last_look = max(now, self._last_look)
+        if server_start <= now:
+            self.since = max(self.since, server_start)
 
     def _spares(self, lost: Heartbeat) -> bool:
         """Whether this joint loss is the first within SPARED_SECONDS."""

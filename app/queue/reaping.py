@@ -18,7 +18,11 @@ async def reap(conn: Connection, watch: WorkerWatch | None = None) -> tuple[int,
     rows = await (await conn.execute(queries.HEARTBEATS)).fetchall()
     now, server_start, orphans = rows[0][:3]
     workers = [Heartbeat(*row[3:]) for row in rows if row[3] is not None]
-    lapsed, charged = (watch or WorkerWatch(since=-inf)).judge(now, server_start, workers)
+    watch = watch or WorkerWatch(since=-inf)
+    lapsed, charged = watch.judge(now, server_start, workers)
+    if watch.put_back:
+        await conn.execute(queries.BEGIN_AGAIN)
+        watch.put_back = False
     if not (lapsed or orphans):
         return 0, 0
     row = await (await conn.execute(queries.REAP, {"lapsed": lapsed, "charged": charged})).fetchone()

@@ -16,6 +16,12 @@ select extract(epoch from now())::float8, extract(epoch from pg_postmaster_start
 from (select exists (select worker_id from chunk where {CHUNK.guard("reap")} except select worker_id from worker) as orphans) held
   left join worker w on exists (select from worker x where x.{WORKER_LEASE_LAPSED})"""
 
+# After its clock was put back. Who is just renewing its lease need not wait.
+BEGIN_AGAIN = """
+update worker w set started_at = least(w.started_at, now()), renewed_at = now(),
+  lease_until = now() + (w.lease_until - w.renewed_at)
+from (select worker_id from worker where renewed_at > now() for update skip locked) ahead where w.worker_id = ahead.worker_id"""
+
 # For a database that was restored: no process that had these leases may renew one.
 END_LEASES = "update worker set lease_until = now() - interval '1 second' returning worker_id"
 

@@ -16,13 +16,17 @@ from itertools import groupby
 import psycopg
 from psycopg import sql
 
+from app import clock
 from app.db import direct
 from app.db.pool import Connection
+from app.db.watched_connection import WatchedConnection
+from app.errors import ServerUnfit
 from app.queue import retention_sql as queries
 from app.storage import late_removal, object_names
 from app.storage.store import Store
 
 _SLICE = 500
+_CLOCKS_SECONDS = 3600.0
 # A statement that waits for a strong lock blocks all later statements on the table.
 _PATIENCE = "set lock_timeout = '2s'"
 
@@ -54,15 +58,14 @@ async def run(url: str, days: int, store: Store, grace_days: int = 0) -> Retenti
     objects are removed `grace_days` later.
 
     0 days: nothing is ever dropped. Opens its own connection. Does nothing while another run is active. Raises
-    BehindPooler.
+    BehindPooler; ServerUnfit while the database's clock is not to be trusted.
     """
     outcome = RetentionOutcome()
     if not days:
         return outcome
-    async with await psycopg.AsyncConnection.connect(
-        url, autocommit=True, application_name="slackwater retention"
-    ) as conn:
+    async with await WatchedConnection.to(url, application_name="slackwater retention") as conn:
         await direct.require(conn)
+        await _require_clock(conn)
         await conn.execute(_PATIENCE)
         if await _is_true(conn, queries.TRY_LOCK):
             await _delete_loose_events(conn, days)
@@ -76,6 +79,16 @@ async def run(url: str, days: int, store: Store, grace_days: int = 0) -> Retenti
                     outcome.dropped[day] = batches
             await conn.execute(queries.UNLOCK)  # the server may notice the end of the connection only later
     return outcome
+
+
+async def _require_clock(conn: Connection) -> None:
+    """Raise ServerUnfit if the database's clock and ours are far apart. If it were a month ahead, everything would be dropped."""
+    row = await (await conn.execute(queries.NOW)).fetchone()
+    assert row is not None
+    apart = (row[0] - clock.now()).total_seconds()
+    if abs(apart) > _CLOCKS_SECONDS:
+        problem = f"The database's clock is {apart:.0f} s ahead of this host's, so nothing that is old is dropped"
+        raise ServerUnfit(problem, "Correct the clock that is wrong.")
 
 
 async def _drop_day(

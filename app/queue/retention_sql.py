@@ -10,6 +10,8 @@ from app.states import DELIVERY
 TRY_LOCK = "select pg_try_advisory_lock(hashtext('slackwater retention'))"
 UNLOCK = "select pg_advisory_unlock(hashtext('slackwater retention'))"
 
+NOW = "select now()"
+
 # Every partition: attached, half detached (by an interrupted run), or detached and not yet dropped.
 PARTITIONS = """
 select c.relname, left(c.relname, -9), i.inhrelid is not null, coalesce(i.inhdetachpending, false), x.day,

@@ -1,4 +1,7 @@
-"""The SQL that adds up the counts of finished chunks and ends batches. That of their errors is in `errors_sql`."""
+"""The SQL that adds up the counts of finished chunks and ends batches. That of their errors is in `errors_sql`.
+
+Exception: the statement that ends batches writes `file_batch` (`app.files`), since when their files can be read.
+"""
 
 from app.queue.chunk_sweeps_sql import HALTED
 from app.states import BATCH, BatchState, ChunkState, ParkedState
@@ -54,10 +57,13 @@ with ending as (
   where (b.batch_id = any(%(ids)s) or (%(all)s and b.state in ('{BatchState.CANCELLING}', '{BatchState.EXPIRING}')))
     and not exists (select from chunk c where c.batch_id = b.batch_id)
     and not exists (select from batch_delta d where d.batch_id = b.batch_id)
-    and not exists (select from parked k where k.batch_id = b.batch_id and k.state = '{ParkedState.WAITING}'))
-update batch b set finalized_at = now(), state = e.target
-from ending e, tenant t
-where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
-returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
-          b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind, extract(epoch from now() - b.opened_at)::float8,
-          b.policy->'rules', b.diverted_to, b.has_sessions, b.expires_at is not null"""
+    and not exists (select from parked k where k.batch_id = b.batch_id and k.state = '{ParkedState.WAITING}')),
+ ended as (
+  update batch b set finalized_at = now(), state = e.target
+  from ending e, tenant t
+  where b.batch_id = e.batch_id and e.target is not null and b.state = e.state and b.run = e.run and t.tenant_id = b.tenant_id
+  returning b.batch_id, b.request_id, b.tenant_id, t.account_id, b.model, b.run, b.state, b.total, b.ok, b.failed,
+            b.prompt_tokens, b.completion_tokens, b.traceparent, b.kind, extract(epoch from now() - b.opened_at)::float8,
+            b.policy->'rules', b.diverted_to, b.has_sessions, b.expires_at is not null),
+ listed as (update file_batch f set listed_at = now() from ended e where f.batch_id = e.batch_id)
+select * from ended"""

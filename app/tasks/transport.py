@@ -1,4 +1,4 @@
-"""kombu's `pgmq` transport on our own database, with ten fixes.
+"""kombu's `pgmq` transport on our own database, with eleven fixes.
 
 1. It connects with a libpq URL, so Unix sockets and TLS options work, and the pool checks its connections.
 2. A worker that stops returns prefetched messages at once instead of after the visibility timeout.
@@ -12,6 +12,7 @@
 9. It also connects again where a queue is missing, and so creates it. Otherwise it ends, too.
 10. Messages are looked for when the server says that one has come, and once a second. The connection is not checked before each
     look, which shows by itself whether it is lost.
+11. A database that takes statements and does not answer is left after ten seconds. All of a broker's statements are short.
 """
 
 import contextlib
@@ -26,11 +27,15 @@ import kombu.transport
 import psycopg
 from kombu.transport import pgmq
 from pgmq import PGMQueue
+from psycopg.abc import RV, PQGen
+from psycopg.pq import TransactionStatus
+from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool
 
 SCHEME = "slackwater-pgmq"
 _POOL_SIZE = 6
 _POOL_TIMEOUT_SECONDS = 5.0
+_ANSWER_SECONDS = 10.0
 _WAIT_SECONDS = 0.5
 _LOOK_SECONDS = 1.0
 _FULL_SECONDS = 0.05  # while the messages that were taken are being worked on
@@ -77,8 +82,21 @@ class Channel(pgmq.Channel):
                 self._creating = False
 
 
+class _Connection(psycopg.Connection[TupleRow]):
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        """As psycopg's, with a limit for those who give none."""
+        try:
+            return super().wait(gen, interval, _ANSWER_SECONDS if timeout is None else timeout)
+        except psycopg.OperationalError:
+            if timeout is None and self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.pgconn.finish()
+            raise
+
+
 class _Waiter(pgmq._NotifyWaiter):
     """Waits for notifications of new messages. psycopg itself would look ten times a second."""
+
+    _conn: Any
 
     def wait(self, timeout: float | None) -> bool:
         """Whether a message has come within so many seconds, or the connection is lost."""
@@ -86,13 +104,20 @@ class _Waiter(pgmq._NotifyWaiter):
             if self._closed or not self._channels:
                 return False
             self._ensure_conn()
-            conn: Any = self._conn
+            conn = self._conn
         ready = select.poll()
         ready.register(conn.fileno(), select.POLLIN)
         if not ready.poll(None if timeout is None else timeout * 1000):
             return False
         super().wait(0)  # take them all
         return True
+
+    def _ensure_conn(self) -> None:
+        if self._conn is None:
+            conn = _Connection.connect(self._dsn, autocommit=True)
+            for channel in self._channels:
+                self._listen(conn, channel)
+            self._conn = conn
 
 
 class Transport(pgmq.Transport):
@@ -104,7 +129,7 @@ class Transport(pgmq.Transport):
         kombu.exceptions.OperationalError,
         psycopg.errors.UndefinedTable,
     )
-    _pool: ConnectionPool | None = None
+    _pool: ConnectionPool[Any] | None = None
     _look_at = 0.0  # the monotonic second of the next look without a notification
 
     @property
@@ -139,8 +164,9 @@ class Transport(pgmq.Transport):
             raise
 
     def _create_pgmq_client(self) -> PGMQueue:
-        pool = ConnectionPool(
+        pool: ConnectionPool[Any] = ConnectionPool(
             self._options["dsn"],
+            connection_class=_Connection,
             min_size=1,
             max_size=_POOL_SIZE,
             timeout=_POOL_TIMEOUT_SECONDS,

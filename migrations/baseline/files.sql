@@ -74,6 +74,7 @@ CREATE TABLE file_batch (
   output_bytes BIGINT,
   error_bytes BIGINT,
   counted_run SMALLINT,
+  listed_at TIMESTAMP WITH TIME ZONE,
   CONSTRAINT file_batch_pkey PRIMARY KEY (request_id),
   CONSTRAINT file_batch_refused_or_running CHECK ((batch_id is null) = (problems is not null)),
   CONSTRAINT file_batch_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id),
@@ -82,8 +83,10 @@ CREATE TABLE file_batch (
   CONSTRAINT file_batch_error_file_id_key UNIQUE (error_file_id)
 );
 CREATE INDEX file_batch_batch ON file_batch (batch_id);
+CREATE INDEX file_batch_listed ON file_batch (tenant_id, listed_at) WHERE listed_at > '-infinity';
 CREATE INDEX file_batch_refused ON file_batch (tenant_id, created_at, request_id) WHERE batch_id is null;
 CREATE INDEX file_batch_tenant ON file_batch (tenant_id, created_at, request_id);
+CREATE INDEX file_batch_unlisted ON file_batch (batch_id) WHERE listed_at is null and batch_id is not null;
 COMMENT ON COLUMN file_batch.request_id IS 'that of its batch: the id that callers see';
 COMMENT ON COLUMN file_batch.batch_id IS 'null: the batch was refused';
 COMMENT ON COLUMN file_batch.input_file_id IS 'as the caller wrote it';
@@ -93,6 +96,7 @@ COMMENT ON COLUMN file_batch.partial IS 'its files can be read while it runs';
 COMMENT ON COLUMN file_batch.mixed IS 'its lines may name several models and endpoints';
 COMMENT ON COLUMN file_batch.terms IS 'hash of all parameters of the create beside the file; null: not created from a file';
 COMMENT ON COLUMN file_batch.counted_run IS 'the run whose files have output_bytes and error_bytes';
+COMMENT ON COLUMN file_batch.listed_at IS 'since when its files can be read: its place among all; null: not yet; -infinity: no longer';
 
 -- A file that is uploaded in parts.
 CREATE TABLE upload (

@@ -123,7 +123,9 @@ async def test_an_outage_of_the_database_is_two_changes_in_their_order_and_the_f
 ) -> None:
     stopping, tries = asyncio.Event(), []
 
-    async def lead(database: Database, rounds: Rounds, settings: Settings, stop: asyncio.Event, outage: Outage) -> None:
+    async def lead(
+        database: Database, rounds: Rounds, settings: Settings, stop: object, outage: Outage, _: object
+    ) -> None:
         tries.append(clock.now())
         if len(tries) < 3:
             raise OperationalError("the server closed the connection")

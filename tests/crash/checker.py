@@ -124,6 +124,7 @@ async def rest(system: System, history: History, load: Load) -> None:
     while left and time.monotonic() < deadline:
         left = [batch for batch in left if not await load.poll(batch)]
         await load.budgets.relieve(left)
+        await load.lifecycle.end_waiting(left)
         await asyncio.sleep(0.2)
     for batch in left:
         history.wrong("unaccounted", f"{batch.key} is not final {LIMIT_SECONDS:.0f} s after all faults ended")

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 
 from tests.crash.history import Batch, History
+from tests.crash.money import UNSERVED
 from tests.crash.system import TENANTS, System
 
 MODEL = "smollm2-135m-instruct"
-RUN = f"/ai/run/{MODEL}"
 SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
 TRY_AGAIN = (429, 503, 507)  # statuses after which a client should try again
 MOST_TOKENS = 8  # of an answer; the fake engine gives fewer
@@ -88,7 +88,7 @@ class Client:
             content = json.dumps({"requests": items})
         query = {"queueRequest": "true"} | ({"completion_window": f"{batch.window}s"} if batch.window else {})
         client = self._submits(batch.tenant)
-        return await self.answer(client.post(RUN, params=query, content=content, headers=headers))
+        return await self.answer(client.post(_run(batch), params=query, content=content, headers=headers))
 
     def _submits(self, tenant: str) -> httpx.AsyncClient:
         """The client that makes the next submit of a tenant."""
@@ -96,7 +96,7 @@ class Client:
 
     async def poll(self, tenant: str, batch: Batch) -> httpx.Response | None:
         """One attempt to poll a batch by its request id."""
-        return await self.answer(self._clients[tenant].post(RUN, json={"request_id": batch.request_id}))
+        return await self.answer(self._clients[tenant].post(_run(batch), json={"request_id": batch.request_id}))
 
     async def verb(self, batch: Batch, verb: str) -> httpx.Response | None:
         """One attempt to pause, resume, cancel or retry."""
@@ -137,3 +137,7 @@ class Client:
         final = '"responses"' in answer.text  # a batch without any success has the status of an error
         self._history.answers[f"{answer.status_code}{' (final batch)' if final and answer.is_error else ''}"] += 1
         return None if answer.status_code == 500 and not final else answer
+
+
+def _run(batch: Batch) -> str:
+    return f"/ai/run/{UNSERVED if batch.unserved else MODEL}"

@@ -49,6 +49,7 @@ class Batch:
     form: str
     window: int | None = None  # seconds until it expires
     labels: dict[str, str] = field(default_factory=dict)  # headers
+    unserved: bool = False  # its model has no engine, so it waits until it is cancelled
     request_ids: set[str] = field(default_factory=set)
     accepted_at: float = float("inf")
     done: int = 0  # the most that a poll has reported

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import conninfo
 
 from app.db import embedded
 from app.settings import Settings
@@ -89,7 +90,7 @@ class Postgres:
 
     def socket(self) -> Path:
         """The Unix socket of the server."""
-        return Path(self.url.partition("?host=")[2]) / ".s.PGSQL.5432"
+        return Path(str(conninfo.conninfo_to_dict(self.url)["host"])) / ".s.PGSQL.5432"
 
     async def start(self) -> None:
         """Start the server if it is not running."""

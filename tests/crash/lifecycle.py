@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import httpx
 
@@ -32,6 +32,12 @@ class Lifecycle:
         for batch in self._history.accepted:
             if "pause" in batch.asked and batch.final is None:
                 await self._resume_now(batch)
+
+    async def end_waiting(self, waiting: Sequence[Batch]) -> None:
+        """Cancel those that would wait for ever."""
+        for batch in waiting:
+            if batch.unserved:
+                await self._halt(batch, "cancel")
 
     async def _pause(self, rng: random.Random) -> None:
         if batch := self._pick(rng, final=False):

@@ -13,7 +13,7 @@ from tests.crash.client import TRY_AGAIN, Client
 from tests.crash.examine import examine_final, examine_pending
 from tests.crash.history import KINDS, Batch, History
 from tests.crash.lifecycle import Lifecycle
-from tests.crash.money import labels
+from tests.crash.money import ROOMY, labels
 from tests.crash.system import TENANTS
 
 SIZES = ((1, 1), (2, 10), (11, 60), (61, 300))
@@ -38,6 +38,7 @@ class Load:
             "submit": (10, self._submit_new),
             "submit twice at once": (3, self._submit_twice),
             "submit again": (2, self._submit_again),
+            "submit for a model that no engine serves": (1, self._submit_unserved),
             "submit other items under a used key": (1, self._submit_other),
             "poll": (14, self._poll_any),
             "poll as a stranger": (1, self._poll_foreign),
@@ -66,6 +67,15 @@ class Load:
     async def _submit_twice(self, rng: random.Random) -> None:
         batch = self._new(rng)
         await asyncio.gather(self._submit(batch), self._submit(batch))
+
+    async def _submit_unserved(self, rng: random.Random) -> None:
+        """A small batch that waits to the end. Its account has money for all of them."""
+        key = f"b{len(self._history.batches)}"
+        prompts = [f"{key} item {seq} plain" for seq in range(rng.randint(1, 4))]
+        batch = Batch(key, ROOMY, prompts, "json", unserved=True)
+        self._history.batches.append(batch)
+        self._history.operations["items"] += len(prompts)
+        await self._submit(batch)
 
     async def _submit_again(self, rng: random.Random) -> None:
         if accepted := self._history.accepted:

@@ -19,10 +19,16 @@ ROOMY, STRICT, DIVERTED = "amber", "birch", "coral"  # the accounts by their bud
 TIGHT = "tight"  # the name of the budget that each of them has
 ACCOUNTS = (ROOMY, STRICT, DIVERTED)
 WORKFLOWS = ("index", "tagging")
+UNSERVED = "unserved"  # a model that no engine has
 SPARE = "spare"  # a model to which coral's work is diverted; the same engines serve it
 _SPARE_TABLE = f"""
 [models.{SPARE}]
 serves = "smollm2-135m-instruct"
+price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD" }}
+
+[models.{UNSERVED}]
+context_window = 2048
+capabilities = ["async_queue"]
 price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD" }}
 """
 

@@ -10,8 +10,8 @@ from testing.waiting import eventually
 from tests.crash.client import EVENTS, ITEM_EVENTS, Client
 from tests.crash.engines import DOOMED
 from tests.crash.history import History
-from tests.crash.proxy import Wire
-from tests.crash.system import TENANTS, WORKERS, System
+from tests.crash.system import HOSTS, TENANTS, WORKERS, System
+from tests.wire import Wire
 
 # In leases: about as long as a lease and its reaping. A process that returns then meets the next owner of its work.
 LEASE_AND_MORE = (0.9, 1.45)
@@ -39,6 +39,7 @@ class Nemesis:
             "kill notifier": (1, lambda rng: self._kill("notifier")),
             "stop worker": (8, self._stop_worker),
             "stop steward": (1, self._stop_steward),
+            "stop all of a host": (2, self._stop_host),
             "drain worker under another clock": (2, lambda rng: self._skew(rng, rng.choice(self._workers), HOURS)),
             "api under another clock": (1, lambda rng: self._skew(rng, "api", HOURS)),
             "notifier under another clock": (1, lambda rng: self._skew(rng, "notifier", WITHIN_TOLERANCE)),
@@ -48,6 +49,7 @@ class Nemesis:
             "reset connections": (4, self._reset),
             "mute database": (3, self._mute),
             "stall database": (5, self._stall),
+            "silence database": (2, self._silence),
             "truncate broker": (2, self._truncate_broker),
         }
         if system.ground.small:
@@ -84,6 +86,13 @@ class Nemesis:
         name = rng.choice(self._stewards)
         self._history.fault("SIGSTOP of steward", name)
         await self._system.parts[name].stop_for(rng.uniform(0.5, 3))
+
+    async def _stop_host(self, rng: random.Random) -> None:
+        """What runs there stands still until all its leases have lapsed."""
+        parts = [part for name in rng.choice(HOSTS) if (part := self._system.parts.get(name)) is not None]
+        seconds = self._lease * rng.uniform(*BEYOND_LEASE)
+        self._history.fault("SIGSTOP of all of a host", f"{', '.join(part.name for part in parts)} {seconds:.1f} s")
+        await asyncio.gather(*(part.stop_for(seconds) for part in parts))
 
     async def _skew(self, rng: random.Random, name: str, seconds: tuple[float, float]) -> None:
         part = self._system.parts[name]
@@ -157,6 +166,12 @@ class Nemesis:
         seconds, cut = rng.choice((short, long)), rng.random() < 0.3
         self._history.fault("network partition", f"{name} {seconds:.1f} s{', then reset' if cut else ''}")
         await self._disturb(wire, wire.stall, seconds, cut=cut)
+
+    async def _silence(self, rng: random.Random) -> None:
+        """The connections that there are say nothing ever again, and nobody closes them."""
+        name, wire = self._wire(rng)
+        self._history.fault("connections fell silent", name)
+        wire.abandon()
 
     async def _disturb(self, wire: Wire, begin: Callable[[], None], seconds: float, *, cut: bool) -> None:
         begin()

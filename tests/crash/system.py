@@ -28,7 +28,7 @@ from tests.crash.engines import LoggedEngine, Receiver
 from tests.crash.history import History, Stop
 from tests.crash.installation import Postgres, RunFolder
 from tests.crash.part import SKEW, WORKER
-from tests.crash.proxy import Wire
+from tests.wire import Wire
 
 ROOT = Path(__file__).parents[2]
 MARK = "SLACKWATER_CRASH"
@@ -37,6 +37,10 @@ BUDGET_TOKENS = 1_000_000  # of the first account; more than its items can use
 TENANTS = money.ACCOUNTS
 TALKER = "talker"  # has conversations, and no budget, which would get back late what a killed API held of it
 WORKERS = {"worker-0": 0, "worker-1": 1, "worker-2": 2, "worker-3": 3, "standby": 0}  # name → engine
+HOSTS = (  # the parts that stop together
+    ("api", "steward-0", "worker-0", "worker-1"),
+    ("steward-1", "notifier", "worker-2", "worker-3", "standby"),
+)
 MODULES = {
     "api": "app.api",
     "steward-0": "workers.steward",

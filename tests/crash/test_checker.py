@@ -16,11 +16,11 @@ from tests.crash import __main__ as command
 from tests.crash import money
 from tests.crash.engines import DOOMED
 from tests.crash.examine import GIVEN_UP
-from tests.crash.history import MUST_BE_ZERO, Batch, History
+from tests.crash.history import MUST_BE_ZERO, Arrival, Batch, History
 from tests.crash.logs import unexpected
 from tests.crash.nemesis import Nemesis
-from tests.crash.system import Part, Small, System
-from tests.crash.verdict import Result, Row, _accounts, _deletions
+from tests.crash.system import HOSTS, MODULES, Part, Small, System
+from tests.crash.verdict import Result, Row, _accounts, _arrivals, _deletions
 
 TRACEBACK = ["Traceback (most recent call last):\n", '  File "x.py", line 1, in f\n', "ValueError: no\n"]
 WANTED = {
@@ -128,6 +128,26 @@ def test_a_harmless_item_that_is_given_up_is_counted() -> None:
     row = Row(1, "completed", total=1, ok=0, failed=1, final=True, run=1, payloads=1, tokens=0, result_tokens=0)
     _accounts(history, batch, row, {(1, 0): [Result(run=1, ok=False, at=0.0, given_up=True)]})
     assert {name: n for name, n in history.counts.items() if n} == {"innocent_given_up": 1}
+
+
+def test_an_item_of_a_model_that_no_engine_serves_is_a_violation_at_any_engine() -> None:
+    history, batch = History(), Batch("b", "amber", ["b item 0 plain"], "json", unserved=True)
+    batch.accept("id")
+    history.batches.append(batch)
+    _arrivals(history, 0.0, {}, {})
+    assert history.sound
+    history.arrivals.append(Arrival(history.began, history.began, 1, "engine-0", "b item 0 plain"))
+    _arrivals(history, 0.0, {}, {})
+    assert {name: n for name, n in history.counts.items() if n} == {"wrong_kind": 1}
+
+
+def test_each_part_is_on_one_host_and_the_hosts_stop_as_a_whole() -> None:
+    assert sorted(name for host in HOSTS for name in host) == sorted(MODULES)
+    system = System(History(), seed=1)
+    try:
+        assert "stop all of a host" in Nemesis(system, system.history, None, 1).table  # type: ignore[arg-type]
+    finally:
+        system.ground.close(keep_logs=False)
 
 
 @pytest.mark.slow

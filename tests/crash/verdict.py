@@ -148,6 +148,8 @@ def _arrivals(history: History, halted: float, rows: dict[tuple[str, str], Row],
             history.wrong("unaccounted", f"an engine was sent {arrival.prompt!r}, which nobody submitted")
             continue
         batch, seq = places[arrival.prompt]
+        if batch.unserved:
+            history.wrong("wrong_kind", f"{arrival.engine} was sent {arrival.prompt}, which is for another model")
         row = rows.get((batch.tenant, batch.key))
         found = results.get((row.batch_id, seq), []) if row else []
         retried = max((at for at in batch.retries if at <= arrival.at), default=0.0)

@@ -31,7 +31,7 @@ def test_what_is_sent_and_who_only_listens_give_up_within_a_lease(url: str, leas
 
 
 def test_what_the_operators_url_says_stays() -> None:
-    own = f"{URL}?tcp_user_timeout=0&keepalives=0&keepalives_idle=7&keepalives_interval=8&keepalives_count=9"
+    own = f"{URL}?tcp_user_timeout=0&keepalives=0&keepalives_idle=7&keepalives_interval=8&keepalives_count=9&connect_timeout=3"
     assert noticed(own, 10) == own
     assert conninfo.conninfo_to_dict(noticed(f"{URL}?tcp_user_timeout=0", 10))["tcp_user_timeout"] == "0"
 

@@ -13,7 +13,8 @@ READS = {
     # Its rows are ranges of items, so the weight and the limits of their account, the engines of their pool, and the deliveries
     # that keep an old day are read in the same statement. Whether a batch is sealed is read with its items. Who brings what a
     # lease has used into the fair order depends on the oldest code that may run. A stage gets no more items once its packs are
-    # known, and does not end while an item of it waits for an answer from outside.
+    # known, and does not end while an item of it waits for an answer from outside. Since when the files of a batch can be read is
+    # written where it ends, whoever ends it.
     "queue": {
         "tenant",
         "engine",
@@ -25,6 +26,7 @@ READS = {
         "pipeline",
         "stage",
         "parked",
+        "file_batch",
     },
     # The lease of the worker beside an engine decides whether the engine is alive, and its chunks whether it is idle.
     "engines": {"worker", "chunk"},
@@ -95,8 +97,8 @@ WRITES = {
     # A key that seals no turn any more is destroyed.
     "sessions": {"turn_key"},
     # Retention deletes a batch, its events and its parked items in one transaction. Stages begin, and end with their account, in
-    # the statements that change their batches.
-    "queue": {"event", "delivery", "parked", "pipeline", "stage"},
+    # the statements that change their batches, and the files of a batch are listed from the statement on that ends it.
+    "queue": {"event", "delivery", "parked", "pipeline", "stage", "file_batch"},
     # Children are written in the transaction that takes the markers of their parents, an input in the one that copies it.
     "pipelines": {"batch", "batch_delta", "item_result"},
 }

@@ -217,8 +217,15 @@ def test_the_worker_beside_an_engine_is_an_ordinary_container_that_does_not_deci
     assert [each["name"] for each in spec["initContainers"]] == ["plugin"]
     assert "restartPolicy" not in spec["initContainers"][0]
     server, worker = spec["containers"]
-    assert not [name for name in worker if name.endswith("Probe")]
+    assert [name for name in worker if name.endswith("Probe")] == ["livenessProbe"]
     assert {"startupProbe", "readinessProbe", "livenessProbe"} <= server.keys()
+
+
+def test_a_part_that_lives_and_does_nothing_is_started_anew() -> None:
+    for manifests in every_example():
+        probed = {each["name"]: each for _, each in manifests.containers()}
+        for name in {"steward", "notifier", "gpu-worker"} & probed.keys():
+            assert probed[name]["livenessProbe"]["httpGet"] == {"path": "/live", "port": "metrics"}
 
 
 def test_engine_and_worker_share_a_page_in_memory_as_one_group_and_the_plug_in_is_where_the_image_has_it() -> None:

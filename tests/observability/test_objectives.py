@@ -32,3 +32,12 @@ def test_the_page_has_the_burn_rates_and_windows_of_the_alerts() -> None:
 def test_every_recorded_ratio_that_the_page_names_exists() -> None:
     rules = "".join(file.read_text() for file in (ROOT / "deploy" / "observability" / "rules").glob("*.yml"))
     assert [name for name in re.findall(r"`(slackwater:[\w:]+)`", PAGE) if f"record: {name}\n" not in rules] == []
+
+
+def test_what_shows_a_recovery_exists_and_what_watches_it_fires() -> None:
+    table = PAGE.partition("## After a loss")[2]
+    tests, alerts = re.findall(r"`(tests/[\w/]+\.py)`", table), re.findall(r"\[(\w+)\]\(runbooks/\1\.md\)", table)
+    assert len(set(tests)) > 8
+    assert [each for each in tests if not (ROOT / each).exists()] == []
+    rules = "".join(file.read_text() for file in (ROOT / "deploy" / "observability" / "rules").glob("*.yml"))
+    assert [each for each in alerts if f"alert: {each}\n" not in rules] == []

@@ -100,6 +100,23 @@ def test_a_steward_whose_rounds_are_long_charges_as_ever_while_the_database_answ
     assert watch.judge(111, START, [beat(1, 100), beat(2, 110)]) == ([1], [1])
 
 
+def test_a_clock_that_jumps_ahead_charges_nobody_and_from_then_on_losses_are_charged_as_ever() -> None:
+    watch, ahead = watching(100, []), 3600.0
+    assert watch.judge(100 + ahead, START, [beat(1, 99), beat(2, 99)]) == ([1, 2], [])
+    for second in range(12):
+        found = watch.judge(100 + ahead + second, START, [beat(3, 100 + ahead), beat(4, 109 + ahead)])
+    assert found == ([3], [3])
+
+
+def test_a_clock_that_was_put_back_charges_as_ever_after_a_lease() -> None:
+    watch = watching(10_000, [])
+    watch.put_back = False  # as once its first round is over
+    for second in range(112):
+        watch.judge(100 + second, 9_000.0, [])
+        assert watch.put_back
+    assert watch.judge(212, 9_000.0, [beat(1, 200), beat(2, 211)]) == ([1], [1])
+
+
 async def test_the_leading_steward_looks_at_the_database_while_a_round_takes_long(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ POST /arrivals                  one event a line, read as it arrives; empty line
                                 other fields and other events are ignored
 POST /engines/ENGINE/arrivals   the same, of a process that has several engines
 GET  /metrics                   Prometheus text
+GET  /live                      whether its loops still turn
 GET  /health                    whether the process has a worker, or is a spare one that has read its list of engines
 """
 
@@ -30,6 +31,7 @@ from app.crypto import accepted, bearer_token
 from app.engines.engine_key import door_token
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
+from workers import metrics_page
 from workers.gpu.arrival_events import ArrivalEvents
 
 
@@ -58,6 +60,7 @@ class HttpServer:
         app.router.add_post("/arrivals", self._post)
         app.router.add_post("/engines/{engine}/arrivals", self._post)
         app.router.add_get("/metrics", self._scrape)
+        app.router.add_get("/live", metrics_page.live)
         app.router.add_get("/health", self._health)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from app import clock
+from app import clock, life_signs
 from app.db import schema, session_settings
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
@@ -98,12 +98,23 @@ class Membership:
         live worker uses the engine's name for another engine.
         """
         self._arrival_url = arrival_url
+        with life_signs.turning() as turn:
+            await self._run(status, on_join, on_heartbeat, on_lose, turn)
+
+    async def _run(
+        self,
+        status: Callable[[], EngineReport],
+        on_join: Callable[[int, int, int, int], None],
+        on_heartbeat: Callable[[HeartbeatAnswer], None],
+        on_lose: Callable[[], None],
+        turn: Callable[[], None],
+    ) -> None:
         while True:
-            control = await self._join()
+            control = await self._join(turn)
             on_join(control.pool_id, control.worker_id, control.engine_id, control.window)
             self.displaced.clear()
             self.controls.set()  # only now, because `on_join` has compared the engine with the promised window
-            await self._keep(control, status, on_heartbeat)
+            await self._keep(control, status, on_heartbeat, turn)
             log.warning("worker.lease_lost", worker=control.worker_id)
             self.intake = None
             on_lose()
@@ -130,10 +141,11 @@ class Membership:
         except (TimeoutError, *TRANSIENT) as error:
             log.warning("worker.not_retired", worker=control.worker_id, error=str(error).strip())
 
-    async def _join(self) -> EngineControl:
+    async def _join(self, turn: Callable[[], None]) -> EngineControl:
         worker: tuple[int, int] | None = None
         other: Holder | None = None
         while True:
+            turn()
             try:
                 if worker is None or await self._send(Heartbeat(worker[1])) is None:
                     worker = await self._register()
@@ -225,10 +237,12 @@ class Membership:
         control: EngineControl,
         status: Callable[[], EngineReport],
         on_heartbeat: Callable[[HeartbeatAnswer], None],
+        turn: Callable[[], None],
     ) -> None:
         """Heartbeat until the lease, or the control of the engine, is lost."""
         reported: EngineReport | None = None
         while True:
+            turn()
             until = self._heartbeats.next()
             try:
                 async with asyncio.timeout(max(0.0, self._valid_until - clock.monotonic())):

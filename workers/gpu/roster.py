@@ -13,7 +13,7 @@ import psycopg
 import structlog
 from psycopg_pool import PoolTimeout
 
-from app import clock
+from app import clock, life_signs
 from app.db.transient_errors import TRANSIENT
 from app.engines import discovery, engine_list
 from app.engines import service as engines
@@ -117,11 +117,13 @@ class Roster:
             self._hand_back()
 
     async def _watch_list(self) -> None:
-        while True:
-            self._changed.clear()
-            if not self._noticed:
-                await self._look()
-            await first_of(self._changed.wait(), seconds=self._tuning.list_seconds)
+        with life_signs.turning() as turn:
+            while True:
+                turn()
+                self._changed.clear()
+                if not self._noticed:
+                    await self._look()
+                await first_of(self._changed.wait(), seconds=self._tuning.list_seconds)
 
     async def _look(self) -> None:
         """Let engines go that are no longer in the list, and start workers for free ones."""

@@ -2,17 +2,19 @@
 
 import asyncio
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 
 import structlog
 
 import app.quick_start  # noqa: F401
-from app import processes, telemetry
+from app import life_signs, processes, telemetry
 from app import settings as configuration
 from app.changes import service as changes
 from app.db.embedded import direct_url
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
+from app.db.watched_connection import quiet_seconds
 from app.errors import SchemaMismatch, ServerUnfit
 from app.files import shared_storage
 from app.memory import collect_seldom
@@ -54,23 +56,25 @@ async def _lead_again_and_again(
 ) -> None:
     unavailable = unfit = False
     outage = Outage()
-    while not stopping.is_set():
-        try:
-            await shared_storage.require(database, settings, "steward")
-            await _lead(database, rounds, settings, stopping, outage)
-        except TRANSIENT as error:
-            outage.note()
-            if not unavailable:
-                log.warning("database.away", error=str(error).strip().split("\n")[0])
-            unavailable = True
-            await _pause(stopping, _RECONNECT_SECONDS)
-        except (SchemaMismatch, ServerUnfit) as error:
-            if not unfit:
-                log.warning("steward.waits_for_schema", error=error.message)
-            unfit = True
-            await _pause(stopping, _RECONNECT_SECONDS)
-        else:
-            unavailable = unfit = False
+    with life_signs.turning() as turn:
+        while not stopping.is_set():
+            turn()
+            try:
+                await shared_storage.require(database, settings, "steward")
+                await _lead(database, rounds, settings, stopping, outage, turn)
+            except TRANSIENT as error:
+                outage.note()
+                if not unavailable:
+                    log.warning("database.away", error=str(error).strip().split("\n")[0])
+                unavailable = True
+                await _pause(stopping, _RECONNECT_SECONDS)
+            except (SchemaMismatch, ServerUnfit) as error:
+                if not unfit:
+                    log.warning("steward.waits_for_schema", error=error.message)
+                unfit = True
+                await _pause(stopping, _RECONNECT_SECONDS)
+            else:
+                unavailable = unfit = False
 
 
 async def _serve_metrics(rounds: Rounds, settings: Settings) -> None:
@@ -79,9 +83,14 @@ async def _serve_metrics(rounds: Rounds, settings: Settings) -> None:
 
 
 async def _lead(
-    database: Database, rounds: Rounds, settings: Settings, stopping: asyncio.Event, outage: Outage
+    database: Database,
+    rounds: Rounds,
+    settings: Settings,
+    stopping: asyncio.Event,
+    outage: Outage,
+    turn: Callable[[], None] = lambda: None,
 ) -> None:
-    async with leadership(direct_url(settings), stopping) as lead:
+    async with leadership(direct_url(settings), stopping, quiet_seconds(settings.lease_seconds), turn) as lead:
         if lead is None:
             return
         log.info("steward.leads")
@@ -89,12 +98,15 @@ async def _lead(
         await rounds.begin()
         async with rounds.watching():
             with rounds.metrics.leading.track_inprogress():
-                await _keep_rounds(lead, rounds, settings, stopping)
+                await _keep_rounds(lead, rounds, settings, stopping, turn)
 
 
-async def _keep_rounds(lead: Leadership, rounds: Rounds, settings: Settings, stopping: asyncio.Event) -> None:
+async def _keep_rounds(
+    lead: Leadership, rounds: Rounds, settings: Settings, stopping: asyncio.Event, turn: Callable[[], None]
+) -> None:
     rest = Rest(settings, rounds.pace, rounds.look)
     while not stopping.is_set():
+        turn()
         await lead.confirm()
         busy = await rounds.run()
         await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)

@@ -1,16 +1,18 @@
 """Leader election by a Postgres advisory lock. The lock ends with its connection, so a dead leader is replaced at once.
 
-A leader that hangs does not close its connection. The server closes it after 5 s without a statement.
+A leader that hangs does not close its connection. The server closes it after 5 s without a statement. A leader whose server
+does not answer drops it (`app.db.watched_connection`).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import psycopg
 
 from app.db import direct, schema, session_settings
+from app.db.watched_connection import QUIET_SECONDS, WatchedConnection
 from app.queue import wakes
 
 _LOCK = "select pg_try_advisory_lock(hashtext('slackwater steward'))"
@@ -49,18 +51,22 @@ class Leadership:
 
 
 @asynccontextmanager
-async def leadership(url: str, stopping: asyncio.Event) -> AsyncIterator[Leadership | None]:
-    """Wait until this process leads. Yields None if `stopping` is set before that.
+async def leadership(
+    url: str, stopping: asyncio.Event, quiet: float = QUIET_SECONDS, turn: Callable[[], None] = lambda: None
+) -> AsyncIterator[Leadership | None]:
+    """Wait until this process leads. Yields None if `stopping` is set before that. `quiet`: see `watched_connection`. `turn` is
+    called at each look.
 
     Raises psycopg.OperationalError; SchemaMismatch, ServerUnfit if the database is not for this code; BehindPooler if the
     connection could not hold the lock.
     """
-    conn = await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="slackwater steward lead")
+    conn = await WatchedConnection.to(url, quiet, application_name="slackwater steward lead")
     try:
         await direct.require(conn)
         await session_settings.require(conn)
         await conn.execute(_IDLE_TIMEOUT)
         while not stopping.is_set():
+            turn()
             await schema.require(conn)
             row = await (await conn.execute(_LOCK)).fetchone()
             if row and row[0]:

@@ -21,6 +21,11 @@
 - { name: SLACKWATER_DRAIN_SECONDS, value: {{ include "slackwater.drain" .pool | quote }} }
 {{- end }}
 
+{{/* The probe of a worker that has its page at the port `metrics`. */}}
+{{- define "slackwater.live" -}}
+livenessProbe: { httpGet: { path: /live, port: metrics }, initialDelaySeconds: 30, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6 }
+{{- end }}
+
 {{/* The end of a pod, in seconds. The worker drains at once; its engine waits until that is done and until its callers have gone
      elsewhere. A node that goes with little notice leaves 15 seconds in all. */}}
 {{- define "slackwater.drain" -}}{{ ternary 8 20 (.spot | default false) }}{{- end }}
@@ -97,8 +102,8 @@ spec:
         - {{ toJson . }}
         {{- end }}
     {{- end }}
-    {{- /* An ordinary container: a sidecar would get its SIGTERM only after the engine has ended. It has no probe: the pod, and with it
-           the engine, is ready for its callers whatever the state of the worker, whose silence its lease ends. */}}
+    {{- /* An ordinary container: a sidecar would get its SIGTERM only after the engine has ended. It is always ready: the pod, and with
+           it the engine, serves its callers whatever the state of the worker, whose silence its lease ends. */}}
     {{- $env := include "slackwater.workerEnv" (dict "engine" "$(POD_NAME)" "url" (ternary "" (printf "http://$(POD_IP):%d" (int $port)) $managed) "pool" $pool) }}
     {{- $worker := $pool.worker | default dict }}
     {{- $mounts := $worker.volumeMounts | default list }}
@@ -106,7 +111,7 @@ spec:
     {{- $env = printf "%s\n- { name: SLACKWATER_PAGE_DIR, value: /pages }" $env }}
     {{- $mounts = prepend $mounts (dict "name" "pages" "mountPath" "/pages") }}
     {{- end }}
-    {{- $container := dict "root" .root "role" "worker" "name" "gpu-worker" "command" (list "slackwater" "gpu-worker") "env" $env "ports" (dict "metrics" 8711) "resources" $worker.resources "settings" $worker.settings "mounts" $mounts }}
+    {{- $container := dict "root" .root "role" "worker" "name" "gpu-worker" "command" (list "slackwater" "gpu-worker") "env" $env "ports" (dict "metrics" 8711) "resources" $worker.resources "settings" $worker.settings "mounts" $mounts "probes" (include "slackwater.live" .) }}
     {{- if $managed }}
     {{- $env = printf "%s\n- { name: SLACKWATER_ENGINE_HOST, value: $(POD_IP) }\n- { name: SLACKWATER_ENGINE_PORT, value: %q }" $env (toString $port) }}
     {{- $container = merge (dict "image" $pool.image "env" $env "ports" (dict "http" $port "metrics" 8711) "resources" $pool.resources "writesRoot" true "mounts" (concat (list (dict "name" "shm" "mountPath" "/dev/shm")) ($pool.volumeMounts | default list) $mounts)) $container }}
@@ -189,7 +194,7 @@ spec:
       securityContext: { fsGroup: 10001, seccompProfile: { type: RuntimeDefault } }
       {{- /* It is not ready while it asks its engine for its model, or reads the list; that is no reason to restart it. A spare one is
              ready, because a rolling update ends those that have the engines only then. */}}
-      {{- $probes := "readinessProbe: { httpGet: { path: /health, port: metrics }, periodSeconds: 5, timeoutSeconds: 5 }" }}
+      {{- $probes := printf "%s\nreadinessProbe: { httpGet: { path: /health, port: metrics }, periodSeconds: 5, timeoutSeconds: 5 }" (include "slackwater.live" .) }}
       containers:
         - {{- include "slackwater.container" (dict "root" .root "role" "worker" "name" "gpu-worker" "command" (list "slackwater" "gpu-worker") "env" .env "ports" (dict "metrics" 8711) "probes" $probes "resources" .pool.resources "settings" .pool.settings "mounts" .pool.volumeMounts) | nindent 10 }}
       volumes:

@@ -1,9 +1,14 @@
-"""A faulty connection between one process and PostgreSQL: a Unix socket proxy that can reset, mute or stall."""
+"""A faulty connection between one process and PostgreSQL: a Unix socket proxy that can reset, mute, stall or fall silent."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+
+from psycopg import conninfo
+
+from app.settings import Settings
+from testing import clusters
 
 SOCKET = ".s.PGSQL.5432"
 _BLOCK = 64 * 1024
@@ -18,6 +23,7 @@ class Wire:
         self._ends: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
         self._requests = asyncio.Event()  # set: what the client sends is forwarded
         self._answers = asyncio.Event()  # set: what the server sends is forwarded
+        self.taken = 0  # connections so far
         self.release()
 
     @property
@@ -52,6 +58,12 @@ class Wire:
         self._answers.clear()
         self._requests.clear()
 
+    def abandon(self) -> None:
+        """Let the present connections stay silent for ever. New ones are served."""
+        self.stall()
+        self._requests, self._answers = asyncio.Event(), asyncio.Event()
+        self.release()
+
     def release(self) -> None:
         """Forward everything again, first what was held back."""
         self._answers.set()
@@ -63,6 +75,7 @@ class Wire:
         except OSError:
             writer.transport.abort()
             return
+        self.taken += 1
         ends = (writer, up_writer)
         self._ends.append(ends)
         try:
@@ -84,3 +97,17 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pass
     with suppress(OSError):
         await passes.wait()
         writer.close()
+
+
+@asynccontextmanager
+async def wired(settings: Settings) -> AsyncIterator[tuple[Wire, Settings]]:
+    """A proxy before the database of these settings, and the settings with which one goes through it."""
+    server = conninfo.conninfo_to_dict(settings.database_url)["host"]
+    with clusters.folder() as folder:
+        wire = Wire(folder / "wire", lambda: Path(str(server)) / SOCKET)
+        await wire.start()
+        url = settings.database_url.replace(str(server), str(wire.folder))
+        try:
+            yield wire, settings.model_copy(update={"database_url": url})
+        finally:
+            await wire.close()
