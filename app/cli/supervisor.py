@@ -29,6 +29,7 @@ ENGINE_MARK = "SLACKWATER_ENGINE"  # workers.gpu.managed_engine marks its engine
 PARTS = {
     "api": "app.api",
     "steward": "workers.steward",
+    "maintenance": "workers.maintenance",
     "notifier": "workers.notifier",
     "gpu-worker": "workers.gpu",
     "console": "app.console",

@@ -96,7 +96,8 @@ async def _keep_rounds(lead: Leadership, rounds: Rounds, settings: Settings, sto
     rest = Rest(settings, rounds.pace, rounds.look)
     while not stopping.is_set():
         await lead.confirm()
-        busy = await rounds.run()
+        async with lead.kept():
+            busy = await rounds.run()
         await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)
         if not busy:
             await rest.take(lead, stopping)
