@@ -2,19 +2,18 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from app.db.pool import Connection
 from app.duties import sql
-from app.duties.schedule import DUTIES, STUCK_SECONDS, Duty
+from app.duties.schedule import BY_NAME, DUTIES, STUCK_SECONDS, Duty
 
 _ERROR_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A duty. `took_ms`: how long the last success took. `error`: of the last run; None: it has not failed. `due_at`: when it is
-    asked for next. `late_seconds`: for how long a success has been due.
+    """A duty. `took_ms`: how long the last success took. `error`: of the last run, its kind first; None: it has not failed.
+    `due_at`: when it is asked for next. `unsuccessful_seconds`: since its last success, or since the installation has it.
     """
 
     duty: Duty
@@ -24,7 +23,17 @@ class Standing:
     failed_at: datetime | None
     error: str | None
     due_at: datetime
-    late_seconds: float
+    unsuccessful_seconds: float
+
+    @property
+    def fault(self) -> str | None:
+        """The kind of the error, without its words, which may name hosts."""
+        return None if self.error is None else self.error.partition(":")[0]
+
+    @property
+    def late_seconds(self) -> float:
+        """For how long a success has been due."""
+        return max(0.0, self.unsuccessful_seconds - self.duty.every_seconds)
 
     @property
     def stuck(self) -> bool:
@@ -77,10 +86,22 @@ async def stop(conn: Connection, name: str) -> None:
 
 async def standings(conn: Connection) -> list[Standing]:
     """Every duty of the schedule that has a row, in its order."""
-    rows = {name: facts for name, *facts in await (await conn.execute(sql.STANDING)).fetchall()}
-    return [_standing(duty, *rows[duty.name]) for duty in DUTIES if duty.name in rows]
+    rows = await (await conn.execute(sql.STANDING)).fetchall()
+    found = {name: Standing(BY_NAME[name], *facts) for name, *facts in rows if name in BY_NAME}
+    return [found[name] for name in BY_NAME if name in found]
 
 
-def _standing(duty: Duty, *facts: Any) -> Standing:
-    *times, unsuccessful_seconds = facts
-    return Standing(duty, *times, late_seconds=max(0.0, unsuccessful_seconds - duty.every_seconds))
+async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
+    """(name, duty, value) of what an operator should watch. `app.api.metrics` describes each."""
+    found: list[tuple[str, str, float]] = []
+    for each in await standings(conn):
+        name = each.duty.name
+        found += [
+            ("duty_late_seconds", name, each.late_seconds),
+            ("duty_due_timestamp_seconds", name, each.due_at.timestamp()),
+        ]
+        if each.succeeded_at is not None and each.took_ms is not None:
+            found.append(("duty_success_timestamp_seconds", name, each.succeeded_at.timestamp()))
+            found.append(("duty_seconds", name, each.took_ms / 1000))
+        found.append(("duty_failing", name, float(each.error is not None)))
+    return found

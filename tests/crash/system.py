@@ -165,6 +165,7 @@ class System:
             webhook_allow_private="loopback",
             worker_metrics_port=0,
             notifier_metrics_port=0,
+            maintenance_metrics_port=0,
             steward_metrics_port=0,
             database_pool_size=4,
             log_format="json",

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from app.audit.problems import Problems
 from app.db.pool import Database
 from app.duties import standing
 from app.duties.standing import Standing
 from app.settings import Settings
 from app.tasks.producer import Hints
 from testing.waiting import LIMIT_SECONDS, wait_for
+from workers.maintenance.audit import AuditKeeper
+from workers.maintenance.metrics import Metrics
+from workers.maintenance.work import Work
 
 MAINTENANCE = (sys.executable, "-m", "workers.maintenance")
 
@@ -82,6 +86,11 @@ async def make_due(database: Database) -> None:
     """Let the next period come."""
     async with database.relaxed() as conn:
         await conn.execute("update duty set due_at = now()")
+
+
+def work(database: Database, settings: Settings) -> Work:
+    """What duties work with, without a worker."""
+    return Work(database, settings, AuditKeeper(database, settings, Problems(Metrics().audit_problems)))
 
 
 async def read(database: Database) -> dict[str, Standing]:

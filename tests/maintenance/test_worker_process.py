@@ -85,7 +85,7 @@ async def test_a_killed_workers_duty_is_done_by_another_and_a_second_message_of_
 
 @pytest.mark.parametrize("part", ["workers.notifier"])
 def test_the_notifier_takes_no_message_of_a_duty(settings: Settings, part: str) -> None:
-    from tests.webhooks.support import notifying  # noqa: PLC0415
+    from tests.webhooks.support import notifying
 
     async def ask() -> None:
         async with Database.of(settings, "test") as database:
