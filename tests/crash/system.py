@@ -41,6 +41,7 @@ MODULES = {
     "api": "app.api",
     "steward-0": "workers.steward",
     "steward-1": "workers.steward",
+    "maintenance": "workers.maintenance",
     "notifier": "workers.notifier",
     **dict.fromkeys(WORKERS, WORKER),
 }
@@ -262,6 +263,8 @@ class System:
 class Small(System):
     """One part of each kind, and a few clients."""
 
-    modules: Mapping[str, str] = {name: MODULES[name] for name in ("api", "steward-0", "notifier", "worker-0")}
+    modules: Mapping[str, str] = {
+        name: MODULES[name] for name in ("api", "steward-0", "maintenance", "notifier", "worker-0")
+    }
     workers: Mapping[str, int] = {"worker-0": WORKERS["worker-0"]}
     clients = 2

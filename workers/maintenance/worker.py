@@ -18,7 +18,7 @@ from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.duties import standing
 from app.duties.schedule import BY_NAME, Duty
-from app.duties.turn import Turn, turn
+from app.duties.turn import SILENCE_SECONDS, Turn, turn
 from app.errors import KeysUnavailable, StorageError, StoreNotShared
 from app.sentences import ended
 from app.settings import Settings
@@ -78,8 +78,8 @@ class Worker:
                 if mine is not None:
                     with self.metrics.running.track_inprogress():
                         await self._take(mine, duty, act or duties.BY_NAME[duty.name])
-        except TRANSIENT as error:  # nothing was noted, so the duty is asked for again
-            log.warning("duty.lost", duty=duty.name, error=str(error).strip())
+        except (TimeoutError, *TRANSIENT) as error:  # nothing was noted, so the duty is asked for again
+            log.warning("duty.lost", duty=duty.name, error=f"{type(error).__name__}: {error}".strip())
 
     async def _take(self, mine: Turn, duty: Duty, act: Callable[[Work], Awaitable[None]]) -> None:
         began = clock.monotonic()
@@ -99,7 +99,7 @@ class Worker:
 
     async def _finished(self, mine: Turn, duty: Duty, act: Callable[[Work], Awaitable[None]]) -> bool:
         """Whether it was done; False: this worker ends. Raises what the duty raises; TimeoutError at the limit;
-        psycopg.OperationalError if the turn is lost.
+        psycopg.OperationalError or TimeoutError if the turn is lost.
         """
         doing = asyncio.ensure_future(act(self._work))
         keeping, stopping = asyncio.create_task(mine.keep()), asyncio.create_task(self._stopping.wait())
@@ -133,8 +133,11 @@ class Worker:
 
     async def _require_direct(self) -> None:
         """Raise BehindPooler unless locks would last. Without the database nothing is known yet."""
-        with suppress(*TRANSIENT):
-            async with await psycopg.AsyncConnection.connect(self._work.direct_url) as conn:
+        with suppress(TimeoutError, *TRANSIENT):
+            async with (
+                asyncio.timeout(SILENCE_SECONDS),
+                await psycopg.AsyncConnection.connect(self._work.direct_url) as conn,
+            ):
                 await direct.require(conn)
 
     async def _close(self) -> None:
