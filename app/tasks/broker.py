@@ -43,7 +43,7 @@ _COMMON: dict[str, Any] = {
     "accept_content": ["json"],
     "worker_prefetch_multiplier": 1,
     "worker_soft_shutdown_timeout": 20,
-    "worker_cancel_long_running_tasks_on_connection_loss": True,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,  # threads cannot be ended, and rows decide what is done again
     "worker_enable_remote_control": False,
     "worker_hijack_root_logger": False,
     "worker_redirect_stdouts": False,

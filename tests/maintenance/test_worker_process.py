@@ -5,7 +5,6 @@ import sys
 from contextlib import ExitStack
 
 import psycopg
-import pytest
 
 from app.db.pool import Database
 from app.duties.schedule import BY_NAME
@@ -14,6 +13,7 @@ from app.tasks import names
 from app.tasks.producer import Hints
 from testing.waiting import eventually, wait_for
 from tests.maintenance.support import asked, hinted, maintaining, make_due, read
+from tests.webhooks.support import notifying
 from workers.steward.rounds import Rounds
 
 # Each run of the duty `days` writes a line; the first one hangs.
@@ -83,10 +83,40 @@ async def test_a_killed_workers_duty_is_done_by_another_and_a_second_message_of_
     assert runs.read_text().split() == ["run", "run"]
 
 
-@pytest.mark.parametrize("part", ["workers.notifier"])
-def test_the_notifier_takes_no_message_of_a_duty(settings: Settings, part: str) -> None:
-    from tests.webhooks.support import notifying
+GATED = """
+import asyncio
+from app import settings
+from workers.maintenance import __main__, duties
+folder = settings.load().data_dir
+async def days(work):
+    (folder / "began").touch()
+    while not (folder / "go on").exists():
+        await asyncio.sleep(0.01)
+duties.BY_NAME = {**duties.BY_NAME, "days": days}
+raise SystemExit(__main__.main())
+"""
 
+
+async def test_a_duty_goes_on_while_the_brokers_connections_are_lost_and_holds_up_no_other(
+    database: Database, settings: Settings
+) -> None:
+    await asked(database)
+    with maintaining(settings, [sys.executable, "-c", GATED]) as worker:
+        await hinted(settings, ["days"])
+        await eventually((settings.data_dir / "began").exists)
+        async with database.durable() as conn:
+            lost = """select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()
+                      and (application_name = 'slackwater broker' or query ilike 'listen %pgmq%')"""
+            await conn.execute(lost)
+        await hinted(settings, ["ledger"])
+        await eventually(lambda: read(database), until=lambda found: found["ledger"].succeeded_at)
+        (settings.data_dir / "go on").touch()
+        await eventually(lambda: read(database), until=lambda found: found["days"].succeeded_at)
+        assert worker.stop() == 0
+        assert "Failed to cancel" not in worker.log.read_text()
+
+
+def test_the_notifier_takes_no_message_of_a_duty(settings: Settings) -> None:
     async def ask() -> None:
         async with Database.of(settings, "test") as database:
             await asked(database)
