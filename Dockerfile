@@ -1,5 +1,5 @@
 # All processes of Slackwater in one image; the command selects one: `slackwater api`, `slackwater steward`, …
-#   docker build -t slackwater .                                  api, steward, notifier; a gpu-worker that attaches
+#   docker build -t slackwater .                                  api, steward, maintenance, notifier; a gpu-worker that attaches
 #   docker build -t slackwater-engine --build-arg EXTRA=cpu .     with vLLM for CPU inside (gpu: for CUDA)
 # PYTHON_IMAGE can name the base by its digest (docs/security.md).
 ARG PYTHON_IMAGE=python:3.11-slim

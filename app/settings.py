@@ -32,7 +32,7 @@ class Settings(BaseSettings):
     database_direct_url: str = Field(
         "",
         description="postgresql://… of the database itself, if `database_url` is that of a pooler: for `migrate`, the steward, "
-        "and the notifier where pgmq carries the hints",
+        "the maintenance worker, and the notifier where pgmq carries the hints",
     )
     broker_url: str = Field(
         "",
@@ -49,9 +49,7 @@ class Settings(BaseSettings):
     )
 
     # API
-    host: str = Field(
-        "127.0.0.1", description="address of the API, and of the metrics pages of notifiers and GPU workers"
-    )
+    host: str = Field("127.0.0.1", description="address of the API, and of the metrics pages of the other parts")
     port: int = Field(8700, ge=1, le=65535, description="port that the API listens on")
     api_processes: int = Field(
         1, ge=1, le=64, description="processes of the API that share its port: one for each core it may use; in a pod 1"
@@ -386,6 +384,9 @@ class Settings(BaseSettings):
         256, gt=0, description="delivery attempts at once in one notifier, over all endpoints"
     )
     steward_metrics_port: int = Field(8708, ge=0, le=65535, description="port of a steward's `/metrics`; 0: no page")
+    maintenance_metrics_port: int = Field(
+        8707, ge=0, le=65535, description="port of a maintenance worker's `/metrics`; 0: no page"
+    )
     notifier_metrics_port: int = Field(8709, ge=0, le=65535, description="port of a notifier's `/metrics`; 0: no page")
     webhook_progress_seconds: float = Field(
         10, gt=0, description="shortest time between two `batch.progress` of a batch"

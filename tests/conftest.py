@@ -64,6 +64,7 @@ def _usual() -> Settings:
         webhook_allow_private="loopback",
         worker_metrics_port=0,
         notifier_metrics_port=0,
+        maintenance_metrics_port=0,
         console_port=0,
         steward_metrics_port=0,
     )

@@ -26,7 +26,13 @@ from tests.databases import Ring
 from tests.system.stack import Account, Stack, running
 
 EMBEDDER = "bge-test"
-PORTS = ("console_port", "steward_metrics_port", "notifier_metrics_port", "worker_metrics_port")
+PORTS = (
+    "console_port",
+    "steward_metrics_port",
+    "maintenance_metrics_port",
+    "notifier_metrics_port",
+    "worker_metrics_port",
+)
 LENT = "TESTS_INSTALLATION"  # set: another run of pytest lends its own
 _ENTRY = f"""
 [models."{EMBEDDER}"]

@@ -8,6 +8,7 @@ import pytest
 from app.api import queue_gauges
 from app.console import stream
 from app.db import migrate, pool
+from app.duties import schedule
 from app.engines import continuation
 from app.flows import stages
 from app.gateway import resent_requests
@@ -19,7 +20,6 @@ from app.tenants import key_cache
 from app.webhooks import retry_policy
 from workers.gpu import claimer, requests_in_engine
 from workers.gpu.tuning import TUNING
-from workers.steward import rounds
 
 PAGE = Path(__file__).parents[1] / "GUARANTEES.md"
 # What the page says, the value that the code has, and the value that makes it true.
@@ -30,7 +30,7 @@ FIGURES: list[tuple[str, Any, Any]] = [
     ("After five days of failure the endpoint is disabled", Settings.model_fields["webhook_disable_days"].default, 5),
     ("Near deadlines may go first in every fourth claim", claimer.URGENT_EVERY, 4),
     ("beyond 16 accounts with work for one model", fair_order_sql._NEXT_ACCOUNTS, 16),
-    ("The scheduler's caches are computed again every two minutes", rounds.RECOMPUTE_SECONDS, 120),
+    ("The scheduler's caches are computed again every two minutes", schedule.BY_NAME["fair_order"].every_seconds, 120),
     ("A request yields at most three times in one lease", requests_in_engine.MOST_YIELDS, 3),
     ("the stream sends eight tokens at a time", continuation.STREAM_INTERVAL, 8),
     ("or after 2 seconds if its client may repeat the call", resent_requests.GRACE_SECONDS, 2),

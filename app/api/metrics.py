@@ -61,6 +61,12 @@ MEANINGS = {
     "overdue_batches": ("", "batches that should have expired a minute ago or earlier; 1000: or more"),
     "steward_leads": ("", "1 while a steward leads"),
     "notifier_connected": ("", "1 while a notifier is connected to the database"),
+    "maintenance_connected": ("", "1 while a maintenance worker is connected to the database"),
+    "duty_success_timestamp_seconds": ("duty", "when a duty last succeeded"),
+    "duty_seconds": ("duty", "how long its last success took"),
+    "duty_due_timestamp_seconds": ("duty", "when it is asked for next"),
+    "duty_late_seconds": ("duty", "for how long a success of it has been due; should be below a minute or two"),
+    "duty_failing": ("duty", "1 if its last run failed"),
     "engines": ("state", "engines that are known"),
     "workflow_ttft_seconds": (
         "workflow class quantile",

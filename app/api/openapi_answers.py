@@ -117,9 +117,19 @@ _STATUS = {
     "status": "ok",
     "version": "0.1.0",
     "at": _DONE,
-    "parts": {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "workers": 1},
+    "parts": {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "maintenance": "ok", "workers": 1},
     "engines": [_ENGINE],
     "queue": {"open_batches": 1, "items_waiting": 40, "items_running": 16, "oldest_waiting_seconds": 12.5},
+    "duties": [
+        {
+            "name": "days",
+            "about": "drops days whose retention is over",
+            "succeeded_at": _AT,
+            "took_seconds": 0.4,
+            "due_at": _DONE,
+            "error": None,
+        }
+    ],
     "problems": [],
 }
 _MODELS = {

@@ -7,6 +7,7 @@ from app import clock
 from app.audit import log as audit
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
+from app.duties import standing
 from app.metering import budgets, ledger, recent
 from app.pipelines import gauges as pipeline_gauges
 from app.pipelines import parked
@@ -48,7 +49,15 @@ class QueueGauges:
                 queue = await overview.gauges(conn) + await funding.gauges(conn)
                 money = await budgets.gauges(conn, await funding.beyond(conn)) + await ledger.gauges(conn)
                 pipelines = [*await parked.gauges(conn), *await pipeline_gauges.read(conn)]
-                return [*queue, *pipelines, *await deliveries.gauges(conn), *money, *await audit.gauges(conn)]
+                of_duties = await standing.gauges(conn)
+                return [
+                    *queue,
+                    *pipelines,
+                    *await deliveries.gauges(conn),
+                    *money,
+                    *await audit.gauges(conn),
+                    *of_duties,
+                ]
         except (TimeoutError, *TRANSIENT):
             return []
 

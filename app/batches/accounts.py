@@ -1,7 +1,7 @@
 """Accounts: list them with their contents, and delete one.
 
-`close` takes effect at once: keys are revoked, webhooks disabled. The steward repeats `sweep`, which cancels the batches, waits
-for items that an engine still runs, and removes the account's data in slices. It may be killed between any two steps.
+`close` takes effect at once: keys are revoked, webhooks disabled. Maintenance workers repeat `sweep`, which cancels the batches,
+waits for items that an engine still runs, and removes the account's data in slices. It may be killed between any two steps.
 """
 
 from contextlib import suppress

@@ -1,22 +1,20 @@
-"""Writes an event of a stored batch with its counts."""
+"""The event of a stored batch, with its counts."""
 
-from app.db.pool import Connection
 from app.events import BatchData, BatchFailure, Counts, EventKind
 from app.queue.running_batches import BatchInProgress
 from app.queue.settling import Settled
-from app.webhooks import emitter
+from app.webhooks.emitter import NewEvent
 
 
-async def emit(
-    conn: Connection,
+def of(
     batch: Settled | BatchInProgress,
     kind: EventKind,
     *,
     n: int = 0,
     failure: BatchFailure | None = None,
     traceparent: str | None = None,
-) -> None:
-    """Write the event. A second one of the same run, kind and `n` is ignored. `traceparent`: the event's, if not the submit's."""
+) -> NewEvent:
+    """The event. A second one of the same run, kind and `n` is ignored. `traceparent`: the event's, if not the submit's."""
     data = BatchData(
         request_id=str(batch.request_id),
         account_id=batch.account_id,
@@ -26,13 +24,4 @@ async def emit(
         policy_rules=batch.rules,
         diverted_to=batch.diverted_to,
     )
-    await emitter.emit(
-        conn,
-        tenant_id=batch.tenant_id,
-        kind=kind,
-        model=batch.model,
-        batch_id=batch.batch_id,
-        run=batch.run,
-        data=data,
-        n=n,
-    )
+    return NewEvent(batch.tenant_id, kind, batch.model, batch.batch_id, batch.run, data, n)

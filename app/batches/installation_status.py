@@ -14,6 +14,8 @@ from app import __version__, clock
 from app.batches import why_text
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
+from app.duties import standing
+from app.duties.standing import Standing
 from app.engines import overview as engine_overview
 from app.engines.adoption import EngineProblem
 from app.engines.overview import EngineInfo
@@ -35,6 +37,9 @@ _NO_STEWARD = EngineProblem(
 )
 _NO_NOTIFIER = EngineProblem(
     "notifier_away", "No notifier runs: webhooks are not delivered.", "Start one: slackwater notifier."
+)
+_NO_MAINTENANCE = EngineProblem(
+    "maintenance_away", "No maintenance worker runs: nothing old is removed.", "Start one: slackwater maintenance."
 )
 _NO_ENGINE = EngineProblem(
     "no_engine", "No engine has a worker.", "Start one: slackwater gpu-worker, or slackwater up."
@@ -65,15 +70,19 @@ class Installation:
     async def _query(self) -> dict[str, Any]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
-                return describe(await engine_overview.recent_engines(conn), await queue_overview.overview(conn))
+                told = await engine_overview.recent_engines(conn)
+                return describe(told, await queue_overview.overview(conn), await standing.standings(conn))
         except (TimeoutError, *TRANSIENT):
             return describe((), None)
 
 
-def describe(engines: Sequence[EngineInfo], overview: Overview | None) -> dict[str, Any]:
+def describe(
+    engines: Sequence[EngineInfo], overview: Overview | None, duties: Sequence[Standing] = ()
+) -> dict[str, Any]:
     """The document. `overview` is None while the database does not answer."""
     views = [_engine(engine) for engine in engines]
-    problems = [*_part_problems(engines, overview), *(problem for view in views for problem in view["problems"])]
+    problems = [*_part_problems(engines, overview), *map(_stuck, (each for each in duties if each.stuck))]
+    problems += [problem for view in views for problem in view["problems"]]
     queue = {
         "open_batches": overview.open_batches if overview else None,
         "items_waiting": overview.items_waiting if overview else None,
@@ -89,12 +98,33 @@ def describe(engines: Sequence[EngineInfo], overview: Overview | None) -> dict[s
             "database": "ok" if overview else "away",
             "steward": _part_state(overview.steward if overview else None),
             "notifier": _part_state(overview.notifier if overview else None),
+            "maintenance": _part_state(overview.maintenance if overview else None),
             "workers": overview.workers if overview else None,
         },
         "engines": views,
         "queue": queue,
+        "duties": [_duty(each) for each in duties],
         "problems": problems,
     }
+
+
+def _duty(stands: Standing) -> dict[str, Any]:
+    return {
+        "name": stands.duty.name,
+        "about": stands.duty.about,
+        "succeeded_at": clock.iso(stands.succeeded_at) if stands.succeeded_at else None,
+        "took_seconds": None if stands.took_ms is None else stands.took_ms / 1000,
+        "due_at": clock.iso(stands.due_at),
+        "error": stands.fault,
+    }
+
+
+def _stuck(stands: Standing) -> dict[str, Any]:
+    duty = stands.duty
+    since = f"has not succeeded for {duration(stands.unsuccessful_seconds)}"
+    why = f" It fails: {stands.fault}." if stands.fault else ""
+    remedy = "Its words are in the log: slackwater logs maintenance."
+    return asdict(EngineProblem("duty_stuck", f"The duty {duty.name} {since}; it {duty.about}.{why}", remedy))
 
 
 def _overall(engines: Sequence[EngineInfo], overview: Overview | None, has_problems: bool) -> str:
@@ -113,6 +143,8 @@ def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> 
         yield asdict(_NO_STEWARD)
     if not overview.notifier:
         yield asdict(_NO_NOTIFIER)
+    if not overview.maintenance:
+        yield asdict(_NO_MAINTENANCE)
     if not any(engine.controlled or _problems(engine) for engine in engines):
         yield asdict(_NO_ENGINE)
 

@@ -33,13 +33,14 @@ class ProgressEvents:
         self._started &= running
         self._at_risk &= running
         self._progress = {run: written for run, written in self._progress.items() if run in running}
-        count = 0
-        for batch in batches:
-            for kind, n in self._due(batch):
-                if (batch.tenant_id, kind) in subscribed:
-                    await counted_event.emit(conn, batch, kind, n=n)
-                    count += 1
-        return count
+        due = [
+            counted_event.of(batch, kind, n=n)
+            for batch in batches
+            for kind, n in self._due(batch)
+            if (batch.tenant_id, kind) in subscribed
+        ]
+        await emitter.emit_all(conn, due)
+        return len(due)
 
     def _due(self, batch: BatchInProgress) -> list[tuple[EventKind, int]]:
         """The events that are due for a batch, each with its `n`."""

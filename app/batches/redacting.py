@@ -202,7 +202,7 @@ class _Batch:
             return NO_KEY
         except Changed:
             return CHANGED
-        with suppress(StorageError):  # the steward removes what is left
+        with suppress(StorageError):  # a maintenance worker removes what is left
             await self._store.delete(moved)
         return None
 

@@ -110,7 +110,7 @@ async def _hide(conn: Connection, tenant: Tenant, found: FoundBatch) -> datetime
 
 async def clean(database: Database, settings: Settings, found: FoundBatch) -> None:
     """Remove what is left of a batch whose contents are hidden."""
-    with suppress(StorageError):  # the steward removes what is left
+    with suppress(StorageError):  # a maintenance worker removes what is left
         await shredding.clean(database, Store.of(settings), EndedBatch(found.batch_id, found.total))
 
 

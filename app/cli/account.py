@@ -78,7 +78,7 @@ def delete(
     _confirm(
         account,
         f"Account {account} is being deleted: its keys are revoked, its webhooks disabled, its batches cancelled. "
-        "The steward removes the rest; `slackwater account list` shows the account until then.",
+        "A maintenance worker removes the rest; `slackwater account list` shows the account until then.",
     )
 
 

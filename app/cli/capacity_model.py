@@ -60,7 +60,7 @@ class Fleet:
     heartbeat_seconds: float
     connections_per_process: int
     engines_per_process: int = 1
-    other_processes: int = 6  # two APIs, two stewards, two notifiers
+    other_processes: int = 8  # two APIs, two stewards, two maintenance workers, two notifiers
 
     @property
     def items_per_second(self) -> float:

@@ -59,7 +59,13 @@ def demo(settings: Settings, console: Console, requests: Path | None) -> None:
     settings = require_engine(settings, answering=True)
     changes = {"port": processes.free_port(), "webhook_allow_private": "loopback", "log_format": "console"}
     # a running `slackwater up` may use these ports
-    changes |= {"worker_metrics_port": 0, "notifier_metrics_port": 0, "steward_metrics_port": 0, "console_port": 0}
+    changes |= {
+        "worker_metrics_port": 0,
+        "notifier_metrics_port": 0,
+        "maintenance_metrics_port": 0,
+        "steward_metrics_port": 0,
+        "console_port": 0,
+    }
     asyncio.run(_demo(DemoPlan(settings.model_copy(update=changes), console, items, model_name(settings))))
 
 
@@ -139,7 +145,7 @@ async def _prepare(plan: DemoPlan) -> None:
 
 async def _watch(plan: DemoPlan, supervisor: Supervisor) -> None:
     """Run the demo as an API client. Its key is revoked at the end."""
-    with plan.console.status("Starting PostgreSQL, API, notifier, steward and GPU worker …"):
+    with plan.console.status("Starting PostgreSQL, API, notifier, steward, maintenance and GPU worker …"):
         await supervisor.ready.wait()
         key = await asyncio.to_thread(create_key, plan.settings, ACCOUNT, "demo", 1)
     try:

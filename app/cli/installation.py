@@ -20,7 +20,7 @@ def up(
     model: Annotated[str | None, typer.Option(help="catalogue model that the engine serves")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="port of the API")] = None,
 ) -> None:
-    """Run everything on this machine: database, API, engine, GPU worker, notifier, steward, console."""
+    """Run everything on this machine: database, API, engine, GPU worker, notifier, steward, maintenance, console."""
     from app.cli.up import up as run
 
     current = settings(engine_url=_engine_url(attach), engine_model=model, port=port)

@@ -11,7 +11,15 @@ from app.cli import log_lines
 from app.telemetry import old_log
 from app.user_errors import Failure
 
-OURS = ("up", "api", "steward", "notifier", "gpu-worker", "console")  # an engine's own log is shown only on request
+OURS = (
+    "up",
+    "api",
+    "steward",
+    "maintenance",
+    "notifier",
+    "gpu-worker",
+    "console",
+)  # an engine's own log is shown only on request
 _POLL_SECONDS = 0.2
 _EPOCH = datetime.fromtimestamp(0, UTC)
 

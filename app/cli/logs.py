@@ -13,7 +13,7 @@ from app.cli.options import settings as configured
 Part = Annotated[
     str | None,
     typer.Argument(
-        help="api, engine-0, gpu-worker, notifier, steward or up; default: all except the engines",
+        help="api, engine-0, gpu-worker, maintenance, notifier, steward or up; default: all except the engines",
         autocompletion=lambda: log_files.parts(configured().data_dir),
     ),
 ]

@@ -72,7 +72,7 @@ class CommandLine(LateGroup):
         LateCommand(
             "up",
             "app.cli.installation:up",
-            "Run everything on this machine: database, API, engine, GPU worker, notifier, steward, console.",
+            "Run everything on this machine: database, API, engine, GPU worker, notifier, steward, maintenance, console.",
         ),
         LateCommand(
             "demo",
@@ -114,6 +114,11 @@ class CommandLine(LateGroup):
             "gpu-worker",
             "app.cli.parts:gpu_worker",
             "Run a worker: it starts vLLM, or attaches to SLACKWATER_ENGINE_URL or to those of SLACKWATER_ENGINES.",
+        ),
+        LateCommand(
+            "maintenance",
+            "app.cli.parts:maintenance",
+            "Run the Celery worker that does what may take long: retention, checks, the audit log.",
         ),
         LateCommand("notifier", "app.cli.parts:notifier", "Run the Celery worker that delivers webhooks."),
         LateCommand(

@@ -1,4 +1,4 @@
-"""`slackwater api`, `gpu-worker`, `notifier` and `steward`: run one part of an installation in this process."""
+"""`slackwater api`, `gpu-worker`, `maintenance`, `notifier` and `steward`: run one part of an installation in this process."""
 
 import os
 import sys
@@ -16,6 +16,11 @@ def api() -> None:
 def gpu_worker() -> None:
     """Run a worker: it starts vLLM, or attaches to SLACKWATER_ENGINE_URL or to those of SLACKWATER_ENGINES."""
     become("workers.gpu")
+
+
+def maintenance() -> None:
+    """Run the Celery worker that does what may take long: retention, checks, the audit log."""
+    become("workers.maintenance")
 
 
 def notifier() -> None:

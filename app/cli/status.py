@@ -2,7 +2,8 @@
 
 import json
 import re
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
 import httpx
 import typer
@@ -44,15 +45,23 @@ def fetch_from(url: str) -> Status:
     return found
 
 
-def status(as_json: Json = False) -> None:
+def status(
+    as_json: Json = False,
+    only_duties: Annotated[
+        bool, typer.Option("--duties", help="Show when each duty was done, and when it is next.")
+    ] = False,
+) -> None:
     """Show the state of the installation: parts, engines, queue, problems. The exit code is 1 if it is down."""
-    raise typer.Exit(report(configured(), console, as_json=as_json))
+    raise typer.Exit(report(configured(), console, as_json=as_json, only_duties=only_duties))
 
 
-def report(settings: Settings, to: Console, *, as_json: bool) -> int:
+def report(settings: Settings, to: Console, *, as_json: bool, only_duties: bool = False) -> int:
     """Print the status. Returns the exit code: 1 if the installation is down. Raises Failure."""
     found = fetch(settings)
-    if as_json:
+    if only_duties:
+        for line in duties(found):
+            to.print(line, markup=False, highlight=False, soft_wrap=True)
+    elif as_json:
         to.print(json.dumps(found, indent=2), markup=False, highlight=False, soft_wrap=True)
     else:
         show(found, api_url(settings), to)
@@ -66,6 +75,8 @@ def show(found: Status, url: str, to: Console) -> None:
     to.print()
     rows = [("parts", _parts(found["parts"])), ("queue", plain(_queue(found["queue"])))]
     rows += [("engine", _engine(engine)) for engine in found["engines"]]
+    if found.get("duties"):
+        rows.append(("duties", plain(_summary(found))))
     if to.is_terminal:
         facts = Table.grid(Column(style="cyan", no_wrap=True, width=8), Column(overflow="fold"), padding=(0, 2, 0, 0))
         for row in rows:
@@ -84,6 +95,31 @@ def problems(found: Status) -> list[str]:
         f"{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
         for problem in found["problems"]
     ]
+
+
+def duties(found: Status) -> list[str]:
+    """A line for each duty of a status document: its last success, how long that took, and when it is asked for next."""
+    now = datetime.fromisoformat(found["at"])
+    return [_duty(duty, now) for duty in found.get("duties", ())]
+
+
+def _summary(found: Status) -> str:
+    """Those that fail; all are shown by `--duties`."""
+    failing = [duty["name"] for duty in found["duties"] if duty["error"]]
+    waiting = [duty["name"] for duty in found["duties"] if not duty["succeeded_at"]]
+    told = [f"{', '.join(names)} {what}" for names, what in ((failing, "failing"), (waiting, "not done yet")) if names]
+    return "; ".join(told) or f"all {len(found['duties'])} done"
+
+
+def _duty(duty: Status, now: datetime) -> str:
+    done = "not done yet"
+    if duty["succeeded_at"]:
+        ago = (now - datetime.fromisoformat(duty["succeeded_at"])).total_seconds()
+        done = f"done {duration(ago)} ago in {duration(duty['took_seconds'])}"
+    wait = (datetime.fromisoformat(duty["due_at"]) - now).total_seconds()
+    following = f"next in {duration(wait)}" if wait > 0 else "due now"
+    failing = f" · fails: {duty['error']}" if duty["error"] else ""
+    return f"{duty['name']} {done} · {following}{failing}"
 
 
 def _parts(parts: Status) -> Text:

@@ -1,6 +1,7 @@
 """Runs every part of Slackwater on one machine: starts them, restarts them when they crash, stops them together."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -15,13 +16,11 @@ import structlog
 from app import clock, life_signs, optional_packages, processes
 from app.changes import service as changes
 from app.cli.data_dir_lock import owned
-from app.db import cluster, direct, embedded, migrate, session_settings
+from app.db import cluster, direct, embedded
 from app.db.pool import Database
 from app.db.watched_connection import WatchedConnection
 from app.environment import PART, child_environment
-from app.errors import BehindPooler, SchemaMismatch, ServerUnfit
 from app.optional_packages import NotInstalled
-from app.queue import partitions
 from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
@@ -31,6 +30,7 @@ ENGINE_MARK = "SLACKWATER_ENGINE"  # workers.gpu.managed_engine marks its engine
 PARTS = {
     "api": "app.api",
     "steward": "workers.steward",
+    "maintenance": "workers.maintenance",
     "notifier": "workers.notifier",
     "gpu-worker": "workers.gpu",
     "console": "app.console",
@@ -271,20 +271,20 @@ async def _start_embedded(settings: Settings) -> None:
 
 async def _migrate(settings: Settings) -> None:
     """Migrate the schema and create today's partitions. Raises Failure."""
-    url = embedded.direct_url(settings)
-    try:
-        await asyncio.to_thread(migrate.upgrade, url)
-        async with Database(url, size=1) as database, database.durable() as conn:
-            await session_settings.require(conn)
-            async with conn.transaction():
-                await partitions.create(conn, settings.partition_days_ahead)
-    except SchemaMismatch as error:
-        raise Failure(error.message) from error
-    except (ServerUnfit, BehindPooler) as error:
-        raise Failure(error.message, error.remedy) from error
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [repr(error)])[0]
-        raise Failure(f"The database cannot be used: {reason}", "Run `slackwater doctor` for details.") from error
+    process = await asyncio.create_subprocess_exec(
+        *processes.python_module("app.cli.preparation"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        env=child_environment(settings, {}),
+        start_new_session=True,  # Ctrl-C lets it finish
+        preexec_fn=processes.dies_with_parent(),
+    )
+    told, _ = await process.communicate()
+    if process.returncode == 0:
+        return
+    with suppress(ValueError):
+        raise Failure(*json.loads(told))
+    raise Failure(f"The database could not be prepared: exit code {process.returncode}.", "Run `slackwater doctor`.")
 
 
 def on_signals(supervisor: Supervisor) -> None:

@@ -52,6 +52,7 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
         Entry("/console/engines", "Engines", "engines", "e"),
         Entry("/console/fairness", "Fairness", "fair", "f"),
         Entry("/console/incidents", "Incidents", "incidents", "i"),
+        Entry("/console/duties", "Duties", "audit", "d", roles=INSTALLATION),
     ),
     (
         Entry("/console/webhooks", "Webhooks", "hooks", "w"),

@@ -6,9 +6,10 @@ the steward and `slackwater restored` read or write all days at once.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, timedelta
 from functools import lru_cache
+from itertools import groupby
 
 import psycopg
 from psycopg import AsyncCursor
@@ -31,6 +32,11 @@ def on_day(statement: str, batch_id: int) -> str:
 def _on_day(statement: str, day: int) -> str:
     suffix = f"_{_FIRST_DAY + timedelta(days=day):%Y%m%d}"
     return _TABLE.sub(lambda table: table[0] + suffix, statement)
+
+
+def by_day(batch_ids: Collection[int]) -> list[list[int]]:
+    """The batches of each day, in order."""
+    return [list(ids) for _, ids in groupby(sorted(batch_ids), lambda batch_id: batch_id >> DAY_BITS)]
 
 
 async def execute(

@@ -25,6 +25,7 @@ from app.settings import Settings
 Connection = AsyncConnection[TupleRow]
 
 IDLE_SECONDS = 1.0  # a connection unused for longer is checked before use
+SPARE_SECONDS = 10.0  # one connection that nobody needed for so long is closed: each costs the server some 3 MB
 RECONNECT_SECONDS = 2.0  # the longest pause between two attempts, however long the server does not answer
 
 
@@ -179,6 +180,7 @@ def _pool(
         max_size=size,
         open=False,
         timeout=patience_seconds,
+        max_idle=SPARE_SECONDS,
         configure=configure,
         check=check,
         reconnect_timeout=RECONNECT_SECONDS,

@@ -40,7 +40,7 @@ class RoleGrants:
     sees_sessions: bool = False
 
 
-BROKER = "sw_broker"  # owns the queues of the broker in the database, which steward and notifier share
+BROKER = "sw_broker"  # owns the queues of the broker in the database, which steward, maintenance and notifier share
 STEWARD = "sw_steward"  # owns the two tables whose days it creates and drops
 REPORT = "sw_report"  # may be bound to some accounts
 DAILY = ("item_payload", "item_result")
@@ -60,7 +60,7 @@ _QUEUE = {
     ),
     **dict.fromkeys(("attempt", "decision", "engine_sample", "engine_minute", "pace", "ledger_check"), "rawd"),
     **dict.fromkeys(("pipeline", "stage", "parked", "handoff", "gather", "dependency"), "rawd"),
-    "pool_status": "r",
+    **dict.fromkeys(("pool_status", "duty"), "r"),
 }
 _RECORDS = {"audit": "ra", "audit_pending": "ra", "audit_seal": "r", "audit_checkpoint": "r"}
 _READS_RECORDS = dict.fromkeys(("audit", "audit_seal", "audit_checkpoint"), "r")
@@ -96,12 +96,12 @@ GRANTS: Mapping[str, RoleGrants] = {
         columns={"endpoint": {"r": _SUBSCRIBED, "w": ("hinted_at",)}, "batch_key": {"w": ("failed_at", "failure")}},
     ),
     STEWARD: RoleGrants(
-        "the steward",
+        "the steward and maintenance workers",
         {
             **_QUEUE,
             **_SEALS,
             "object_removal": "rad",
-            "pool_status": "raw",
+            **dict.fromkeys(("pool_status", "duty"), "raw"),
             "sched_delta": "rwd",
             "tenant": "rd",
             "policy": "r",

@@ -106,7 +106,7 @@ async def keep(
         if row is None:
             raise StorageError("The file took too long to be stored; send it again.")
     except Exception:
-        with suppress(StorageError, psycopg.Error, PoolTimeout):  # the steward removes it later
+        with suppress(StorageError, psycopg.Error, PoolTimeout):  # a maintenance worker removes it later
             await _remove(database, store, tenant_id, file_id)
         raise
     return File(*row)

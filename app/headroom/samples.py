@@ -133,7 +133,7 @@ async def record(conn: Connection, engine_id: int, sample: EngineSample, ended: 
 
 
 async def fold(conn: Connection) -> None:
-    """Fold old samples to minutes, and delete old minutes. A verb of the steward."""
+    """Fold old samples to minutes, and delete old minutes. A duty's verb."""
     await conn.execute(sql.FOLD, {"hours": KEPT_HOURS})
     await conn.execute(sql.DROP, {"days": MINUTES_KEPT_DAYS})
 

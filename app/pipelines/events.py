@@ -1,5 +1,6 @@
 """Writes `pipeline.*` and `stage.ended`, each in the transaction that causes it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from app.pipelines.creation import NewPipeline
 from app.states import BatchState
 from app.tenants.service import Tenant
 from app.webhooks import emitter
+from app.webhooks.emitter import NewEvent
 
 _OF_NO_MODEL = ""
 _ENDS = {
@@ -46,32 +48,37 @@ class EndedStage:
 async def queued(conn: Connection, tenant: Tenant, new: NewPipeline) -> None:
     """A pipeline was created."""
     ids_of = new.pipeline_id, new.request_id, new.tenant_id
-    await _emit(conn, EventKind.PIPELINE_QUEUED, Told(*ids_of, tenant.account_id, 1, new.flow.name, new.traceparent))
+    await emitter.emit_all(
+        conn, [_event(EventKind.PIPELINE_QUEUED, Told(*ids_of, tenant.account_id, 1, new.flow.name, new.traceparent))]
+    )
 
 
 async def queued_again(conn: Connection, of: Told) -> None:
     """A retry has begun the run of `of`."""
-    await _emit(conn, EventKind.PIPELINE_QUEUED, of)
+    await emitter.emit_all(conn, [_event(EventKind.PIPELINE_QUEUED, of)])
 
 
 async def paused(conn: Connection, of: Told, why: str | None, second: int) -> None:
     """It pauses. `why`: the code; None: its owner paused it. `second`: since its creation, so that each pause is told."""
-    await _emit(conn, EventKind.PIPELINE_PAUSED, of, n=second, paused_for=why)
+    await emitter.emit_all(conn, [_event(EventKind.PIPELINE_PAUSED, of, n=second, paused_for=why)])
 
 
-async def ended(conn: Connection, of: Told, state: BatchState) -> None:
-    """It is final."""
-    await _emit(conn, _ENDS[state], of)
+async def ended(conn: Connection, told: Iterable[tuple[Told, BatchState]]) -> None:
+    """They are final."""
+    await emitter.emit_all(conn, [_event(_ENDS[state], of) for of, state in told])
 
 
-async def stage_ended(conn: Connection, of: Told, stage: EndedStage) -> None:
-    """The batch of a stage is final."""
+async def stages_ended(conn: Connection, told: Iterable[tuple[Told, EndedStage]]) -> None:
+    """The batches of stages are final."""
+    await emitter.emit_all(conn, [_of_stage(of, stage) for of, stage in told])
+
+
+def _of_stage(of: Told, stage: EndedStage) -> NewEvent:
     batch = f"batch_{stage.request_id.hex}"
-    await _emit(conn, EventKind.STAGE_ENDED, of, n=stage.n, stage=stage.name, batch=batch, counts=stage.counts)
+    return _event(EventKind.STAGE_ENDED, of, n=stage.n, stage=stage.name, batch=batch, counts=stage.counts)
 
 
-async def _emit(
-    conn: Connection,
+def _event(
     kind: EventKind,
     of: Told,
     *,
@@ -80,7 +87,7 @@ async def _emit(
     stage: str | None = None,
     batch: str | None = None,
     counts: Counts | None = None,
-) -> None:
+) -> NewEvent:
     data = PipelineData(
         request_id=str(of.request_id),
         account_id=of.account_id,
@@ -92,13 +99,4 @@ async def _emit(
         batch=batch,
         counts=counts,
     )
-    await emitter.emit(
-        conn,
-        tenant_id=of.tenant_id,
-        kind=kind,
-        model=_OF_NO_MODEL,
-        batch_id=of.pipeline_id,
-        run=of.run,
-        data=data,
-        n=n,
-    )
+    return NewEvent(of.tenant_id, kind, _OF_NO_MODEL, of.pipeline_id, of.run, data, n)

@@ -124,16 +124,17 @@ async def tell_stages(conn: Connection, settled: Sequence[Settled]) -> None:
     values = {"batch_ids": [each.batch_id for each in settled]}
     rows = await (await conn.execute(sql.ENDED_STAGES, values)).fetchall()
     known = await _told(conn, list({row[0] for row in rows}))
-    for pipeline_id, n, name, request_id, total, ok, failed in rows:
-        ended = EndedStage(n, name, request_id, Counts.of(total, ok, failed))
-        await events.stage_ended(conn, known[pipeline_id][0], ended)
+    ended = [
+        (known[pipeline_id][0], EndedStage(n, name, request_id, Counts.of(total, ok, failed)))
+        for pipeline_id, n, name, request_id, total, ok, failed in rows
+    ]
+    await events.stages_ended(conn, ended)
 
 
 async def tell_ends(conn: Connection, ended: Sequence[Ended]) -> None:
     """Write the events of the pipelines that have just become final. Call in the transaction that ended them."""
     known = await _told(conn, [each.pipeline_id for each in ended])
-    for each in ended:
-        await events.ended(conn, known[each.pipeline_id][0], each.state)
+    await events.ended(conn, [(known[each.pipeline_id][0], each.state) for each in ended])
 
 
 async def _tell_pause(conn: Connection, pipeline_id: int, why: Pause | None) -> None:

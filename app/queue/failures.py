@@ -1,7 +1,7 @@
 """Why items of a batch failed."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -84,8 +84,13 @@ async def by_class(conn: Connection, keyring: Keyring, batch_id: int, run: int) 
     return [FailureClass(error, count, seq, body.get("code"), body.get("message")) for error, count, seq, body in found]
 
 
-async def all_refused(conn: Connection, batch_id: int, run: int) -> bool:
-    """Whether every failed item of this run failed because its request is invalid, which is the caller's error."""
-    values = {"batch_id": batch_id, "run": run, "code": str(BadInput.code)}
-    row = await (await day_tables.execute(conn, queries.REFUSED_ALL, batch_id, values)).fetchone()
-    return row is not None and bool(row[0])
+async def all_refused(conn: Connection, runs: Collection[tuple[int, int]]) -> set[int]:
+    """The batches of these runs, (batch, run), of which every failed item failed because its request is invalid, which is the
+    caller's error.
+    """
+    of, refused = dict(runs), set[int]()
+    for ids in day_tables.by_day(of):
+        values = {"ids": ids, "runs": [of[batch_id] for batch_id in ids], "code": str(BadInput.code)}
+        cursor = await day_tables.execute(conn, queries.REFUSED_ALL, ids[0], values)
+        refused |= {batch_id for (batch_id,) in await cursor.fetchall()}
+    return refused

@@ -9,7 +9,8 @@ from app.queue import overview_sql as queries
 @dataclass(frozen=True, slots=True)
 class Overview:
     """The queue at one moment. `oldest_waiting_seconds`: the time since the oldest batch with a ready chunk began its run; None:
-    no chunk is ready. `workers`: GPU workers whose lease holds. `steward`: one leads. `notifier`: one is connected.
+    no chunk is ready. `workers`: GPU workers whose lease holds. `steward`: one leads. `notifier`, `maintenance`: one is
+    connected.
     """
 
     open_batches: int
@@ -19,6 +20,7 @@ class Overview:
     workers: int
     steward: bool
     notifier: bool
+    maintenance: bool
 
 
 async def overview(conn: Connection) -> Overview:

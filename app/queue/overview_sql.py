@@ -14,8 +14,12 @@ _SAMPLED_ACCOUNTS, _SAMPLED_CHUNKS = 100, 20  # by whose chunks the waiting toke
 _STEWARD_LEADS = """exists (select from pg_locks where locktype = 'advisory' and granted and objsubid = 1
                and database = (select oid from pg_database where datname = current_database())
                and (classid::bigint << 32) | objid::bigint = hashtext('slackwater steward')::bigint)"""
-_NOTIFIER_CONNECTED = """exists (select from pg_stat_activity
-               where datname = current_database() and application_name = 'slackwater notifier')"""
+
+
+def _connected(part: str) -> str:
+    return f"""exists (select from pg_stat_activity
+               where datname = current_database() and application_name = 'slackwater {part}')"""
+
 
 # Leased chunks are few, whatever the backlog.
 OVERVIEW = f"""
@@ -30,7 +34,8 @@ select (select count(*) from open),
         order by o.created_at limit 1),
        (select count(*) from worker where {WORKER_LEASE_HOLDS}),
        {_STEWARD_LEADS},
-       {_NOTIFIER_CONNECTED}
+       {_connected("notifier")},
+       {_connected("maintenance")}
 from leased"""
 
 _ENGINE_STATES = ", ".join(f"('{state}')" for state in ENGINE.stored())
@@ -63,7 +68,8 @@ union all select 'overdue_batches', '', count(*) from (
   select from batch where expires_at < now() - interval '1 minute' and state in ('{BatchState.OPEN}', '{BatchState.PAUSED}')
   limit {MOST_COUNTED}) late
 union all select 'steward_leads', '', {_STEWARD_LEADS}::int
-union all select 'notifier_connected', '', {_NOTIFIER_CONNECTED}::int
+union all select 'notifier_connected', '', {_connected("notifier")}::int
+union all select 'maintenance_connected', '', {_connected("maintenance")}::int
 union all select 'engines', x.state, (select count(*) from engine e where e.state = x.state)
   from (values {_ENGINE_STATES}) x (state)
 union all (

@@ -11,7 +11,7 @@ from generate_series((now() at time zone 'utc')::date, (now() at time zone 'utc'
 LOCK = "select pg_advisory_xact_lock(hashtext('slackwater partitions'))"
 CREATE = "create table {name} (like {parent} including all)"
 HAND_OVER = "alter table {name} owner to {owner}"
-# Whose the tables of all days are, if not ours: `slackwater migrate` creates days, which the steward drops.
+# Whose the tables of all days are, if not ours: `slackwater migrate` creates days, which are dropped under the steward's role.
 OTHER_OWNER = """
 select pg_get_userbyid(relowner) from pg_class
 where oid = 'item_result'::regclass and pg_get_userbyid(relowner) <> current_user"""

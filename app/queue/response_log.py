@@ -4,7 +4,7 @@ Appends check the lease's fence. The statement that appends also assigns the num
 takes over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from app.sealing import batch_keys
 from app.sealing.keyring import Keyring
 from app.storage import object_names
 
+_ANSWER_ROWS = 10_000
 _EVENT_ROWS = 100  # read at once, at most
 
 
@@ -81,14 +82,22 @@ async def events(conn: Connection, batch_id: int, after: int, keyring: Keyring) 
     return [(number, event) for number, event in numbered if number > after]
 
 
-async def answer_status(conn: Connection, batch_id: int) -> str:
-    """The status in a background response's answer: `completed` or `incomplete`."""
-    row = await (await day_tables.execute(conn, queries.ANSWER, batch_id, {"batch_id": batch_id})).fetchone()
-    if row is None:
-        return "completed"
-    body, stored = row
-    cut = object_names.is_incomplete(body.decode()) if stored else is_incomplete(body)
-    return "incomplete" if cut else "completed"
+async def incomplete(conn: Connection, batch_ids: Collection[int]) -> set[int]:
+    """Those of these background responses whose answer was cut short: its status is `incomplete`, not `completed`."""
+    found = set[int]()
+    for ids in day_tables.by_day(batch_ids):
+        after, more = -1, True
+        while more:
+            values = {"ids": ids, "after": after, "limit": _ANSWER_ROWS}
+            cursor = await day_tables.execute(conn, queries.PERHAPS_INCOMPLETE, ids[0], values)
+            rows, more = await byte_pages.read(cursor, _ANSWER_ROWS)
+            found |= {batch_id for batch_id, stored, body in rows if _is_cut(body, stored=stored)}
+            after = rows[-1][0] if rows else after
+    return found
+
+
+def _is_cut(body: bytes, *, stored: bool) -> bool:
+    return object_names.is_incomplete(body.decode()) if stored else is_incomplete(body)
 
 
 async def forget(conn: Connection, batch_id: int) -> list[str]:

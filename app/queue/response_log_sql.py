@@ -42,7 +42,16 @@ select number, body from response_events where batch_id = %(batch_id)s and last 
     order="number",
 )
 
-ANSWER = "select body, stored from item_result where batch_id = %(batch_id)s and seq = 0 and ok = 1"
+# Answers that may have been cut short. Of a sealed one, two bytes tell; in the clear, it has the word.
+PERHAPS_INCOMPLETE = bounded(
+    """
+select batch_id, stored, case when not stored and get_byte(body, 0) = 1 then substr(body, 1, 2) else body end as body
+from item_result where batch_id = any(%(ids)s) and batch_id > %(after)s and seq = 0 and ok = 1
+  and (stored or get_byte(body, 0) = 1 or position('"incomplete"'::bytea in body) > 0)
+order by batch_id limit %(limit)s""",
+    "octet_length(body)",
+    order="batch_id",
+)
 
 STORED = """
 select convert_from(body, 'UTF8') from item_payload where batch_id = %(batch_id)s and stored

@@ -25,7 +25,7 @@ async def remove(conn: Connection, store: Store, paths: Sequence[str], grace_day
 
 
 async def plan(conn: Connection, paths: Sequence[str], days: int = 0) -> int:
-    """Let the steward remove them, so many days from now on. It may be a part of a transaction. Returns how many are new."""
+    """Let a duty remove them, so many days from now on. It may be a part of a transaction. Returns how many are new."""
     return (await conn.execute(queries.PLAN, {"paths": list(paths), "days": days})).rowcount
 
 

@@ -13,5 +13,10 @@ object_removal = Table(
         primary_key=True,
         comment="key of an object; with / at its end, what the keys of several begin with",
     ),
-    Column("due_at", DateTime(timezone=True), nullable=False, comment="when the steward removes them from the store"),
+    Column(
+        "due_at",
+        DateTime(timezone=True),
+        nullable=False,
+        comment="when a maintenance worker removes them from the store",
+    ),
 )

@@ -1,4 +1,4 @@
-"""The Celery app that producers and the worker share, over pgmq, RabbitMQ or Redis.
+"""The Celery app that producers and the workers share, over pgmq, RabbitMQ or Redis.
 
 Messages are hints and the rows are the truth, so the broker's durability stays at its defaults.
 """
@@ -14,7 +14,11 @@ from app.settings import Settings
 from app.tasks import names, transport
 
 VISIBILITY_SECONDS = 60
+LONGEST_SECONDS = 25_200  # of a task; longer than any duty may take
 _PUBLISH_SECONDS = 4
+
+
+_Arguments = dict[str, object] | None
 
 
 def celery_app(settings: Settings, database_url: str) -> Celery:
@@ -39,7 +43,7 @@ _COMMON: dict[str, Any] = {
     "accept_content": ["json"],
     "worker_prefetch_multiplier": 1,
     "worker_soft_shutdown_timeout": 20,
-    "worker_cancel_long_running_tasks_on_connection_loss": True,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,  # threads cannot be ended, and rows decide what is done again
     "worker_enable_remote_control": False,
     "worker_hijack_root_logger": False,
     "worker_redirect_stdouts": False,
@@ -53,7 +57,9 @@ def _broker(settings: Settings, database_url: str) -> dict[str, Any]:
     options: dict[str, Any]
     url = settings.broker_url
     if url.startswith("amqp"):
-        return {"broker_url": url, "task_queues": _queues({"x-queue-type": "quorum"})}
+        # By itself RabbitMQ waits for half an hour until a message is acknowledged.
+        patient = {"x-queue-type": "quorum", "x-consumer-timeout": 1000 * LONGEST_SECONDS}
+        return {"broker_url": url, "task_queues": _queues({"x-queue-type": "quorum"}, patient)}
     if url.startswith("redis"):
         optional_packages.REDIS.need()
         options = {"visibility_timeout": VISIBILITY_SECONDS, "socket_connect_timeout": _PUBLISH_SECONDS}
@@ -76,7 +82,9 @@ def _broker(settings: Settings, database_url: str) -> dict[str, Any]:
     }
 
 
-def _queues(arguments: dict[str, str] | None = None) -> list[Any]:
+def _queues(of_webhooks: _Arguments = None, of_duties: _Arguments = None) -> list[Any]:
     build: Any = Queue  # kombu is only half typed
-    name = names.WEBHOOKS
-    return [build(name, routing_key=name, durable=True, queue_arguments=arguments)]
+    return [
+        build(name, routing_key=name, durable=True, queue_arguments=arguments)
+        for name, arguments in ((names.WEBHOOKS, of_webhooks), (names.DUTIES, of_duties))
+    ]

@@ -1,5 +1,7 @@
-"""Names that producers and the Celery worker share."""
+"""Names that producers and the Celery workers share."""
 
 WEBHOOKS = "webhooks"
+DUTIES = "duties"
 
 DELIVER = "webhooks.deliver"
+DO = "duties.do"

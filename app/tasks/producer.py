@@ -19,7 +19,8 @@ _RETRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_m
 
 
 class Hints:
-    """Publishes on the broker which endpoints have due deliveries. A hint may get lost: a later sweep repeats it.
+    """Publishes on the broker which endpoints have due deliveries, and which duties are due. A hint may get lost: it is repeated
+    later.
 
     Celery publishes synchronously, so a thread does it. While a slow broker blocks that thread, further hints are declined at
     once, so the caller's event loop is never blocked.
@@ -38,9 +39,16 @@ class Hints:
 
     async def endpoints(self, endpoint_ids: Sequence[UUID]) -> bool:
         """Publish one hint for each endpoint. False: the broker did not take all of them."""
+        return await self._published(names.DELIVER, names.WEBHOOKS, [each.hex for each in endpoint_ids])
+
+    async def duties(self, duties: Sequence[str]) -> bool:
+        """Publish one hint for each duty, by its name. False: the broker did not take all of them."""
+        return await self._published(names.DO, names.DUTIES, duties)
+
+    async def _published(self, task: str, queue: str, arguments: Sequence[str]) -> bool:
         if self._current is not None and not self._current.done():
             return False
-        self._current = self._thread.submit(self._publish, tuple(endpoint_ids))
+        self._current = self._thread.submit(self._publish, task, queue, tuple(arguments))
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._current)), _PATIENCE_SECONDS)
         except TimeoutError:
@@ -51,14 +59,14 @@ class Hints:
         self._thread.submit(self._app.close)
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _publish(self, endpoint_ids: tuple[UUID, ...]) -> bool:
+    def _publish(self, task: str, queue: str, arguments: tuple[str, ...]) -> bool:
         try:
             with self._app.producer_pool.acquire(block=True, timeout=_PATIENCE_SECONDS) as producer:
-                for endpoint_id in endpoint_ids:
+                for argument in arguments:
                     self._app.send_task(
-                        names.DELIVER,
-                        args=[endpoint_id.hex],
-                        queue=names.WEBHOOKS,
+                        task,
+                        args=[argument],
+                        queue=queue,
                         producer=producer,
                         retry=True,
                         retry_policy=_RETRY,

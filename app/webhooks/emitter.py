@@ -17,6 +17,7 @@ Who calls them, by event:
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from app import events
@@ -24,6 +25,31 @@ from app.db import day_tables
 from app.db.pool import Connection
 from app.events import EventData, EventKind
 from app.webhooks import events_sql as sql
+
+_COLUMNS = ("tenant_id", "kind", "model", "batch_id", "run", "n")
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event of an account. `model`: empty if it is of none. `n`: see `emit_all`."""
+
+    tenant_id: int
+    kind: EventKind
+    model: str
+    batch_id: int | None
+    run: int | None
+    data: EventData
+    n: int = 0
+
+
+async def emit_all(conn: Connection, new: Sequence[NewEvent]) -> None:
+    """Write events and their deliveries in one statement. A second event of the same (batch, run, kind, n) is ignored."""
+    if not new:
+        return
+    values: dict[str, list[object]] = {name: [getattr(each, name) for each in new] for name in _COLUMNS}
+    values["request_id"] = [None if each.batch_id is None else each.data.request_id for each in new]
+    values["data"] = [events.to_json(each.data) for each in new]
+    await conn.execute(sql.EMIT.encode(), values)
 
 
 async def emit(
@@ -37,10 +63,8 @@ async def emit(
     data: EventData,
     n: int = 0,
 ) -> None:
-    """Write an event and its deliveries in one statement. A second event of the same (batch, run, kind, n) is ignored."""
-    values = {"tenant_id": tenant_id, "kind": kind, "model": model, "batch_id": batch_id, "run": run, "n": n}
-    values |= {"request_id": None if batch_id is None else data.request_id}
-    await conn.execute(sql.EMIT.encode(), values | {"data": events.to_json(data)})
+    """As `emit_all`, one event."""
+    await emit_all(conn, [NewEvent(tenant_id, kind, model, batch_id, run, data, n)])
 
 
 async def emit_items(conn: Connection, *, batch_id: int, run: int, seqs: Sequence[int]) -> None:

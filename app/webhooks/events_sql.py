@@ -46,24 +46,27 @@ def stable_id(request_id: str, run: str, kind: str, n: str) -> str:
     return f"overlay(overlay({digits} placing '8' from 13) placing '8' from 17)::uuid"
 
 
-_STABLE_ID = stable_id("%(request_id)s::text", "%(run)s::smallint", "%(kind)s::text", "%(n)s::int")
+_STABLE_ID = stable_id("x.request_id", "x.run", "x.kind", "x.n")
 _STABLE_ITEM_ID = stable_id("b.request_id", "%(run)s::smallint", "x.kind", "x.seq")
 
 
 EMIT = f"""
 with inserted as (
     insert into event (message_id, tenant_id, kind, model, batch_id, run, n, data)
-    values (coalesce({_STABLE_ID}, gen_random_uuid()), %(tenant_id)s, %(kind)s, %(model)s, %(batch_id)s, %(run)s, %(n)s, %(data)s)
+    select coalesce({_STABLE_ID}, gen_random_uuid()), x.tenant_id, x.kind, x.model, x.batch_id, x.run, x.n, x.data
+    from unnest(%(tenant_id)s::int[], %(kind)s::text[], %(model)s::text[], %(batch_id)s::bigint[], %(run)s::smallint[],
+                %(n)s::int[], %(request_id)s::text[], %(data)s::bytea[])
+         x (tenant_id, kind, model, batch_id, run, n, request_id, data)
     on conflict (batch_id, run, kind, n) do nothing
-    returning event_id
+    returning event_id, tenant_id, kind, model, batch_id
 )
 insert into delivery (event_id, endpoint_id, batch_id, state, next_attempt_at)
-select inserted.event_id, e.endpoint_id, %(batch_id)s, {_FIRST_STATE}
-from inserted, endpoint e
-where e.tenant_id = %(tenant_id)s and e.state not in {UNREACHABLE}
-  and {subscribed_kind("%(kind)s::text", "%(batch_id)s::bigint")} = any(e.kinds)
-  and (e.model is null or e.model = %(model)s)
-  and {batch_matches("%(batch_id)s")}
+select i.event_id, e.endpoint_id, i.batch_id, {_FIRST_STATE}
+from inserted i join endpoint e using (tenant_id)
+where e.state not in {UNREACHABLE}
+  and {subscribed_kind("i.kind", "i.batch_id")} = any(e.kinds)
+  and (e.model is null or e.model = i.model)
+  and {batch_matches("i.batch_id")}
 {_LOCK_ENDPOINT}
 """
 

@@ -79,7 +79,8 @@ def _up(engine: str) -> Iterator[tuple[Settings, int]]:
     """`slackwater up --attach` with the defaults of a user, but for its folder and its ports. Yields its settings and pid."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)  # the embedded server runs as a user of its own
-    names = ("port", "console_port", "steward_metrics_port", "notifier_metrics_port", "worker_metrics_port")
+    names = ("port", "console_port", "steward_metrics_port", "maintenance_metrics_port", "notifier_metrics_port")
+    names = (*names, "worker_metrics_port")
     settings = Settings(data_dir=folder / "data", **{name: processes.free_port() for name in names})
     log = folder / "up.log"
     command = [sys.executable, "-m", "app.cli.main", "up", "--attach", engine]

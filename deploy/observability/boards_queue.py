@@ -130,10 +130,20 @@ DATABASE = [
         figure("Partitions ahead", "max(slackwater_partitions_ahead_seconds)", "s"),
         figure("Oldest snapshot", "max(slackwater_oldest_snapshot_seconds)", "s", (60, WARN), (600, BAD)),
         figure("Corrected counts", "max(slackwater_cache_drifts_total)", "none", (1, BAD)),
+        figure("Duties that fail", "sum(max by (duty) (slackwater_duty_failing))", "none", (1, WARN)),
     ],
     [
         Panel("Does vacuum keep up? Dead rows", {"max by (table) (slackwater_dead_tuples)": "{{table}}"}),
         Panel("Is counting behind? Finished chunks", {"max(slackwater_fold_lag_deltas)": "not counted"}),
+    ],
+    [
+        Panel(
+            "How late are duties?",
+            {"max by (duty) (slackwater_duty_late_seconds)": "{{duty}}"},
+            "s",
+            steps=[(86_400, BAD)],
+        ),
+        Panel("How long do duties take?", {"max by (duty) (slackwater_duty_seconds)": "{{duty}}"}, "s"),
     ],
     [
         Panel(

@@ -22,7 +22,7 @@ CREATE TABLE object_removal (
   CONSTRAINT object_removal_pkey PRIMARY KEY (path)
 );
 COMMENT ON COLUMN object_removal.path IS 'key of an object; with / at its end, what the keys of several begin with';
-COMMENT ON COLUMN object_removal.due_at IS 'when the steward removes them from the store';
+COMMENT ON COLUMN object_removal.due_at IS 'when a maintenance worker removes them from the store';
 
 -- A file of a caller.
 CREATE TABLE file (

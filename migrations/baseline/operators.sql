@@ -129,3 +129,27 @@ COMMENT ON COLUMN change.kind IS 'what happened (app/changes/kinds.py)';
 COMMENT ON COLUMN change.subject IS 'to whom: the name of an engine, a part, an endpoint or a budget';
 COMMENT ON COLUMN change.tenant_id IS 'the account that it concerns; null: the installation';
 COMMENT ON COLUMN change.data IS 'what is known about it, ids of batch, delivery and trace included';
+
+-- What the installation has to do now and then, and how that stands.
+CREATE TABLE duty (
+  name TEXT NOT NULL,
+  since TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  due_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  asked_at TIMESTAMP WITH TIME ZONE,
+  began_at TIMESTAMP WITH TIME ZONE,
+  succeeded_at TIMESTAMP WITH TIME ZONE,
+  took_ms INTEGER,
+  failed_at TIMESTAMP WITH TIME ZONE,
+  error TEXT,
+  CONSTRAINT duty_pkey PRIMARY KEY (name)
+);
+COMMENT ON COLUMN duty.name IS 'which one (app/duties/schedule.py)';
+COMMENT ON COLUMN duty.since IS 'since when the installation has this duty';
+COMMENT ON COLUMN duty.due_at IS 'when the leading steward asks for it next';
+COMMENT ON COLUMN duty.asked_at IS
+  'when it was asked for; null: not since it was last done, so that a message that comes twice does nothing';
+COMMENT ON COLUMN duty.began_at IS 'when it last began';
+COMMENT ON COLUMN duty.succeeded_at IS 'when it last succeeded';
+COMMENT ON COLUMN duty.took_ms IS 'how long that took, in milliseconds';
+COMMENT ON COLUMN duty.failed_at IS 'when it last failed';
+COMMENT ON COLUMN duty.error IS 'why; null: it has succeeded since';

@@ -190,7 +190,9 @@ _CALLS = (
 COMMANDS_WITHOUT: Reasons = {
     **dict.fromkeys(_LOOKS, _LOOK),
     **dict.fromkeys(_CALLS, _API),
-    **dict.fromkeys(("api", "console", "demo", "engine run", "gpu-worker", "notifier", "steward", "up"), _PART),
+    **dict.fromkeys(
+        ("api", "console", "demo", "engine run", "gpu-worker", "maintenance", "notifier", "steward", "up"), _PART
+    ),
     **dict.fromkeys(("engine door", "model prepare", "login", "logout"), "it writes files of this machine"),
     "audit export": "it copies the audit log itself",
     "migrate": "it changes the schema, whose revision the database names",

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,7 +29,9 @@ from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
 from app.tenants import service as tenants
+from tests.maintenance.support import work
 from tests.queue import support
+from workers.maintenance.audit import AuditKeeper
 from workers.steward.metrics import Metrics
 from workers.steward.sealing import AuditLog
 
@@ -41,6 +42,10 @@ RULES = '[[rule]]\nid = "no-drafts"\nwhen = { workflow = "draft" }\ndeny = "no"\
 async def write(database: Database, count: int, account: str | None = "acme") -> None:
     async with database.transaction() as conn:
         await log.record_all(conn, [Record("test.act", f"t{n}", account) for n in range(count)])
+
+
+def keeper(database: Database, settings: Settings) -> AuditKeeper:
+    return work(database, settings).audit
 
 
 async def verified(database: Database, settings: Settings) -> Verifier:
@@ -250,21 +255,21 @@ async def test_a_deleted_tail_with_its_seals_and_checkpoints_is_found_by_the_sto
     assert problem.startswith("account acme: rows 5 to 8 are missing")
 
 
-async def test_a_deleted_tail_that_was_not_signed_yet_is_found_by_the_next_checkpoint(
+async def test_a_deleted_tail_that_was_not_signed_yet_is_found_by_the_stewards_next_look(
     database: Database, settings: Settings
 ) -> None:
     steward = AuditLog(database, settings, Metrics())
     await write(database, 4)
     await steward.seal()
-    await steward.sign()
+    await keeper(database, settings).sign()
     await write(database, 4)
     await steward.seal()
     await tamper(database, "delete from audit a using audit_seal s where s.audit_id = a.audit_id and seq > 5")
     await tamper(database, "delete from audit_seal where seq > 5")
     assert (await verified(database, settings)).problems == []
-    await steward.sign()
+    await steward.look()
     assert steward._metrics.audit_problems._value.get() == 1
-    await steward.sign()
+    await steward.look()
     assert steward._metrics.audit_problems._value.get() == 1
 
 
@@ -275,16 +280,16 @@ async def test_a_steward_finds_that_a_tail_was_deleted_which_another_had_sealed(
     before, after = (AuditLog(database, settings, Metrics()) for _ in range(2))
     await write(database, 4)
     await before.seal()
-    await before.sign()
+    await keeper(database, settings).sign()
     await write(database, 4)
     await before.seal()
-    await after.sign()
+    await after.look()
     assert after._metrics.audit_problems._value.get() == 0
     await tamper(database, "delete from audit a using audit_seal s where s.audit_id = a.audit_id and seq > 5")
     await tamper(database, "delete from audit_seal where seq > 5")
     await write(database, since)  # the chain may grow past the gap before the next look
     await after.seal()
-    await after.sign()
+    await after.look()
     assert after._metrics.audit_problems._value.get() == 1
 
 
@@ -300,15 +305,15 @@ async def test_checkpoints_come_at_their_interval_and_only_for_chains_that_have_
 
     await write(database, 2)
     await sealing.seal(database)
-    await AuditLog(database, slow, Metrics()).sign()
+    await keeper(database, slow).sign()
     assert await count() == 1
-    await AuditLog(database, quick, Metrics()).sign()
+    await keeper(database, quick).sign()
     assert await count() == 1
     await write(database, 1)
     await sealing.seal(database)
-    await AuditLog(database, slow, Metrics()).sign()
+    await keeper(database, slow).sign()
     assert await count() == 1
-    await AuditLog(database, quick, Metrics()).sign()
+    await keeper(database, quick).sign()
     assert await count() == 2
 
 
@@ -354,10 +359,10 @@ async def test_rows_beyond_the_retention_are_cut_with_a_signature_and_the_rest_s
         await sign(database, settings, account, days_ago=400)
     await write(database, 3)
     await sealing.seal(database)
-    steward = AuditLog(database, settings, Metrics())
-    await steward.sign()
-    await steward.cut()
-    await steward.cut()
+    maintenance = keeper(database, settings)
+    await maintenance.sign()
+    await maintenance.cut()
+    await maintenance.cut()
     found = await verified(database, settings)
     assert (found.rows, found.problems) == (4, [])
     async with database.relaxed() as conn:
@@ -366,8 +371,8 @@ async def test_rows_beyond_the_retention_are_cut_with_a_signature_and_the_rest_s
     await write(database, 1)
     await sealing.seal(database)
     assert (await verified(database, settings)).problems == []
-    await steward.sign()
-    assert steward._metrics.audit_problems._value.get() == 0
+    await maintenance.sign()
+    assert maintenance._problems._reported == set()
     await tamper(database, "delete from audit_seal where account = 'acme' and seq = 6")
     assert (await verified(database, settings)).problems
 
@@ -379,10 +384,10 @@ async def test_a_thief_of_the_stewards_role_and_key_cannot_cut_what_is_younger_t
 ) -> None:
     await write(database, 10)
     await sealing.seal(database)
-    honest = AuditLog(database, settings, Metrics())
+    honest = keeper(database, settings)
     await honest.sign()
     await write(database, 1)
-    await honest.seal()
+    await sealing.seal(database)
     await honest.sign()
     if signs_first:
         await sign(database, settings)
@@ -390,7 +395,7 @@ async def test_a_thief_of_the_stewards_role_and_key_cannot_cut_what_is_younger_t
     problems = (await verified(database, settings)).problems
     assert any("rows 1 to 10 are missing" in each for each in problems), problems
     await honest.sign()
-    assert any("rows 1 to 10 are missing" in each for each in honest._reported), honest._reported
+    assert any("rows 1 to 10 are missing" in each for each in honest._problems._reported), honest._problems._reported
     async with database.relaxed() as conn:
         await export.export(conn, Store.of(settings), checkpoints.known_keys(settings), tmp_path / "export")
     command = [sys.executable, "-I", "-S", str(tmp_path / "export" / "verify.py")]
@@ -428,48 +433,20 @@ async def test_a_checkpoint_that_cannot_be_stored_is_counted_as_overdue_until_it
     async with database.transaction() as conn:
         await log.record_all(conn, [Record(Act.ACCOUNT_CREATE, "t", "acme")], clock.now() - timedelta(seconds=500))
     await sealing.seal(database)
-    steward = AuditLog(database, settings, Metrics())
-    overdue = steward._metrics.audit_overdue._value
+    steward, maintenance = AuditLog(database, settings, Metrics()), keeper(database, settings)
+
+    async def overdue() -> float:
+        await steward.look()
+        return float(steward._metrics.audit_overdue._value.get())
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoints, "store", away)
         with pytest.raises(StorageError):
-            await steward.sign()
-    assert 499 < overdue.get() < 600
-    await steward.sign()
-    assert overdue.get() == 0
+            await maintenance.sign()
+    assert 499 < await overdue() < 600
+    await maintenance.sign()
+    assert await overdue() == 0
     await write(database, 1)
     await sealing.seal(database)
-    await steward.sign()
-    assert overdue.get() == 0, "the next one is due in an hour"
-
-
-async def test_the_time_since_the_last_check_counts_while_a_steward_leads_and_a_failed_check_does_not_end_it(
-    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metrics, now = Metrics(), [1000.0]
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    steward = AuditLog(database, settings, metrics)
-
-    def seconds() -> float:
-        [sample] = [s for metric in metrics.audit_unverified.collect() for s in metric.samples]
-        return sample.value
-
-    assert seconds() == 0
-    leading = asyncio.create_task(steward.keep())
-    await asyncio.sleep(0)
-    now[0] += 90_000
-    assert seconds() == 90_000
-    await write(database, 1)
-    await steward.verify()
-    assert seconds() == 0
-    now[0] += 5
-    with monkeypatch.context() as patched:
-        patched.setattr(check, "stored", away)
-        with pytest.raises(StorageError):
-            await steward.verify()
-    assert seconds() == 5
-    leading.cancel()
-    with suppress(asyncio.CancelledError):
-        await leading
-    assert seconds() == 0
+    await maintenance.sign()
+    assert await overdue() == 0, "the next one is due in an hour"

@@ -1,11 +1,15 @@
 """Claims about the status of an installation: missing parts, and engines with problems."""
 
 import asyncio
+import json
+from datetime import UTC, datetime
 
 import pytest
 
 from app.batches import installation_status
 from app.db.pool import Database
+from app.duties.schedule import BY_NAME
+from app.duties.standing import Standing
 from app.engines import service as engines
 from app.engines.overview import EngineInfo
 from app.queue import overview
@@ -30,7 +34,8 @@ def test_with_all_parts_and_a_working_engine_the_status_is_ok_with_a_message() -
     assert judged(engine()) == ("ok", [])
     document = installation_status.describe([engine()], CALM)
     assert document["engines"][0]["message"] == "engine-0 takes batch work for 40 s"
-    assert document["parts"] == {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "workers": 1}
+    parts = ("api", "database", "steward", "notifier", "maintenance")
+    assert document["parts"] == {**dict.fromkeys(parts, "ok"), "workers": 1}
     assert "url" not in document["engines"][0]
 
 
@@ -70,9 +75,26 @@ def test_without_a_database_everything_else_is_unknown_and_the_installation_down
     assert set(document["queue"].values()) == {None}
 
 
-def test_a_missing_steward_or_notifier_degrades_the_status() -> None:
-    seen = Overview(0, 0, 0, None, 1, steward=False, notifier=False)
-    assert judged(engine(), seen=seen) == ("degraded", ["steward_away", "notifier_away"])
+def test_a_missing_steward_notifier_or_maintenance_worker_degrades_the_status() -> None:
+    seen = Overview(0, 0, 0, None, 1, steward=False, notifier=False, maintenance=False)
+    assert judged(engine(), seen=seen) == ("degraded", ["steward_away", "notifier_away", "maintenance_away"])
+
+
+def test_each_duty_is_shown_and_one_without_success_for_a_day_is_a_problem_with_its_error() -> None:
+    at = datetime(2026, 11, 28, tzinfo=UTC)
+    done = Standing(BY_NAME["ledger"], at, at, 1500, None, None, at, 0.0)
+    stuck = Standing(BY_NAME["days"], at, None, None, at, "StorageError: s3.internal is away", at, 90_000.0)
+    document = installation_status.describe([engine()], CALM, [done, stuck])
+    assert [(duty["name"], duty["took_seconds"], duty["error"]) for duty in document["duties"]] == [
+        ("ledger", 1.5, None),
+        ("days", None, "StorageError"),
+    ]
+    assert document["status"] == "degraded"
+    assert "s3.internal" not in json.dumps(document), "anybody may read it"
+    [problem] = document["problems"]
+    assert problem["code"] == "duty_stuck"
+    assert problem["message"].startswith("The duty days has not succeeded for ")
+    assert problem["message"].endswith("It fails: StorageError.")
 
 
 async def test_the_queue_and_its_parts_are_counted(settings: Settings, database: Database) -> None:
@@ -80,7 +102,7 @@ async def test_the_queue_and_its_parts_are_counted(settings: Settings, database:
         tenant = await support.make_tenant(conn)
         pool = await engines.ensure_pool(conn, "toy")
         before = await overview.overview(conn)
-        assert before == Overview(0, 0, 0, None, 0, steward=False, notifier=False)
+        assert before == Overview(0, 0, 0, None, 0, steward=False, notifier=False, maintenance=False)
         await support.submit(database, tenant, pool, 40)
         worker = await support.make_worker(database, pool)
         waiting = await overview.overview(conn)
@@ -92,13 +114,17 @@ async def test_the_queue_and_its_parts_are_counted(settings: Settings, database:
         assert leased.items_waiting + leased.items_running == 40
 
 
-async def test_a_leading_steward_and_a_connected_notifier_are_seen(settings: Settings, database: Database) -> None:
+async def test_a_leading_steward_a_connected_notifier_and_a_maintenance_worker_are_seen(
+    settings: Settings, database: Database
+) -> None:
     async with (
         leader.leadership(settings.database_url, asyncio.Event()) as lead,
         Database.of(settings, "notifier") as notifier,
         notifier.relaxed(),
+        Database.of(settings, "maintenance") as maintenance,
+        maintenance.relaxed(),
         database.relaxed() as conn,
     ):
         assert lead is not None
         seen = await overview.overview(conn)
-    assert (seen.steward, seen.notifier) == (True, True)
+    assert (seen.steward, seen.notifier, seen.maintenance) == (True, True, True)

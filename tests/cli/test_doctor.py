@@ -5,6 +5,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,11 +14,13 @@ import psycopg
 import pytest
 from rich.console import Console
 
-from app import processes
+from app import clock, processes
 from app.batches import installation_status
 from app.cli import credentials, doctor
 from app.cli.doctor import database, machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok
+from app.duties.schedule import BY_NAME
+from app.duties.standing import Standing
 from app.engines import page_problems
 from app.engines.overview import EngineInfo
 from app.settings import Settings
@@ -287,6 +290,19 @@ def test_the_running_installation_is_found_where_its_data_directory_says(setting
     assert running_installation.installation(changed(settings, port=processes.free_port())) == ok(
         "installation", "not running"
     )
+
+
+def test_a_duty_that_fails_is_warned_of_with_when_each_was_done(settings: Settings) -> None:
+    now = clock.now()
+    failing = Standing(BY_NAME["days"], now, now - timedelta(hours=2), 400, now, "StorageError: away", now, 7200)
+    pages = {
+        "/health": '{"status": "ok"}',
+        "/status": json.dumps(installation_status.describe([engine()], CALM, [failing])),
+    }
+    with serving(pages) as url:
+        check = running_installation.duties(changed(settings, port=httpx.URL(url).port))
+    assert check.status is CheckStatus.WARN
+    assert check.detail == "days done 2 h ago in 400 ms · due now · fails: StorageError"
 
 
 def test_doctor_checks_the_engine_that_attach_names(local: Run) -> None:

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from app import processes
+from app import clock, processes
 from app.batches import installation_status
 from app.cli import status
+from app.duties.schedule import BY_NAME
+from app.duties.standing import Standing
 from app.settings import Settings
 from app.user_errors import Failure
 from testing.fakes.installation import CALM, MISSING, engine
@@ -39,11 +42,11 @@ def api(body: str, code: int = 200) -> Iterator[Settings]:
         server.shutdown()
 
 
-def shown(document: dict[str, Any], *, terminal: bool = False, as_json: bool = False) -> tuple[int, str]:
+def shown(document: dict[str, Any], *, terminal: bool = False, **options: bool) -> tuple[int, str]:
     """Exit code and screen, 80 columns wide."""
     console = Console(file=(screen := io.StringIO()), width=80, force_terminal=terminal, no_color=True)
     with api(json.dumps(document)) as settings:
-        code = status.report(settings, console, as_json=as_json)
+        code = status.report(settings, console, **{"as_json": False, **options})
     return code, Text.from_ansi(screen.getvalue()).plain
 
 
@@ -95,6 +98,22 @@ def test_a_pipe_gets_each_fact_in_one_line_without_padding() -> None:
         f"engine\t{name} ready · attached · toy, 8,192 tokens · vLLM 0.32.0 · {name} takes batch work"
     )
     assert told.endswith("batch may hold 30 of 32 slots · protection outside the engine")
+
+
+def test_duties_are_shown_with_their_last_success_their_length_and_their_next_run() -> None:
+    now = clock.now()
+    done = Standing(
+        BY_NAME["ledger"], now, now - timedelta(minutes=3), 1500, None, None, now + timedelta(minutes=7), 180
+    )
+    failing = Standing(BY_NAME["days"], now, None, None, now, "StorageError: away", now, 180)
+    document = installation_status.describe([engine()], CALM, [done, failing])
+    _, text = shown(document)
+    assert "duties\tdays failing; days not done yet" in text
+    _, text = shown(document, only_duties=True)
+    assert text.splitlines() == [
+        "ledger done 3 min ago in 1.5 s · next in 7 min",
+        "days not done yet · due now · fails: StorageError",
+    ]
 
 
 def test_an_api_that_is_away_is_said_with_how_to_start_it() -> None:

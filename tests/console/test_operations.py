@@ -13,6 +13,8 @@ from app.changes.kinds import ChangeKind
 from app.console import queries_engines_sql as engines_sql
 from app.console import queries_webhooks_sql
 from app.db.pool import Connection, Database
+from app.duties import standing
+from app.duties.schedule import BY_NAME
 from app.engines import service as engines
 from app.headroom import sql as decisions_sql
 from app.headroom.samples_sql import SAMPLES
@@ -46,6 +48,19 @@ PAGES = (
 async def history(database: Database) -> None:
     async with database.transaction() as conn:
         await operations_data.fill(conn, samples=400)
+
+
+async def test_duties_are_shown_to_those_who_run_the_installation_and_to_nobody_else(
+    database: Database, sign_in: SignIn
+) -> None:
+    async with database.relaxed() as conn:
+        await standing.enter(conn)
+        await standing.succeed(conn, BY_NAME["ledger"], 1.5)
+        await standing.fail(conn, BY_NAME["days"], "StorageError: <b>away</b>")
+    page = (await (await sign_in(Role.OPERATOR)).get("/console/duties")).text
+    for words in ("1 duty fails", "compares ledger and queue", "1.5\xa0s", "StorageError: &lt;b&gt;away"):
+        assert words in page
+    assert (await (await sign_in(Role.ADMIN)).get("/console/duties")).status_code == 404
 
 
 ASIDE = ("session.start", "access.refused")

@@ -146,6 +146,7 @@ PAGES: tuple[Look, ...] = (
     Look("engines", "engines", Role.OPERATOR, lambda ids: "/console/engines?range=15m"),
     Look("engine", "engine", Role.OPERATOR, lambda ids: "/console/engines/engine-0"),
     Look("fairness", "fairness", Role.OPERATOR, lambda ids: "/console/fairness"),
+    Look("duties", "duties", Role.OPERATOR, lambda ids: "/console/duties"),
     Look("incidents", "incidents", Role.OPERATOR, lambda ids: "/console/incidents"),
     Look("webhooks", "webhooks", Role.OPERATOR, lambda ids: "/console/webhooks"),
     Look("webhook", "webhook", Role.OPERATOR, lambda ids: f"/console/webhooks/{ids['hook']}"),

@@ -36,6 +36,7 @@ class Nemesis:
             "kill worker": (5, lambda rng: self._kill(rng.choice(self._workers))),
             "kill steward": (2, lambda rng: self._kill(rng.choice(self._stewards))),
             "kill api": (2, lambda rng: self._kill("api")),
+            "kill maintenance": (1, lambda rng: self._kill("maintenance")),
             "kill notifier": (1, lambda rng: self._kill("notifier")),
             "stop worker": (8, self._stop_worker),
             "stop steward": (1, self._stop_steward),

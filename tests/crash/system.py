@@ -39,12 +39,13 @@ TALKER = "talker"  # has conversations, and no budget, which would get back late
 WORKERS = {"worker-0": 0, "worker-1": 1, "worker-2": 2, "worker-3": 3, "standby": 0}  # name → engine
 HOSTS = (  # the parts that stop together
     ("api", "steward-0", "worker-0", "worker-1"),
-    ("steward-1", "notifier", "worker-2", "worker-3", "standby"),
+    ("steward-1", "maintenance", "notifier", "worker-2", "worker-3", "standby"),
 )
 MODULES = {
     "api": "app.api",
     "steward-0": "workers.steward",
     "steward-1": "workers.steward",
+    "maintenance": "workers.maintenance",
     "notifier": "workers.notifier",
     **dict.fromkeys(WORKERS, WORKER),
 }
@@ -169,6 +170,7 @@ class System:
             webhook_allow_private="loopback",
             worker_metrics_port=0,
             notifier_metrics_port=0,
+            maintenance_metrics_port=0,
             steward_metrics_port=0,
             database_pool_size=4,
             log_format="json",
@@ -265,6 +267,8 @@ class System:
 class Small(System):
     """One part of each kind, and a few clients."""
 
-    modules: Mapping[str, str] = {name: MODULES[name] for name in ("api", "steward-0", "notifier", "worker-0")}
+    modules: Mapping[str, str] = {
+        name: MODULES[name] for name in ("api", "steward-0", "maintenance", "notifier", "worker-0")
+    }
     workers: Mapping[str, int] = {"worker-0": WORKERS["worker-0"]}
     clients = 2

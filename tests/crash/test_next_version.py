@@ -27,7 +27,13 @@ from tests.timing import note
 pytestmark = pytest.mark.slow
 
 NEXT = "-next"
-KINDS = {"api": "app.api", "worker": WORKER, "steward": "workers.steward", "notifier": "workers.notifier"}
+KINDS = {
+    "api": "app.api",
+    "worker": WORKER,
+    "steward": "workers.steward",
+    "maintenance": "workers.maintenance",
+    "notifier": "workers.notifier",
+}
 WORKERS = {"worker": 0, f"worker{NEXT}": 1}  # name → engine
 LEASE_SECONDS = 5.0
 CLIENTS = 4

@@ -5,9 +5,9 @@ from app.engines import service as engines
 from app.queue import items, reads
 from app.sealing.keyring import Keyring
 from app.settings import Settings
+from tests.maintenance.support import work
 from tests.queue import support
-from tests.queue.test_history import NoHints
-from workers.steward.rounds import Rounds
+from workers.maintenance import duties
 
 GONE = 10_000
 OLD = """
@@ -47,8 +47,7 @@ async def test_engines_are_forgotten_after_a_week_with_their_decisions_unless_dr
             """insert into decision (engine_id, at, layer, was_allowance, allowance, was_reason, reason, in_flight, credited)
                select engine_id, now(), 'l1', 0, 0, 'open', 'open', 0, 0 from engine"""
         )
-    rounds = Rounds(database, NoHints(), settings)  # type: ignore[arg-type]
-    await rounds._forget_engines()
+    await duties.engines(work(database, settings))
     async with database.durable() as conn:
         assert await names(conn) == ["e", "spot-1", "spot-2"]
         left = await (await conn.execute("select count(*) from decision")).fetchone()

@@ -19,6 +19,7 @@ MODULES = {
     API: "app.api",
     "steward-0": "workers.steward",
     "steward-1": "workers.steward",
+    "maintenance": "workers.maintenance",
     "notifier": "workers.notifier",
     **dict.fromkeys(WORKERS, WORKER),
 }

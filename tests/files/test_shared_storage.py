@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import psycopg
@@ -23,12 +23,8 @@ from app.storage.store import Store
 from app.tenants import service as tenants
 from testing.waiting import eventually
 from tests.databases import Ring
-from workers.steward.rounds import Rounds
-
-
-class NoHints:
-    async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
-        return True
+from tests.maintenance.support import work
+from workers.maintenance import duties
 
 
 def elsewhere(settings: Settings, folder: Path, **changes: object) -> Settings:
@@ -73,7 +69,8 @@ async def test_a_store_that_is_another_installations_is_refused_and_nothing_is_r
     async with Database.of(other, "test") as theirs:
         with pytest.raises(StoreTaken):
             await shared_storage.require(theirs, other, "api")
-        await Rounds(theirs, NoHints(), other)._keep_old_days()
+        with pytest.raises(StoreTaken):
+            await duties.objects(work(theirs, other))
         assert await shared_storage.read(theirs) is None
     assert {key async for key, _ in store.list("")} == before
     await shared_storage.require(database, settings, "steward")  # of the refused one nothing is left behind
@@ -91,7 +88,8 @@ async def test_where_two_installations_have_marked_one_store_neither_sweeps_it(
     await store.put(theirs, b"theirs")
     with pytest.raises(StoreTaken):
         await shared_storage.require(database, settings, "steward")
-    await Rounds(database, NoHints(), settings)._keep_old_days()
+    with pytest.raises(StoreTaken):
+        await duties.objects(work(database, settings))
     assert await store.get(theirs) == b"theirs"
 
 

@@ -25,6 +25,7 @@ from tests.kubernetes.chart import (
 from tests.services.compose import services
 
 ATTACHED = {**MINIMAL, "attach": [{"name": "vllm", "engines": [{"name": "a", "url": "http://vllm:8000"}]}]}
+CALLED = ("api", "steward", "maintenance", "notifier")
 _OTHER_NAMES = {"OTEL_EXPORTER_OTLP_ENDPOINT"}
 _SECRETS = {  # that not every installation has, by the parts that read them
     name: {"SECRET_KEY_ACCEPTED", "DATABASE_DIRECT_URL", *further}
@@ -32,6 +33,7 @@ _SECRETS = {  # that not every installation has, by the parts that read them
         "api": ("VAULT_TOKEN", "OPERATOR_TOKEN"),
         "console": ("VAULT_TOKEN", "OIDC_CLIENT_SECRET"),
         "steward": ("VAULT_TOKEN",),
+        "maintenance": ("VAULT_TOKEN",),
         "notifier": (),
         "migrate": (),
         "gpu-worker": ("VAULT_TOKEN",),
@@ -67,7 +69,7 @@ def test_each_part_gets_the_variables_of_its_service_in_compose() -> None:
         for name, each in services().items()
         if "build" in each
     }
-    for part in ("api", "console", "steward", "notifier"):
+    for part in ("api", "console", "steward", "maintenance", "notifier"):
         assert settings(manifests.container(f"{part}/{part}")) == composed[part] - _OTHER_NAMES, part
     console = PREFIX + "CONSOLE_URL"  # of the link that `slackwater console login` prints
     assert settings(manifests.container("migrate-1/migrate")) == composed["migrate"] - _OTHER_NAMES - {console}
@@ -105,6 +107,7 @@ def test_with_database_roles_each_part_has_its_own_and_the_migration_is_the_owne
     assert keys == {
         "api/api": "database-url-api",
         "console/console": "database-url-console",
+        "maintenance/maintenance": "database-url-steward",
         "migrate-1/migrate": "database-url",
         "notifier/notifier": "database-url-notifier",
         "steward/steward": "database-url-steward",
@@ -112,13 +115,13 @@ def test_with_database_roles_each_part_has_its_own_and_the_migration_is_the_owne
     }
 
 
-def test_only_the_two_parts_that_share_the_queues_get_their_url() -> None:
+def test_only_the_three_parts_that_share_the_queues_get_their_url() -> None:
     values = {**ATTACHED, "console": {"enabled": True, "url": "https://c.example.com"}}
     having = {name for name, each in ours(render(values)) if "SLACKWATER_BROKER_URL" in variables(each)}
-    assert having == {"steward/steward", "notifier/notifier"}
+    assert having == {"steward/steward", "maintenance/maintenance", "notifier/notifier"}
 
 
-def test_with_database_roles_the_two_parts_that_share_the_queues_do_not_start_without_their_url() -> None:
+def test_with_database_roles_the_three_parts_that_share_the_queues_do_not_start_without_their_url() -> None:
     values = {**ATTACHED, "database": {"roles": True}}
     needed = {
         name
@@ -126,7 +129,7 @@ def test_with_database_roles_the_two_parts_that_share_the_queues_do_not_start_wi
         for each in container["env"]
         if each["name"] == "SLACKWATER_BROKER_URL" and not each["valueFrom"]["secretKeyRef"].get("optional")
     }
-    assert needed == {"steward/steward", "notifier/notifier"}
+    assert needed == {"steward/steward", "maintenance/maintenance", "notifier/notifier"}
 
 
 def test_the_folder_of_keys_is_where_every_part_that_seals_or_opens_looks_for_it_and_nowhere_else() -> None:
@@ -145,7 +148,8 @@ def test_the_folder_of_keys_is_where_every_part_that_seals_or_opens_looks_for_it
     }
     [data] = {each["value"] for _, one in ours(manifests) for each in one["env"] if each["name"].endswith("DATA_DIR")}
     folder = unquote(urlsplit(providers.place(Settings(data_dir=Path(data)))).path)
-    parts = ("api/api", "console/console", "steward/steward", "own/gpu-worker", "vllm-a/gpu-worker")
+    parts = ("api/api", "console/console", "steward/steward", "maintenance/maintenance")
+    parts = (*parts, "own/gpu-worker", "vllm-a/gpu-worker")
     assert mounted == dict.fromkeys(parts, folder)
 
 
@@ -289,15 +293,15 @@ def test_services_selectors_and_budgets_find_pods_of_their_own_part_only() -> No
 
 def test_batch_only_pools_have_no_budget_of_disruptions_and_everything_that_callers_wait_for_has() -> None:
     manifests = render(example("vllm"))
-    assert set(manifests.of("PodDisruptionBudget")) == {"api", "steward", "notifier", "chat", "large"}
+    assert set(manifests.of("PodDisruptionBudget")) == {*CALLED, "chat", "large"}
     assert all(each["spec"]["maxUnavailable"] == 1 for each in manifests.of("PodDisruptionBudget").values())
-    assert set(render(example("llm-d")).of("PodDisruptionBudget")) == {"api", "steward", "notifier", "decode"}
+    assert set(render(example("llm-d")).of("PodDisruptionBudget")) == {*CALLED, "decode"}
 
 
 def test_engines_and_workers_are_reached_by_the_api_and_nobody_else_unless_the_values_say_so() -> None:
     pools = [pool for pool in example("vllm")["engines"] if "group" not in pool]
     policies = render({**example("vllm"), "engines": pools}).of("NetworkPolicy")
-    assert set(policies) == {"api", "console", "engine", "engine-group", "migrate", "notifier", "steward", "worker"}
+    assert set(policies) == {*CALLED, "console", "engine", "engine-group", "migrate", "worker"}
     [served, announced, scraped] = policies["engine"]["spec"]["ingress"]
     parts = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in served["from"]]
     assert parts == ["api", "worker"]

@@ -11,7 +11,7 @@ from app.settings import PREFIX, Settings
 from tests.kubernetes.chart import ENGINE, MINIMAL, ours, refusal, render, variables
 
 FOLDER = {"url": "file:///objects", "claim": "objects"}
-ONE = {"api": {"replicas": 1}, "steward": {"replicas": 1}, "notifier": {"replicas": 1}}
+ONE = {part: {"replicas": 1} for part in ("api", "steward", "maintenance", "notifier")}
 SCALING = {"enabled": True, "min": 1, "max": 4}
 KEYS = {"database-url": "postgresql://x", "secret-key": "k" * 32}
 ROLES = {f"database-url-{part}": "postgresql://x" for part in ("api", "worker", "steward", "notifier", "console")}

@@ -39,6 +39,7 @@ ADDRESSES = {
     "found-a": 16,
     "migrate-1": 17,
     "pods": 19,
+    "maintenance": 21,
 }
 STRANGER = 18  # the pod of an engine that the chart attaches to
 FOUND = 20  # and of one that it finds by DNS

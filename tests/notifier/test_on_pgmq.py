@@ -29,7 +29,7 @@ from tests.webhooks.support import (
     subscribe_and_emit,
     wait_for_value,
 )
-from workers.notifier import app
+from workers.celery_shell.worker import THREADS
 
 STATE = "select state from delivery"
 
@@ -107,7 +107,7 @@ create trigger full_disk before delete on pgmq.q_{names.WEBHOOKS} for each row e
 
 @pytest.mark.slow
 def test_more_failed_acknowledgements_than_places_stop_no_delivery(settings: Settings) -> None:
-    count = 4 * app._THREADS
+    count = 4 * THREADS
 
     async def emit_to_many(url: str) -> None:
         async with Database.of(settings, "test") as database, database.transaction() as conn:
@@ -215,9 +215,9 @@ def test_two_notifiers_that_start_on_an_empty_broker_deliver_each_event_once(set
 
 RUN_WITH_SHORT_VISIBILITY = """
 import os, time
-from app import settings, telemetry
+from app import settings
 from app.tasks import broker
-from workers.notifier import app, async_bridge
+from workers.notifier import __main__, async_bridge
 broker.VISIBILITY_SECONDS = 4
 deliver = async_bridge.AsyncBridge.deliver
 def slow(*arguments):
@@ -225,8 +225,7 @@ def slow(*arguments):
         time.sleep(0.01)
     deliver(*arguments)
 async_bridge.AsyncBridge.deliver = slow
-telemetry.configure(settings.load(), "notifier")
-raise SystemExit(app.run(settings.load()))
+raise SystemExit(__main__.main())
 """
 
 

@@ -128,6 +128,19 @@ COUNTS = [
     ),
     Case("NoNotifier", {"slackwater_notifier_connected": steady(0)}, {"slackwater_notifier_connected": steady(1)}),
     Case(
+        "NoMaintenance",
+        {"slackwater_maintenance_connected": steady(0)},
+        {"slackwater_maintenance_connected": steady(1)},
+    ),
+    Case(
+        "DutyStuck",
+        {
+            'slackwater_duty_late_seconds{duty="days"}': steady(90_000),
+            'slackwater_duty_late_seconds{duty="ledger"}': steady(0),
+        },
+        {'slackwater_duty_late_seconds{duty="days"}': steady(80_000)},
+    ),
+    Case(
         "NoWorker",
         {"slackwater_live_workers": steady(0), "slackwater_open_batches": steady(1)},
         {"slackwater_live_workers": steady(0), "slackwater_open_batches": steady(0)},
@@ -227,8 +240,14 @@ COUNTS = [
     ),
     Case(
         "AuditBroken",
-        {"slackwater_steward_audit_problems_total": "0x20 1x60"},
-        {"slackwater_steward_audit_problems_total": steady(0)},
+        {
+            "slackwater_steward_audit_problems_total": steady(0),
+            "slackwater_maintenance_audit_problems_total": "0x20 1x60",
+        },
+        {
+            "slackwater_steward_audit_problems_total": steady(0),
+            "slackwater_maintenance_audit_problems_total": steady(0),
+        },
     ),
     Case(
         "AuditLag",
@@ -242,8 +261,11 @@ COUNTS = [
     ),
     Case(
         "AuditUnverified",
-        {"slackwater_steward_audit_unverified_seconds": steady(100_000)},
-        {"slackwater_steward_audit_unverified_seconds": steady(86_500)},
+        {'slackwater_duty_late_seconds{duty="audit_verify"}': steady(7300)},
+        {
+            'slackwater_duty_late_seconds{duty="audit_verify"}': steady(100),
+            'slackwater_duty_late_seconds{duty="days"}': steady(7300),
+        },
     ),
     Case(
         "DeliveriesStuck",

@@ -20,7 +20,7 @@ from tests.webhooks.support import receiving
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy" / "observability"
 RUNBOOKS = ROOT / "docs" / "runbooks"
-PORTS = {"steward": "steward_metrics_port", "notifier": "notifier_metrics_port", "worker": "worker_metrics_port"}
+PORTS = {part: f"{part}_metrics_port" for part in ("steward", "maintenance", "notifier", "worker")}
 _TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
 _WORD = re.compile(
     r'"[^"]*"|\'[^\']*\'|\{[^{}]*}|\[[^]]*]|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)'

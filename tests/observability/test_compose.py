@@ -54,6 +54,7 @@ def test_prometheus_scrapes_every_part_at_the_port_of_its_page() -> None:
     expected = {
         f"api:{default['port']}",
         f"steward:{default['steward_metrics_port']}",
+        f"maintenance:{default['maintenance_metrics_port']}",
         f"notifier:{default['notifier_metrics_port']}",
         f"gpu-worker:{default['worker_metrics_port']}",
     }
@@ -82,7 +83,9 @@ def test_grafana_finds_prometheus_and_the_dashboards_where_compose_mounts_them()
 def test_every_part_of_an_installation_is_a_service_and_browsers_of_this_machine_alone_reach_the_console() -> None:
     parts = services()
     commands = {tuple(service.get("command", ())) for service in parts.values()}
-    assert commands >= {("slackwater", part) for part in ("api", "console", "steward", "notifier", "gpu-worker")}
+    assert commands >= {
+        ("slackwater", part) for part in ("api", "console", "steward", "maintenance", "notifier", "gpu-worker")
+    }
     console = parts["console"]
     given = {name.removeprefix("SLACKWATER_").lower(): value for name, value in console["environment"].items()}
     settings = Settings.model_construct(**{name: given[name] for name in ("console_host", "console_url")})

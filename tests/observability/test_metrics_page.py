@@ -8,7 +8,7 @@ from app.api.metrics import MEANINGS
 from tests.observability.support import ROOT, Installed, run
 
 PAGE = ROOT / "docs" / "metrics.md"
-PARTS = {"API": "api", "Steward": "steward", "Notifier": "notifier", "Worker": "worker"}
+PARTS = {"API": "api", "Steward": "steward", "Maintenance": "maintenance", "Notifier": "notifier", "Worker": "worker"}
 EVERY = "Every part"
 OF_THE_PROCESS = ("process_", "python_")
 _ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.+?) \| (.+?) \|$", re.MULTILINE)

@@ -19,6 +19,7 @@ WORKERS = {"worker-0": 0, "worker-1": 1}
 MODULES = {
     "api": "app.api",
     "steward-0": "workers.steward",
+    "maintenance": "workers.maintenance",
     "notifier": "workers.notifier",
     **dict.fromkeys(WORKERS, WORKER),
 }

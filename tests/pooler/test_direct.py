@@ -7,6 +7,8 @@ import pytest
 
 from app.db import direct, embedded, migrate
 from app.db.pool import Database
+from app.duties.schedule import BY_NAME
+from app.duties.turn import turn
 from app.errors import BehindPooler
 from app.queue import retention
 from app.settings import Settings
@@ -14,7 +16,7 @@ from app.storage.store import Store
 from workers.steward.leader import leadership
 
 
-async def test_a_pooled_url_is_refused_by_migrate_steward_and_retention_and_a_direct_one_is_not(
+async def test_a_pooled_url_is_refused_by_migrate_steward_duties_and_retention_and_a_direct_one_is_not(
     pooled_settings: Settings,
 ) -> None:
     store = Store.of(pooled_settings)
@@ -23,6 +25,9 @@ async def test_a_pooled_url_is_refused_by_migrate_steward_and_retention_and_a_di
         await asyncio.to_thread(migrate.upgrade, url)
     with pytest.raises(BehindPooler):
         async with leadership(url, asyncio.Event()):
+            pass
+    with pytest.raises(BehindPooler):
+        async with turn(url, BY_NAME["days"]):
             pass
     with pytest.raises(BehindPooler):
         await retention.run(url, 1, store)

@@ -1,6 +1,7 @@
 """Deleting an account: it cannot be used from that moment on, and nothing of it is left."""
 
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -9,6 +10,8 @@ import pytest
 from app.batches import accounts
 from app.clock import now
 from app.db.pool import Connection
+from app.duties import standing
+from app.duties.schedule import ACCOUNTS
 from app.errors import AccountUnknown
 from app.files import service as files
 from app.files import upload_parts
@@ -16,8 +19,10 @@ from app.queue import chunk_sweeps, pace_log, removal
 from app.settings import Settings
 from app.storage import object_names
 from app.tenants import service as tenants
+from tests.maintenance.support import work
 from tests.queue import support
 from tests.queue.past import Past, deliver
+from workers.maintenance import duties
 from workers.steward.rounds import Rounds
 
 PEPPER = b"pepper"
@@ -226,14 +231,32 @@ async def test_an_account_name_can_be_used_again_and_its_id_never(past: Past) ->
     assert await tenants.create_tenant(past.conn, "newest") > newest
 
 
-async def test_the_steward_completes_the_delete_of_an_account(past: Past, settings: Settings) -> None:
+async def test_the_steward_asks_at_once_for_the_end_of_a_closed_account(past: Past, settings: Settings) -> None:
     await past.batch(now().date())
+    async with past.database.relaxed() as conn:
+        await standing.enter(conn)
+        await conn.execute("update duty set due_at = now() + interval '1 hour'")
+    hints = Asked()
+    rounds = Rounds(past.database, hints, settings)
+    await rounds._ask_for_duties()
+    assert hints.names == []
     await close(past)
-    rounds = Rounds(past.database, _no_hints, settings)  # type: ignore[arg-type]
-    await rounds._close_accounts()
-    assert rounds._closing is not None
-    await rounds._closing
+    await rounds._ask_for_duties()
+    await rounds._ask_for_duties()  # it is asked for already
+    assert hints.names == [ACCOUNTS]
+    await duties.accounts(work(past.database, settings))
     assert await past.one("select count(*) from tenant") == 0
 
 
-async def _no_hints(*_: object) -> None: ...
+class Asked:
+    """A publisher that only remembers."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def endpoints(self, endpoint_ids: list[uuid.UUID]) -> bool:
+        return not endpoint_ids
+
+    async def duties(self, duties: Sequence[str]) -> bool:
+        self.names += duties
+        return True

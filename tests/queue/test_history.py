@@ -15,7 +15,9 @@ from app.queue.types import Item, Lease, Result
 from app.sealing.keyring import Keyring
 from app.settings import Settings
 from testing.waiting import eventually
+from tests.maintenance.support import work
 from tests.queue import support
+from workers.maintenance import duties
 from workers.steward.rounds import Rounds
 
 
@@ -164,7 +166,7 @@ async def test_the_history_of_a_batch_goes_with_it(database: Database, queue: tu
             assert await (await conn.execute(f"select from {table}".encode())).fetchall() == []
 
 
-async def test_the_steward_notes_its_lead_and_phases_and_keeps_the_history_within_bounds(
+async def test_the_steward_notes_its_lead_and_phases_and_a_duty_keeps_the_history_within_bounds(
     database: Database, queue: tuple[int, int, int], settings: Settings
 ) -> None:
     tenant, pool, _ = queue
@@ -174,7 +176,7 @@ async def test_the_steward_notes_its_lead_and_phases_and_keeps_the_history_withi
     async with database.durable() as conn:
         await changes.record(conn, ChangeKind.PART_STARTED, "old", {})
         await conn.execute("update change set at = now() - interval '40 days' where subject = 'old'")
-        await rounds.run()
+        await duties.history(work(database, settings))
         async with rounds.watching():
             await eventually(lambda: codes(conn, batch))
         assert await codes(conn, batch) == [("no_engine", False)]

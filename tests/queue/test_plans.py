@@ -277,7 +277,14 @@ def statements(backlog: Backlog) -> dict[str, tuple[str, Parameters]]:
         "statuses": (read_sql.STATUSES, {f"{key}s": [value] for key, value in name.items()}),
         "outlooks": (forecast_sql.OUTLOOKS, {"batch_ids": [one["batch_id"]]}),
         "failures": (on_day(failure_sql.GROUPED, lease.batch_id), one | {"run": 1, "limit": 10}),
-        "refused all": (on_day(failure_sql.REFUSED_ALL, lease.batch_id), one | {"run": 1, "code": "5006"}),
+        "refused all": (
+            on_day(failure_sql.REFUSED_ALL, lease.batch_id),
+            {"ids": [one["batch_id"]], "runs": [1], "code": "5006"},
+        ),
+        "perhaps incomplete": (
+            on_day(response_log_sql.PERHAPS_INCOMPLETE, lease.batch_id),
+            {"ids": [one["batch_id"]], "after": -1, "limit": 10},
+        ),
         **_listings(backlog),
         "heartbeats": (reaping_sql.HEARTBEATS, {}),
         "reap": (reaping_sql.REAP, {"lapsed": [lease.worker_id], "charged": []}),

@@ -2,9 +2,7 @@
 
 from datetime import date
 
-import psycopg
 import pytest
-from structlog.testing import capture_logs
 
 from app.clock import now
 from app.errors import StorageError
@@ -12,10 +10,10 @@ from app.queue import retention
 from app.settings import Settings
 from app.storage import object_names
 from app.storage.store import Store
+from tests.maintenance.support import work
 from tests.queue import support
 from tests.queue.past import KEEP, TABLES, Past, deliver
-from tests.queue.test_batch_log import NoHints
-from workers.steward.rounds import Rounds
+from workers.maintenance import duties
 
 
 async def test_a_day_that_is_over_goes_with_all_its_rows_and_its_partitions(past: Past) -> None:
@@ -185,31 +183,12 @@ async def test_with_days_of_grace_the_objects_of_a_dropped_day_stay_for_a_restor
     assert await past.one("select count(*) from object_removal where due_at > now() + interval '6 days'") == 2
 
 
-async def test_the_stewards_round_freezes_the_last_days_and_drops_the_old_ones(past: Past, settings: Settings) -> None:
+async def test_the_duties_freeze_the_last_days_and_drop_the_old_ones(past: Past, settings: Settings) -> None:
     old, yesterday = await past.day(ago=40), await past.day(ago=1)
     await past.batch(old, final_ago=35)
     await deliver(past)
-    await Rounds(past.database, NoHints(), settings)._keep_old_days()  # type: ignore[arg-type]
+    await duties.freeze(work(past.database, settings))
+    await duties.days(work(past.database, settings))
     assert not await past.tables(old)
     frozen = f"select age(relfrozenxid) < 100 from pg_class where relname = 'item_result_{yesterday:%Y%m%d}'"
     assert await past.one(frozen)
-
-
-@pytest.mark.parametrize("duty", ["_forget_samples", "_freeze_days", "_remove_files", "_remove_shredded"])
-async def test_what_fails_before_it_does_not_stop_retention(
-    past: Past, settings: Settings, monkeypatch: pytest.MonkeyPatch, duty: str
-) -> None:
-    old = await past.day(ago=40)
-    await past.batch(old, final_ago=35)
-    await deliver(past)
-    rounds = Rounds(past.database, NoHints(), settings)  # type: ignore[arg-type]
-
-    async def fails() -> None:
-        raise psycopg.OperationalError("away")
-
-    fails.__name__ = duty
-    monkeypatch.setattr(rounds, duty, fails)
-    with capture_logs() as logs:
-        await rounds._keep_old_days()
-    assert [entry["duty"] for entry in logs if entry["event"] == "retention.failed"] == [duty.removeprefix("_")]
-    assert not await past.tables(old)

@@ -7,7 +7,6 @@ import signal
 import sys
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -18,7 +17,6 @@ from app.queue import partitions, retention
 from app.settings import Settings
 from testing.waiting import eventually
 from tests.queue.past import KEEP, Past, deliver
-from workers.steward.rounds import Rounds
 
 BACKENDS = "from pg_stat_activity where application_name = 'slackwater retention' and datname = current_database()"
 
@@ -130,22 +128,6 @@ async def test_a_batch_that_is_retried_during_retention_is_kept_with_its_items(p
     assert (await run).dropped == {}
     assert (await past.counts())["item_payload"] == 5
     assert await past.one("select count(*) from batch") == 1
-
-
-async def test_the_steward_drops_old_days(past: Past, settings: Settings) -> None:
-    day = await past.day(ago=40)
-    await past.batch(day, final_ago=35)
-    await deliver(past)
-    rounds = Rounds(past.database, NoHints(), settings)
-    await rounds.run()
-    await eventually(lambda: past.tables(day), until=lambda left: not left)
-
-
-class NoHints:
-    """A publisher without a broker."""
-
-    async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
-        return True
 
 
 async def test_new_partitions_can_be_created_while_old_ones_are_dropped(past: Past) -> None:

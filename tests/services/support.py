@@ -1,9 +1,12 @@
-"""The check that every broker has to pass."""
+"""The checks that every broker has to pass."""
 
 import asyncio
 from typing import Any
 
+from app.db.pool import Database
 from app.settings import Settings
+from testing.waiting import eventually
+from tests.maintenance.support import asked, hinted, maintaining, read
 from tests.webhooks.support import notifying, receiving, statuses, subscribe_and_emit, wait_for_value
 
 
@@ -22,3 +25,16 @@ def delivers(settings: Settings, **overrides: Any) -> None:
         assert second.verified(secret)["payload"]["requestId"] == request_id
         assert notifier.stop() == 0
         assert len(receiver.requests) == 2
+
+
+def maintains(settings: Settings) -> None:
+    """Every duty that is asked for is done, and the worker stops cleanly."""
+
+    async def ask() -> None:
+        async with Database.of(settings, "test") as database:
+            await hinted(settings, await asked(database))
+            await eventually(lambda: read(database), until=lambda found: all(d.succeeded_at for d in found.values()))
+
+    with maintaining(settings) as worker:
+        asyncio.run(ask())
+        assert worker.stop() == 0

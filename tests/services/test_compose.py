@@ -30,7 +30,7 @@ from tests.webhooks.support import receiving
 
 pytestmark = pytest.mark.slow
 
-OURS = ["migrate", "api", "console", "steward", "notifier", "gpu-worker"]
+OURS = ["migrate", "api", "console", "steward", "maintenance", "notifier", "gpu-worker"]
 LONG_RUNNING = OURS[1:]
 ITEMS = 20
 
@@ -215,7 +215,7 @@ def test_a_link_to_the_console_is_made_by_the_owner_and_no_part_sees_what_is_not
 ) -> None:
     _, compose, _ = installed
     assert "http://127.0.0.1:8701/console/login" in compose.run("migrate", "slackwater", "console", "login")
-    for part in ("gpu-worker", "notifier", "steward"):
+    for part in ("gpu-worker", "maintenance", "notifier", "steward"):
         url = compose.environment(part)["SLACKWATER_DATABASE_URL"]
         with psycopg.connect(url) as conn, pytest.raises(psycopg.errors.InsufficientPrivilege):
             conn.execute("select * from console_login")

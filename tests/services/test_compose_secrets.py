@@ -14,7 +14,7 @@ from tests.services.compose import PASSWORDS, ROLES, ROOT, drop_roles, give_pass
 
 TEXT = (ROOT / "docker-compose.yml").read_text()
 PARTS = {"api": "sw_api", "console": "sw_console", "steward": "sw_steward", "notifier": "sw_notifier"}
-PARTS |= {"gpu-worker": "sw_worker", "migrate": "slackwater"}
+PARTS |= {"maintenance": "sw_steward", "gpu-worker": "sw_worker", "migrate": "slackwater"}
 
 
 def holders(value: str) -> set[str]:
@@ -25,9 +25,9 @@ def holders(value: str) -> set[str]:
 def test_each_server_and_each_part_has_a_password_of_its_own_and_only_those_who_use_it_get_it() -> None:
     used = {
         "POSTGRES": {"postgres", "migrate"},
-        "RABBITMQ": {"rabbitmq", "steward", "notifier"},
+        "RABBITMQ": {"rabbitmq", "steward", "maintenance", "notifier"},
         "GRAFANA": {"grafana"},
-        **{role.upper(): {"postgres", part} for part, role in PARTS.items() if part != "migrate"},
+        **{role.upper(): {"postgres", *(part for part in PARTS if PARTS[part] == role)} for role in ROLES},
     }
     assert {name: holders(PASSWORDS[f"{name}_PASSWORD"]) for name in used} == used
     assert set(PASSWORDS) == {f"{name}_PASSWORD" for name in used}

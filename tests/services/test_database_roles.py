@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from app import processes
 from app.access import operator_tokens, sessions
 from app.access.roles import Grant, Role
+from app.audit import sealing
 from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
 from app.batches import budgets
@@ -36,20 +37,20 @@ from app.storage.store import Store
 from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
 from testing.waiting import LIMIT_SECONDS, eventually
+from tests.maintenance.support import work
 from tests.walk.operations import NOTHING, every_operation, filled
 from tests.webhooks.support import receiving
-from workers.steward.metrics import Metrics
-from workers.steward.sealing import AuditLog
 
 pytestmark = pytest.mark.slow
 MODEL = "smollm2-135m-instruct"
 SAY = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 PARTS = {
-    "sw_api": "app.api",
-    "sw_worker": "workers.gpu",
-    "sw_steward": "workers.steward",
-    "sw_notifier": "workers.notifier",
-    "sw_console": "app.console",
+    "app.api": "sw_api",
+    "workers.gpu": "sw_worker",
+    "workers.steward": "sw_steward",
+    "workers.maintenance": "sw_steward",
+    "workers.notifier": "sw_notifier",
+    "app.console": "sw_console",
 }
 
 
@@ -119,9 +120,8 @@ async def governed(url: str, folder: Path) -> Settings:
                 await budgets.put(conn, models, tenant_id, "month", {"max_tokens": 5})
             await conn.execute(FILL)
             await operator_tokens.create(conn, secret_key(settings), "ann", Role.AUDITOR, timedelta(days=1), "test")
-        steward = AuditLog(database, settings, Metrics())
-        await steward.seal()
-        await steward.sign()
+        await sealing.seal(database)
+        await work(database, settings).audit.sign()
     return settings
 
 
@@ -203,14 +203,15 @@ async def installation(url: str, folder: Path, engine: FakeEngine) -> AsyncItera
         webhook_allow_private="loopback",
         worker_metrics_port=0,
         notifier_metrics_port=0,
+        maintenance_metrics_port=0,
         steward_metrics_port=0,
     )
     async with Database(url, size=1) as database, database.transaction() as conn:
         await partitions.create(conn, 0)
     started = []
-    for role, module in PARTS.items():
+    for module, role in PARTS.items():
         own = settings.model_copy(update={"database_url": of_role(url, role)})
-        with (folder / f"{role}.log").open("wb") as log:
+        with (folder / f"{module}.log").open("wb") as log:
             command = (sys.executable, "-m", module)
             part = asyncio.create_subprocess_exec(*command, env=child_environment(own, {}), stdout=log, stderr=log)
             started.append(await part)
@@ -304,7 +305,7 @@ async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: P
                 assert await unreadable_pages(settings) == []
     denied = [
         (log.name, line)
-        for log in sorted(tmp_path.glob("sw_*.log"))
+        for log in sorted(tmp_path.glob("*.log"))
         for line in log.read_text(errors="replace").splitlines()
         if "permission denied" in line or "must be owner" in line
     ]

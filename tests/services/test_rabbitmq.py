@@ -5,7 +5,7 @@ import pytest
 
 from app.settings import Settings
 from app.tasks import names
-from tests.services.support import delivers
+from tests.services.support import delivers, maintains
 
 pytestmark = pytest.mark.slow
 
@@ -14,6 +14,12 @@ def test_an_event_is_delivered_over_rabbitmq(settings: Settings, rabbitmq_url: s
     delivers(settings.model_copy(update={"broker_url": rabbitmq_url}))
     with kombu.Connection(rabbitmq_url) as connection:
         assert connection.default_channel.queue_declare(names.WEBHOOKS, passive=True).message_count == 0
+
+
+def test_a_duty_is_done_over_rabbitmq(settings: Settings, rabbitmq_url: str) -> None:
+    maintains(settings.model_copy(update={"broker_url": rabbitmq_url}))
+    with kombu.Connection(rabbitmq_url) as connection:
+        assert connection.default_channel.queue_declare(names.DUTIES, passive=True).message_count == 0
 
 
 def test_its_queues_are_quorum_queues(settings: Settings, rabbitmq_url: str) -> None:

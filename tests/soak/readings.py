@@ -13,7 +13,7 @@ from app.db import embedded
 from app.environment import PART
 from app.settings import Settings
 
-PARTS = ("api", "steward", "notifier", "gpu-worker", "console", "up", "postgres")
+PARTS = ("api", "steward", "maintenance", "notifier", "gpu-worker", "console", "up", "postgres")
 # Rows of these come and go with the work. The others keep batches and history until they are deleted by age.
 HOT = (
     "chunk",

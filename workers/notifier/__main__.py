@@ -5,10 +5,13 @@ import structlog
 import app.quick_start  # noqa: F401
 from app import processes
 from app.settings import load
+from app.tasks import names
 from app.telemetry import configure
 from app.tracing import recorder
 from app.user_errors import guarded
-from workers.notifier.app import run
+from workers.celery_shell import worker
+from workers.notifier import tasks
+from workers.notifier.async_bridge import AsyncBridge
 
 
 def main() -> int:
@@ -21,7 +24,10 @@ def main() -> int:
     log.info(
         "notifier.starting", broker=settings.broker_url.split(":", 1)[0] or "pgmq", sends=settings.webhook_concurrency
     )
-    code = run(settings)
+    with AsyncBridge(settings) as bridge:
+        celery = worker.celery_app(settings)
+        tasks.register(celery, bridge)
+        code = worker.run(celery, "notifier", names.WEBHOOKS)
     log.info("notifier.stopped", code=code)
     return code
 

@@ -1,10 +1,9 @@
-"""Runs our async code for Celery's threads, in an event loop that has its own thread."""
+"""What the notifier's tasks work with: the database, the guarded client and the sender, on one event loop."""
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 from uuid import UUID
 
 import structlog
@@ -19,40 +18,34 @@ from app.tasks.producer import Hints
 from app.webhooks.due_sweep import sweep
 from app.webhooks.egress import Egress
 from workers import metrics_page
+from workers.celery_shell.loop_thread import LoopThread
 from workers.notifier.delivery import Sender
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 
 class AsyncBridge:
-    """Owns the loop, the database pools and the guarded client. `call` works from every other thread."""
+    """Owns the loop, the database pools and the guarded client."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="bridge", daemon=True)
+        self._thread = LoopThread()
         self._tasks: list[asyncio.Task[None]] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.call(self._open())
+        self._thread.call(self._open())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.call(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        self._thread.call(self._close())
+        self._thread.stop()
 
     def deliver(self, endpoint_id: UUID) -> None:
         """Start to send the due deliveries of an endpoint. Called from a Celery thread."""
-        self._loop.call_soon_threadsafe(self._sender.kick, endpoint_id)
+        self._thread.loop.call_soon_threadsafe(self._sender.kick, endpoint_id)
 
     async def _open(self) -> None:
         self._database = Database.of(self._settings, "notifier")

@@ -108,7 +108,8 @@ async def _keep_rounds(
     while not stopping.is_set():
         turn()
         await lead.confirm()
-        busy = await rounds.run()
+        async with lead.kept():
+            busy = await rounds.run()
         await _pause(stopping, settings.steward_seconds / 5 if busy else settings.steward_seconds)
         if not busy:
             await rest.take(lead, stopping)

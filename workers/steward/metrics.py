@@ -48,9 +48,6 @@ class Metrics:
         self.workers_lost = self._counter("workers_lost", "workers whose lease lapsed")
         self.chunks_reaped = self._counter("chunks_reaped", "chunks that were taken back from lost workers")
         self.audit_problems = self._counter("audit_problems", "what did not fit in the audit log; should be 0")
-        self.audit_unverified = self._gauge(
-            "audit_unverified_seconds", "time since the whole audit log was checked, or since this steward leads"
-        )
         self.audit_overdue = self._gauge(
             "audit_checkpoint_overdue_seconds",
             "for how long a checkpoint of the audit log has been due; should be below 60",

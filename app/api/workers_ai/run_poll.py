@@ -35,7 +35,7 @@ async def _final(status: BatchStatus, tenant: Tenant, parts: Parts) -> Response:
     all_refused = False
     if status.state == BatchState.FAILED:
         async with parts.database.relaxed() as conn:
-            all_refused = await failures.all_refused(conn, status.batch_id, status.run)
+            all_refused = bool(await failures.all_refused(conn, [(status.batch_id, status.run)]))
     code = results.http_status(status, all_refused=all_refused)
     stream = results.render(status, batch_views.pages(status, parts, tenant), parts.catalogue, code)
     headers = {} if code == 200 else {"x-should-retry": "false"}

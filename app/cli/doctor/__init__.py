@@ -32,6 +32,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     services.engine,
     services.model,
     running_installation.installation,
+    running_installation.duties,
 )
 
 _COLOUR = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "red"}

@@ -17,7 +17,7 @@ OLDEST_POSTGRES = 15
 OLDEST_PGBOUNCER = (1, 22)  # the first one that passes on prepared statements and their end
 PREPARED_STATEMENTS = 200  # more than our own, so that none is parsed twice
 CONNECT_SECONDS = 3
-_OTHER_PARTS = 4  # API, steward, notifier, console
+_OTHER_PARTS = 5  # API, steward, maintenance, notifier, console
 _DIRECT_FIX = "set SLACKWATER_DATABASE_DIRECT_URL to the address of the database itself"
 
 _CONNECTIONS = """

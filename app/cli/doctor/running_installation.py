@@ -2,17 +2,18 @@
 
 from app.api_url import base_url
 from app.cli import credentials, status
-from app.cli.doctor.check import Check, fail, ok
+from app.cli.doctor.check import Check, fail, ok, warn
 from app.cli.doctor.machine import slackwater_at
 from app.settings import Settings
 from app.user_errors import Failure
 
 _NAME = "installation"
+_DUTIES = "duties"
 
 
 def installation(settings: Settings) -> Check:
     """Whether the installation on this data directory or port reports no problem."""
-    url = next(filter(slackwater_at, _possible_urls(settings)), None)
+    url = _running(settings)
     if url is None:
         return ok(_NAME, "not running")
     try:
@@ -27,6 +28,25 @@ def installation(settings: Settings) -> Check:
     messages = "\n".join([summary, *(engine + problem["message"] for engine, problem in pairs)])
     remedies = "\n".join(dict.fromkeys(engine + problem["remedy"] for engine, problem in pairs))
     return fail(_NAME, messages, remedies)
+
+
+def duties(settings: Settings) -> Check:
+    """When each duty was last done, and which of them fail. One that is stuck is a problem of the installation."""
+    url = _running(settings)
+    if url is None:
+        return ok(_DUTIES, "not running")
+    try:
+        found = status.fetch_from(url)
+    except Failure:
+        return ok(_DUTIES, "unknown")
+    lines = "\n".join(status.duties(found)) or "none yet"
+    if any(duty["error"] for duty in found.get("duties", ())):
+        return warn(_DUTIES, lines, "see the words of the error: slackwater logs maintenance")
+    return ok(_DUTIES, lines)
+
+
+def _running(settings: Settings) -> str | None:
+    return next(filter(slackwater_at, _possible_urls(settings)), None)
 
 
 def _possible_urls(settings: Settings) -> list[str]:

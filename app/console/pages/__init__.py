@@ -14,6 +14,7 @@ from app.console.pages import (
     batch,
     batches,
     conversations,
+    duties,
     engines,
     fairness,
     find,
@@ -55,6 +56,7 @@ PAGES: Sequence[Page] = (
     webhooks.ONE,
     webhooks.DELIVERY,
     fairness.PAGE,
+    duties.PAGE,
     keys.PAGE,
 )
 ROUTES: Sequence[BaseRoute] = (

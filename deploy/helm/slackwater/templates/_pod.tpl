@@ -2,7 +2,8 @@
 {{- define "slackwater.env" -}}
 {{- $secret := include "slackwater.secret" .root -}}
 {{- $values := .root.Values -}}
-{{- $of := ternary (printf "-%s" .role) "" (and $values.database.roles (ne .role "migrate")) -}}
+{{- /* A maintenance worker works under the steward's role. */}}
+{{- $of := ternary (printf "-%s" (ternary "steward" .role (eq .role "maintenance"))) "" (and $values.database.roles (ne .role "migrate")) -}}
 {{- $further := dict "api" (list "operator-token") "console" (list "oidc-client-secret") -}}
 {{- $optional := prepend (get $further .role | default list) "secret-key-accepted" -}}
 {{- if include "slackwater.opens" . }}{{ $optional = append $optional "vault-token" }}{{ end }}
@@ -10,7 +11,7 @@
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-url{{ $of }} } }
 - name: SLACKWATER_DATABASE_DIRECT_URL
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: database-direct-url{{ $of }}, optional: true } }
-{{- if has .role (list "steward" "notifier") }}
+{{- if has .role (list "steward" "maintenance" "notifier") }}
 - name: SLACKWATER_BROKER_URL
   valueFrom: { secretKeyRef: { name: {{ $secret }}, key: broker-url, optional: {{ not $values.database.roles }} } }
 {{- end }}
@@ -37,7 +38,7 @@
 {{- end }}
 
 {{/* Whether a part seals and opens what is stored, so that it needs the keys: (dict "role" …). */}}
-{{- define "slackwater.opens" -}}{{ if has .role (list "api" "console" "steward" "worker") }}true{{ end }}{{- end }}
+{{- define "slackwater.opens" -}}{{ if has .role (list "api" "console" "steward" "maintenance" "worker") }}true{{ end }}{{- end }}
 
 {{/* The security context of a container of our image: (whether its root is read only). */}}
 {{- define "slackwater.ownContext" -}}

@@ -1,14 +1,14 @@
 """Celery's consumer without native delayed delivery.
 
-On quorum queues Celery creates 28 delay queues for `eta` and `countdown`. We use neither: the row of a delivery holds the time
-of its next attempt.
+On quorum queues Celery creates 28 delay queues for `eta` and `countdown`. We use neither: rows hold the time at which something
+is due.
 """
 
 from celery.worker.consumer import consumer
 
 
 class Consumer(consumer.Consumer):  # type: ignore[misc]
-    """The consumer of the notifier."""
+    """The consumer of our workers."""
 
     class Blueprint(consumer.Consumer.Blueprint):  # type: ignore[misc]
         """The boot steps without delayed delivery."""
