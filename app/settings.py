@@ -230,7 +230,9 @@ class Settings(BaseSettings):
     engine_host: str = Field("127.0.0.1", description="address of a managed engine; the API's gateway calls it there")
     engine_port: int = Field(0, ge=0, description="port of a managed engine; 0: any free port")
     engine_slots: int = Field(
-        256, gt=0, description="requests an attached engine runs at once; if not set, what it reports, else 256"
+        256,
+        gt=0,
+        description="requests an attached engine runs at once; if not set, what it reports, else what is found out",
     )
     engine_dialect: str = Field(
         "auto",

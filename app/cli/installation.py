@@ -17,13 +17,19 @@ def up(
     attach: Annotated[
         str | None, typer.Option(metavar="URL", help="use the vLLM that runs at this URL; start none")
     ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="requests that the attached engine runs at once: its --max-num-seqs"),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="catalogue model that the engine serves")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="port of the API")] = None,
 ) -> None:
     """Run everything on this machine: database, API, engine, GPU worker, notifier, steward, maintenance, console."""
     from app.cli.up import up as run
 
-    current = settings(engine_url=_engine_url(attach), engine_model=model, port=port)
+    if slots is not None and attach is None:
+        raise Failure("--slots: it says what an attached engine runs.", "Name the engine, too: --attach URL.")
+    current = settings(engine_url=_engine_url(attach), engine_slots=slots, engine_model=model, port=port)
     # On one machine, receivers are on it too.
     if "webhook_allow_private" not in current.model_fields_set and private_targets.only_here(current):
         current = current.model_copy(update={"webhook_allow_private": "loopback"})

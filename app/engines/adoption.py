@@ -20,6 +20,7 @@ UNTOLD = "window_unknown"
 KEY = "key_refused"
 FOREIGN = "not_vllm"
 UNUSABLE = "engine_unusable"
+SLOTS = "slots_unknown"
 OPEN_MEDIA = "media_domains_open"
 
 PRIORITY = "priority"
@@ -146,6 +147,18 @@ def shortcomings(seen: Sighting, *, inside: bool = False) -> tuple[EngineProblem
         fetches = "The engine takes images and may fetch media from any host, those of its own network included."
         found.append(EngineProblem(OPEN_MEDIA, fetches, f"Start it with --allowed-media-domains {NO_DOMAIN}."))
     return (*seen.lacks, *found)
+
+
+def slots_unknown(found: int) -> EngineProblem:
+    """The problem of an engine that does not say how many requests it runs at once. `found`: what it was seen to run while others
+    waited; 0: nothing yet.
+    """
+    learned = f"; it was seen to run {found} while others waited" if found else ", and that is being found out"
+    return EngineProblem(
+        SLOTS,
+        f"The engine does not say how many requests it runs at once{learned}.",
+        "Name its --max-num-seqs: --slots, or SLACKWATER_ENGINE_SLOTS, or `slots` in the list of engines.",
+    )
 
 
 def away(*, managed: bool = False) -> EngineProblem:

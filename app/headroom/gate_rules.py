@@ -65,7 +65,9 @@ class HeadroomLimits:
 
     @classmethod
     def of(cls, settings: Settings, slots: int, *, blind: bool = False, slots_known: bool = True) -> Self:
-        """The limits for an engine of so many slots. One that may show no load has a small cap if its slots are unknown."""
+        """The limits for an engine of so many slots. If they are not known, they are what a search believes (`slot_search`);
+        an engine that may show no load has a small cap then.
+        """
         free = max(1, slots - settings.sync_reserve_slots)
         return cls(
             cap=settings.batch_max_in_flight or (min(free, BLIND_CAP) if blind and not slots_known else free),
@@ -76,7 +78,7 @@ class HeadroomLimits:
             step=StepBudget.of(settings),
             burst_tokens=settings.burst_tokens,
             prefill_tokens=settings.batch_prefill_tokens,
-            floor=settings.batch_min_in_flight,
+            floor=settings.batch_min_in_flight if slots_known else min(settings.batch_min_in_flight, free - 1),
             static=settings.headroom == "static",
             blind=blind,
         )

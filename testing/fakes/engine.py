@@ -70,7 +70,7 @@ class FakeEngine(ServerInfo):
         self.refused: list[dict[str, Any]] = []  # bodies with a field that this kind of engine refuses
         self.keys: list[str | None] = []
         self.traces: list[str | None] = []
-        self.aborted = self.peak = 0
+        self.aborted = self.peak = self.longest_queue = 0
         self.tokenized: list[dict[str, Any]] = []  # what /tokenize was asked
         self.lacking: set[str] = set()
         self.turned_away = 0  # while it was locked
@@ -202,6 +202,7 @@ class FakeEngine(ServerInfo):
         self._remember(request)
         try:
             self.waiting += 1
+            self.longest_queue = max(self.longest_queue, self.running + self.waiting - self.slots)
             try:
                 await self._free.acquire()
             finally:

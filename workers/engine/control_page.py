@@ -25,7 +25,7 @@ from typing import Generic, NamedTuple, TypeVar, cast, get_type_hints
 from .step_plan import PlanLimits
 
 MAGIC = b"SLACKWTR"
-LAYOUT = 3  # must grow when fields are appended to a record
+LAYOUT = 4  # must grow when fields are appended to a record
 FIRST_LAYOUT = 3  # the first one that begins with MAGIC
 KEPT_LAYOUTS = 2  # writer and reader may be so many layouts apart
 SILENT_SECONDS = 2.0  # a worker that has not written for this long counts as dead
@@ -77,7 +77,8 @@ class Report:
     runs no batch work until the engine restarts. `silent`: it runs none because the worker's heartbeat is missing.
     `trusted`: the model's error is within its limit. `step_seconds` and `predicted_seconds` are of the last finished step,
     `plan_seconds` of the last plan. `allowed_seconds`: the step budget of the last step. `planning`: the last step was shared
-    by a plan; otherwise vLLM scheduled it alone, or batch work was shed.
+    by a plan; otherwise vLLM scheduled it alone, or batch work was shed. `slots`: most requests that it runs at once; 0: it does
+    not say.
     """
 
     at: float = 0.0
@@ -104,6 +105,7 @@ class Report:
     model_error: float = 1.0
     model_samples: int = 0
     planning: bool = False
+    slots: int = 0
 
 
 # The order of the fields on the page. Append only, and add 1 to LAYOUT.
@@ -117,7 +119,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
         *("sync_running", "sync_waiting", "batch_running", "batch_frozen", "batch_waiting"),
         *("evictions", "freezes", "faults", "sync_tokens", "batch_tokens"),
         *("step_seconds", "predicted_seconds", "allowed_seconds", "plan_seconds"),
-        *("kv_usage", "model_error", "model_samples", "planning"),
+        *("kv_usage", "model_error", "model_samples", "planning", "slots"),
     ),
     Weights: Weights._fields,
 }

@@ -61,7 +61,9 @@ class HarvestMixin(Preemption):
         except Exception as error:  # raised by a vLLM whose attributes have changed
             objections = [repr(error)]
         self.report.supported = not objections
-        if objections:
+        if not objections:
+            self.report.slots = getattr(self, self.vllm.slots)
+        else:
             logger.warning("HARVEST_UNSUPPORTED: vLLM schedules alone: %s", "; ".join(objections))
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:

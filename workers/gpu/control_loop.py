@@ -16,6 +16,8 @@ from typing import Protocol
 import structlog
 
 from app import clock
+from app.engines import adoption
+from app.engines.adoption import EngineProblem
 from app.engines.page_problems import problem_of
 from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
@@ -26,6 +28,7 @@ from app.headroom.sampler import Sampler
 from app.headroom.selftest import prove
 from app.headroom.signals import BatchLoad, Scrape, Signals
 from app.headroom.silence_limit import Pulse
+from app.headroom.slot_search import SlotSearch
 from app.headroom.step_meter import StepMeter
 from app.settings import Settings
 from workers.engine.step_stats_receiver import StepReceiver, StepStats
@@ -50,7 +53,7 @@ class Controlled(Protocol):
 
     @property
     def slots(self) -> int:
-        """Requests that it runs at once."""
+        """Requests that it runs at once; if that is not known, what callers may take for granted."""
 
     @property
     def slots_known(self) -> bool:
@@ -59,6 +62,9 @@ class Controlled(Protocol):
     @property
     def harvest(self) -> HarvestControl:
         """The control pages of its scheduler, if it runs ours."""
+
+    def seen(self, slots: int | None) -> None:
+        """Take the number of slots that it reports; None: it reports none."""
 
 
 class ControlLoop:
@@ -105,13 +111,15 @@ class ControlLoop:
         self.harvest = engine.harvest
         self._serving = serving
         self._journal = journal
+        self.search = SlotSearch()
         self._limits = self._new_limits()
         self._computed = 0
         self._wake = asyncio.Event()
         self._counted_tokens = (0, 0)
         self._rest.on_end(self._wake.set)
         self._rest.on_end(self.sampler.hurry)
-        log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in prove(self._limits)})
+        proven = prove(HeadroomLimits.of(settings, engine.slots))
+        log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in proven})
         self.state, self.decision = decide(State(), self.signals(), self._limits)
         self._logged = LoggedDecision(self.decision)
         self._counted = self.decision.reason
@@ -178,12 +186,26 @@ class ControlLoop:
 
     def _present_limits(self) -> HeadroomLimits:
         """The limits of the engine as it was last seen: it may be of another kind or size than at our start."""
-        same = (self._limits.slots, self._limits.blind) == (self._engine.slots, self._may_be_blind)
+        same = (self._limits.slots, self._limits.blind) == (self._slots, self._may_be_blind)
         return self._limits if same else self._new_limits()
 
     def _new_limits(self) -> HeadroomLimits:
-        engine = self._engine
-        return HeadroomLimits.of(self._settings, engine.slots, blind=self._may_be_blind, slots_known=engine.slots_known)
+        known = self._engine.slots_known
+        return HeadroomLimits.of(self._settings, self._slots, blind=self._may_be_blind, slots_known=known)
+
+    @property
+    def _slots(self) -> int:
+        """Requests that may be in the engine. One that shows no load cannot be searched, and has a small cap."""
+        if self._engine.slots_known or self._may_be_blind:
+            return self._engine.slots
+        return self.search.slots
+
+    @property
+    def problems(self) -> tuple[EngineProblem, ...]:
+        """What the engine does not say, although it matters to its callers."""
+        if self._engine.slots_known or self._settings.batch_max_in_flight:
+            return ()
+        return (adoption.slots_unknown(self.search.found if self.search.sure else 0),)
 
     @property
     def sync_open(self) -> int:
@@ -226,6 +248,7 @@ class ControlLoop:
             self.meter.observe(scrape, self._runner.ledger.load())
         if scrape.gauges is not None and not scrape.blind:
             self.arrivals.observed(scrape.sampled_at, scrape.gauges.waiting, scrape.others)
+            self.search = self.search.seen(scrape, reserve=self._limits.reserve, kv_ceiling=self._limits.kv_ceiling)
 
     async def _tick(self) -> None:
         while True:
@@ -249,6 +272,7 @@ class ControlLoop:
         self._limits = self._present_limits()
         signals, before = self.signals(), self.state
         self.harvest.command(signals.urgency)
+        self._engine.seen(self.harvest.slots)
         self.state, self.decision = decide(before, signals, self._limits)
         layer = "l1"
         inside = None if self._limits.static else self.harvest.decide(signals, self._limits)

@@ -66,6 +66,7 @@ def combined(reports: Sequence[Report]) -> Report:
         silent=any(report.silent for report in reports),
         trusted=all(report.trusted for report in reports),
         planning=any(report.planning for report in reports),
+        slots=sum(report.slots for report in reports),
         sync_running=sum(report.sync_running for report in reports),
         sync_waiting=sum(report.sync_waiting for report in reports),
         batch_running=sum(report.batch_running for report in reports),

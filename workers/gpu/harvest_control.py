@@ -118,6 +118,11 @@ class HarvestControl:
             self._ignored = now - self._alone[0] > _FOLLOWS_SECONDS and r.steps > self._alone[1]
 
     @property
+    def slots(self) -> int | None:
+        """How many requests the engine runs at once, as its scheduler says; None: it says nothing, or is too old to."""
+        return (self.report.slots or None) if self.report is not None else None
+
+    @property
     def obstacle(self) -> str | None:
         """The code of why the scheduler in the engine does not rule; None if it does, or if nobody asked for it."""
         if self._pages is None:

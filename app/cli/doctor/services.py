@@ -222,13 +222,19 @@ def _protected(settings: Settings, seen: Sighting, place: str) -> Check:
 
 
 def _protected_vllm(settings: Settings, seen: Sighting, place: str, *, inside: bool) -> Check:
-    """Where a vLLM without known problems is protected, and whether its scheduling policy is known."""
+    """Where a vLLM without known problems is protected, and what it does not say: it does in development mode only."""
     where = attached_engine.protection(settings)
     if inside:
         return ok("engine", f"{place}, {where}")
+    unknown, fixes = [], []
     if seen.policy is None:
-        fix = "make sure that it runs with --scheduling-policy priority; vLLM reports it only in development mode"
-        return warn("engine", f"{place}; its scheduling policy is not known; {where}", fix)
+        unknown.append("its scheduling policy is not known")
+        fixes.append("make sure that it runs with --scheduling-policy priority")
+    if seen.slots is None and "engine_slots" not in settings.model_fields_set:
+        unknown.append("how many requests it runs at once is not known")
+        fixes.append("name its --max-num-seqs: --slots, or SLACKWATER_ENGINE_SLOTS")
+    if unknown:
+        return warn("engine", "; ".join((place, *unknown, where)), "; ".join(fixes))
     return ok("engine", f"{place}, scheduling policy {seen.policy}; {where}")
 
 

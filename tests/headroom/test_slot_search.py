@@ -1,0 +1,93 @@
+"""How many requests an engine runs at once is found out, with few of ours waiting in it."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.headroom.engine_metrics import EngineGauges
+from app.headroom.signals import Scrape
+from app.headroom.slot_search import FIRST, MOST, SlotSearch
+
+RESERVE = 2
+GAUGES = EngineGauges(0, 0, 0.1, 0, 0, 0)
+
+
+class Engine:
+    """Runs so many requests at once. We give it what the search allows, of `demand` requests; `callers` come first."""
+
+    def __init__(self, slots: int, demand: int = 1000, callers: int = 0) -> None:
+        self.slots, self.demand, self.callers = slots, demand, callers
+        self.now, self.waited = 0.0, 0
+        self.search = SlotSearch()
+
+    def scrapes(self, count: int, **gauges: float) -> None:
+        for _ in range(count):
+            self.now += 0.5
+            usable = self.search.slots - RESERVE
+            own = max(0, min(self.demand, usable - self.callers))
+            running = min(self.slots, own + self.callers)
+            waiting = own + self.callers - running
+            self.waited = max(self.waited, waiting)
+            shown = replace(GAUGES, running=running, waiting=waiting, **gauges)
+            self.search = self.search.seen(Scrape(shown, self.now, own), reserve=RESERVE, kv_ceiling=0.9)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4, 8, 12, 16, 32, 60, 100, 200])
+def test_the_slots_of_an_engine_are_found_and_not_left(slots: int) -> None:
+    engine = Engine(slots)
+    engine.scrapes(3600)
+    assert engine.search.found == slots
+    assert engine.search.sure
+    assert engine.waited <= max(FIRST, 0.25 * slots + 1)
+
+
+def test_the_longer_it_is_known_the_rarer_do_ours_wait() -> None:
+    engine = Engine(16)
+    engine.scrapes(1200)
+    waits = [0, 0]
+    for hour in range(2):
+        for _ in range(7200):
+            engine.waited = 0
+            engine.scrapes(1)
+            waits[hour] += engine.waited > 0
+    assert waits[1] <= waits[0]
+    assert waits[1] < 0.01 * 7200
+
+
+def test_an_engine_with_as_many_as_usual_gets_them_within_seconds() -> None:
+    engine = Engine(MOST)
+    engine.scrapes(20)
+    assert engine.search.slots == MOST
+    assert engine.waited == 0
+
+
+def test_little_work_makes_the_number_no_larger() -> None:
+    engine = Engine(MOST, demand=3)
+    engine.scrapes(1000)
+    assert engine.search.slots == FIRST
+
+
+def test_what_callers_show_is_learned_too() -> None:
+    engine = Engine(64, demand=0, callers=40)
+    engine.scrapes(1)
+    assert engine.search.slots == 40
+
+
+def test_requests_that_wait_for_memory_or_for_a_moment_say_nothing_of_slots() -> None:
+    engine = Engine(16)
+    engine.scrapes(100, kv_usage=0.95)
+    assert engine.search.found == 0
+    search = SlotSearch(slots=40)
+    for running in range(5, 35):  # a burst that is taken in
+        search = search.seen(
+            Scrape(replace(GAUGES, running=running, waiting=35 - running), running, 20), reserve=2, kv_ceiling=0.9
+        )
+    assert search.slots == 40
+
+
+def test_an_engine_that_came_back_larger_is_found_larger() -> None:
+    engine = Engine(16)
+    engine.scrapes(200)
+    engine.slots = 64
+    engine.scrapes(3600)
+    assert engine.search.found == 64
