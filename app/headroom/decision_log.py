@@ -114,23 +114,25 @@ class LoggedDecision:
     """The last decision in the log. It may lag by `REASON_SECONDS` if only the reason changes.
 
     So reasons that alternate many times a second cost one row a second. Failures and changes of the allowance are always
-    logged. Each row starts with the reason at the end of the row before.
+    logged. Each row starts with the reason at the end of the row before. A failure that says something else is one more row.
     """
 
     def __init__(self, decision: Decision) -> None:
         self._last = decision
+        self._detail: str | None = None
         self._quiet_until = 0.0
 
-    def change(self, now: float, decision: Decision) -> Decision | None:
-        """The logged decision that this one replaces; None: nothing is logged now."""
+    def change(self, now: float, decision: Decision, detail: str | None = None) -> Decision | None:
+        """The logged decision that this one replaces; None: nothing is logged now. `detail`: what a failure says."""
         was = self._last
+        failed = CLOSED_BY_FAILURE & {decision.reason, was.reason}
         if decision.reason is was.reason:
             self._last = decision
+            if not failed or detail == self._detail or now < self._quiet_until:
+                return None
+        elif decision.allowance == was.allowance and not failed and now < self._quiet_until:
             return None
-        failed = CLOSED_BY_FAILURE & {decision.reason, was.reason}
-        if decision.allowance == was.allowance and not failed and now < self._quiet_until:
-            return None
-        self._last, self._quiet_until = decision, now + REASON_SECONDS
+        self._last, self._detail, self._quiet_until = decision, detail, now + REASON_SECONDS
         return was
 
 

@@ -166,6 +166,15 @@ def test_a_reason_that_stays_is_told_when_the_second_is_over() -> None:
     assert [row[1:] for row in rows] == [("open", "closed_slots", 254, 254), ("closed_slots", "ramp", 254, 254)]
 
 
+def test_a_failure_that_says_something_else_is_told_again_at_most_once_a_second() -> None:
+    log = decision_log.LoggedDecision(decided(Reason.OPEN, 254))
+    closed = decided(Reason.CLOSED_UNKNOWN, 0)
+    told = [log.change(at, closed, said) for at, said in ((1, "a"), (1.5, "b"), (2.5, "b"), (4, "b"), (9, "a"))]
+    assert [was is not None for was in told] == [True, False, True, False, True]
+    assert log.change(20, decided(Reason.OPEN, 254), "a note, not a failure") is not None
+    assert log.change(30, decided(Reason.OPEN, 254), "another") is None
+
+
 def test_a_closure_and_a_failure_are_told_at_once() -> None:
     rows = told(
         (100.0, Reason.CLOSED_SLOTS, 254),

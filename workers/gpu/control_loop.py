@@ -299,7 +299,7 @@ class ControlLoop:
         if d.reason is not self._counted:
             self._counted = d.reason
             self.changes[d.reason.value] += 1
-        if (was := self._logged.change(clock.monotonic(), d)) is None:
+        if (was := self._logged.change(clock.monotonic(), d, self.detail)) is None:
             return
         comparison: dict[str, object] = {
             "signal": d.signal,
