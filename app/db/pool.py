@@ -25,7 +25,7 @@ from app.settings import Settings
 Connection = AsyncConnection[TupleRow]
 
 IDLE_SECONDS = 1.0  # a connection unused for longer is checked before use
-SPARE_SECONDS = 10.0  # one connection that nobody needed for so long is closed: each costs the server some 3 MB
+SPARE_SECONDS = 20.0  # one connection that nobody needed for so long is closed: each costs the server some 3 MB
 RECONNECT_SECONDS = 2.0  # the longest pause between two attempts, however long the server does not answer
 
 
