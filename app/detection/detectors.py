@@ -55,6 +55,9 @@ _DIGITS_BEFORE, _WORD_BEFORE = (
     re.compile(rb"[0-9A-Za-z)\]]\Z"),
 )
 _CONTEXT = 8  # bytes that are looked at
+_ID = re.compile(rb"[0-9a-f]{32,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_OF_DIGITS = frozenset({"card", "iban", "ssn", "phone"})
+_LONGEST_ID = 64  # of which so many bytes are looked at before and behind
 _QUERY_BEFORE = re.compile(rb"[=?&:/]\Z")  # where a plus is a space
 # An escape of JSON is no letter of the word behind it. It becomes white space of the same length.
 _ESCAPES = re.compile(rb"\\(?:[nrt]|u00(?:0[9ad]|2[267]|3[ce]))")
@@ -168,7 +171,18 @@ class _Scan:
             return _QUERY_BEFORE.search(text) is None
         if self._kind == "card" and checksums.is_of_iban(text):
             return True
+        if self._kind in _OF_DIGITS and self._is_of_id(start, end):
+            return True
         return before is not None and before.search(text) is not None
+
+
+    def _is_of_id(self, start: int, end: int) -> bool:
+        """Whether this is within a UUID, or an id or a hash of 32 or more hexadecimal digits."""
+        first = max(0, start - _LONGEST_ID)
+        return any(
+            found.start() + first <= start and end <= found.end() + first
+            for found in _ID.finditer(self._text[first : end + _LONGEST_ID])
+        )
 
 
 def _blank(found: re.Match[bytes]) -> bytes:

@@ -66,6 +66,21 @@ def test_what_only_looks_like_a_value_is_none(text: str) -> None:
     assert found(text) == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "resp_985d80885f35412087d4953129575706",  # of ours; the last digits are a card by their check digit
+        "file-3715204928db40adb382039197790849",
+        '{"trace": "msg_149122e8e26e49a58395943327906964"}',
+        "f223742a-e4a9-4aed-be69-e1f4de542d99",  # with an IBAN, by its remainder
+        "sha256:985d80885f35412087d4953129575706985d80885f35412087d4953129575706",
+    ],
+)
+def test_a_part_of_an_id_is_no_value(text: str) -> None:
+    assert found(text) == []
+    assert found(f"{text} 4953129575706") == [("card", "4953129575706")]
+
+
 def test_a_number_is_found_beside_digits_and_words_that_the_candidate_has_too() -> None:
     assert found("4111 1111 1111 1111 22") == [("card", "4111 1111 1111 1111")]
     assert found("23 4111 1111 1111 1111") == [("card", "4111 1111 1111 1111")]
