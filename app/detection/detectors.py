@@ -175,7 +175,6 @@ class _Scan:
             return True
         return before is not None and before.search(text) is not None
 
-
     def _is_of_id(self, start: int, end: int) -> bool:
         """Whether this is within a UUID, or an id or a hash of 32 or more hexadecimal digits."""
         first = max(0, start - _LONGEST_ID)

@@ -7,6 +7,7 @@ import httpx
 
 from app.api.openapi_answers import ANSWERS, LINES
 from app.db.pool import Database
+from app.duties import standing
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 from tests.api.support import BATCHES, RUN, SUBMIT, run_all
@@ -30,6 +31,8 @@ def fields(value: Any) -> Any:
 async def answers(client: httpx.AsyncClient, database: Database) -> dict[tuple[str, str], Any]:
     """The answer of each of these operations."""
     found: dict[tuple[str, str], Any] = {}
+    async with database.relaxed() as conn:
+        await standing.enter(conn)
     submitted = (await client.post(SUBMIT, json=ITEMS)).json()
     found["post ai/run/{model}", "submitted"] = found["post ai/run", "submitted"] = submitted
     request_id = submitted["result"]["request_id"]

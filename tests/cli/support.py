@@ -24,7 +24,7 @@ from testing.fakes.server_info import METRICS
 from testing.waiting import LIMIT_SECONDS
 
 GAUGES = METRICS.format(model="m", running=0, waiting=0, kv=0.0, prompt_tokens=0, generation_tokens=0)
-PRIORITY = '{"vllm_config": {"scheduler_config": {"policy": "priority"}}}'
+PRIORITY = '{"vllm_config": {"scheduler_config": {"policy": "priority", "max_num_seqs": 64}}}'
 INFO = "/server_info?config_format=json"
 
 

@@ -13,8 +13,7 @@ READS = {
     # Its rows are ranges of items, so the weight and the limits of their account, the engines of their pool, and the deliveries
     # that keep an old day are read in the same statement. Whether a batch is sealed is read with its items. Who brings what a
     # lease has used into the fair order depends on the oldest code that may run. A stage gets no more items once its packs are
-    # known, and does not end while an item of it waits for an answer from outside. Since when the files of a batch can be read is
-    # written where it ends, whoever ends it.
+    # known, and does not end while an item of it waits for an answer from outside.
     "queue": {
         "tenant",
         "engine",
@@ -26,7 +25,6 @@ READS = {
         "pipeline",
         "stage",
         "parked",
-        "file_batch",
     },
     # The lease of the worker beside an engine decides whether the engine is alive, and its chunks whether it is idle.
     "engines": {"worker", "chunk"},

@@ -19,6 +19,7 @@ from app.engines.client import EngineClient
 from app.engines.dialects import DIALECTS, Terms
 from app.engines.requests import CHAT, Target, build
 from app.headroom.gate_rules import BLIND_CAP, CLOSED_BY_FAILURE, Reason
+from app.headroom.slot_search import FIRST
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.fakes.other_engines import FakeOpenAI, FakeSGLang, FakeTrtllm
@@ -150,8 +151,9 @@ async def test_the_slots_are_those_that_the_engine_reports_and_the_cap_is_small_
         async with world.worker(tuning=QUICK, batch_max_in_flight=0) as running:
             await world.finished(batch)
             known = name in ("sglang", "trtllm")  # vLLM reports them in development mode only
-            await eventually(lambda: control(running)._limits.slots == (32 if known else 256))
-            cap = BLIND_CAP if name in BLIND else 30 if known else 254
+            believed = 32 if known else 256 if name in BLIND else FIRST
+            await eventually(lambda: control(running)._limits.slots == believed)
+            cap = BLIND_CAP if name in BLIND else believed - 2
             assert control(running)._limits.cap == cap
             where = f"slots = {32 if known else 256} and dialect = '{name}'"
             await world.until(f"exists (select from engine where {where})")

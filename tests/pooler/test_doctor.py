@@ -93,7 +93,7 @@ def test_a_process_that_controls_several_engines_counts_once(settings: Settings)
             " (values ('a', 1), ('a', 2), ('b', 1)) process (host, pid)"
         )
     check = database.connections(settings)
-    assert check.detail.startswith(f"up to {7 * settings.database_pool_size} of 3 worker processes and 4 other")
+    assert check.detail.startswith(f"up to {8 * settings.database_pool_size} of 3 worker processes and 5 other")
 
 
 def test_an_asynchronous_standby_is_a_warning_and_a_synchronous_one_is_none(primary: Server) -> None:

@@ -196,6 +196,7 @@ async def installation(url: str, folder: Path, engine: FakeEngine) -> AsyncItera
         port=processes.free_port(),
         console_port=processes.free_port(),
         engine_url=engine.url,
+        engine_slots=engine.slots,
         lease_seconds=3,
         heartbeat_seconds=0.5,
         steward_seconds=0.1,
