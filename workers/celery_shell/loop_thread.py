@@ -2,8 +2,10 @@
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -27,3 +29,27 @@ class LoopThread:
         """End the loop, then the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+
+
+class OnLoop(ABC):
+    """What is open on a loop of its own while a `with` block runs."""
+
+    def __init__(self) -> None:
+        self._thread = LoopThread()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._thread.call(self._open())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.call(self._close())
+        self._thread.stop()
+
+    @abstractmethod
+    async def _open(self) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...

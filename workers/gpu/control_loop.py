@@ -118,7 +118,8 @@ class ControlLoop:
         self._counted_tokens = (0, 0)
         self._rest.on_end(self._wake.set)
         self._rest.on_end(self.sampler.hurry)
-        proven = prove(HeadroomLimits.of(settings, engine.slots))
+        known, blind = engine.slots_known, self._may_be_blind
+        proven = prove(HeadroomLimits.of(settings, engine.slots, blind=blind, slots_known=known))
         log.debug("headroom.proven", **{closing.signal: closing.closes_at for closing in proven})
         self.state, self.decision = decide(State(), self.signals(), self._limits)
         self._logged = LoggedDecision(self.decision)
@@ -202,8 +203,8 @@ class ControlLoop:
 
     @property
     def problems(self) -> tuple[EngineProblem, ...]:
-        """What the engine does not say, although it matters to its callers."""
-        if self._engine.slots_known or self._settings.batch_max_in_flight:
+        """What the engine does not say and is searched for: not where a cap decides, as in an engine that shows no load."""
+        if self._engine.slots_known or self._may_be_blind or self._settings.batch_max_in_flight:
             return ()
         return (adoption.slots_unknown(self.search.found if self.search.sure else 0),)
 

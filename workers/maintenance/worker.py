@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 import structlog
@@ -23,7 +22,7 @@ from app.errors import KeysUnavailable, StorageError, StoreNotShared
 from app.sentences import ended
 from app.settings import Settings
 from workers import metrics_page
-from workers.celery_shell.loop_thread import LoopThread
+from workers.celery_shell.loop_thread import OnLoop
 from workers.maintenance import duties
 from workers.maintenance.audit import AuditKeeper
 from workers.maintenance.metrics import Metrics
@@ -35,29 +34,18 @@ _PORT_VARIABLE = "SLACKWATER_MAINTENANCE_METRICS_PORT"
 log = structlog.get_logger("maintenance")
 
 
-class Worker:
+class Worker(OnLoop):
     """The loop and what the duties work with. `do` and `stop` may be called from any other thread."""
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__()
         self._settings = settings
         self.metrics = Metrics()
         self._database = Database.of(settings, PART)
         audit = AuditKeeper(self._database, settings, Problems(self.metrics.audit_problems))
         self._work = Work(self._database, settings, audit)
-        self._thread = LoopThread()
         self._stopping = asyncio.Event()
         self._page: asyncio.Task[None] | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._thread.call(self._open())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.call(self._close())
-        self._thread.stop()
 
     def do(self, name: str) -> None:
         """Do a duty, if it was asked for and nobody else does it. Returns when it has ended, however it has ended."""

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Self
 from uuid import UUID
 
 import structlog
@@ -18,30 +16,19 @@ from app.tasks.producer import Hints
 from app.webhooks.due_sweep import sweep
 from app.webhooks.egress import Egress
 from workers import metrics_page
-from workers.celery_shell.loop_thread import LoopThread
+from workers.celery_shell.loop_thread import OnLoop
 from workers.notifier.delivery import Sender
 
 log = structlog.get_logger(__name__)
 
 
-class AsyncBridge:
+class AsyncBridge(OnLoop):
     """Owns the loop, the database pools and the guarded client."""
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__()
         self._settings = settings
-        self._thread = LoopThread()
         self._tasks: list[asyncio.Task[None]] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._thread.call(self._open())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.call(self._close())
-        self._thread.stop()
 
     def deliver(self, endpoint_id: UUID) -> None:
         """Start to send the due deliveries of an endpoint. Called from a Celery thread."""
