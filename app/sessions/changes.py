@@ -1,6 +1,7 @@
 """What the owner of a conversation does beside its turns: names it, deletes it, adds and deletes items, deletes responses."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -52,18 +53,19 @@ async def delete(keeper: Keeper, account: str, session_id: UUID, if_match: str |
         made = await (await conn.execute(sql.CHECKPOINT_OF, values)).fetchone()
     if made is not None:
         await checkpoints.stop(keeper.database, keeper.tenant_id, made[0])
-    pruned = await pruning.after_end(keeper, session_id)
+    pruned = await pruning.of_conversation(keeper, session_id)
     async with keeper.database.transaction() as conn:
         await _checked(conn, sql.LOCK_TO_FORGET, values, if_match)
         keys = await (await conn.execute(sql.KEYS_OF_SESSION, values)).fetchall()
         batches = await (await conn.execute(sql.BATCHES_OF_SESSION, values)).fetchall()
         if await (await conn.execute(sql.FORGET_SESSION, values)).fetchone() is None:
             raise Conflict(_BUSY if made is None else _SUMMARISED)
-        await pruning.write(conn, pruned)
+        await pruned.write(conn)
         for (key_id,) in keys:
             await sealing.forget(conn, key_id)
         objects = [name for (batch_id,) in batches for name in await _forget_batch(conn, batch_id)]
         await log.record(conn, Record(Act.CONVERSATION_DELETE, service.name(session_id), account))
+    await pruned.finish()
     return objects
 
 
@@ -76,31 +78,35 @@ async def _forget_batch(conn: Connection, batch_id: int) -> list[str]:
 
 async def delete_turn(keeper: Keeper, account: str, turn: StoredTurn) -> None:
     """Delete a response without a batch. Raises ConversationLocked."""
-    forget = await forgetting(keeper, turn)
-    async with keeper.database.transaction() as conn:
+    async with forgetting(keeper, turn) as forget, keeper.database.transaction() as conn:
         await forget(conn)
         await log.record(conn, Record(Act.RESPONSE_DELETE, service.RESPONSE + turn.turn_id.hex, account))
 
 
-async def forgetting(keeper: Keeper, turn: StoredTurn) -> Callable[[Connection], Awaitable[None]]:
-    """What deletes a response in a transaction of the caller: its row; of a conversation, the items of its turn. It raises
+@asynccontextmanager
+async def forgetting(keeper: Keeper, turn: StoredTurn) -> AsyncIterator[Callable[[Connection], Awaitable[None]]]:
+    """What deletes a response in a transaction within this: its row; of a conversation, the items of its turn. It raises
     ConversationLocked where another turn runs.
     """
-    if turn.session_id is not None:
-        if turn.response is None:
-            return _nothing  # it is emptied as its batch ends
+    if turn.session_id is not None and turn.response is None:
+        yield _nothing  # it is emptied as its batch ends
+        return
+    pruned = await pruning.of_turn(keeper, turn)
+    if turn.session_id is None:
+        yield partial(_forget_loose, keeper, turn, pruned)
+    else:
         session = await reading.state(keeper, turn.session_id)
         left = replace(turn.past, given=(), answer=())
-        return partial(_rewrite, keeper, session, turn, left, await pruning.after_deletion(keeper, turn), gone=True)
-    return partial(_forget_loose, keeper, turn, await pruning.after_deletion(keeper, turn))
+        yield partial(_rewrite, keeper, session, turn, left, pruned, gone=True)
+    await pruned.finish()
 
 
 async def _nothing(conn: Connection) -> None:
     """There is nothing to delete."""
 
 
-async def _forget_loose(keeper: Keeper, turn: StoredTurn, pruned: pruning.Vaults, conn: Connection) -> None:
-    await pruning.write(conn, pruned)
+async def _forget_loose(keeper: Keeper, turn: StoredTurn, pruned: pruning.Pruning, conn: Connection) -> None:
+    await pruned.write(conn)
     values = {"turn_id": turn.turn_id, "tenant_id": keeper.tenant_id}
     row = await (await conn.execute(sql.FORGET_LOOSE, values)).fetchone()
     if row is not None:
@@ -113,10 +119,11 @@ async def delete_item(keeper: Keeper, account: str, session_id: UUID, item_id: s
     service.check_version(if_match, session.version)  # which `_rewrite` finds again, or changes nothing
     turn, place = await reading.item(keeper, session_id, item_id)
     left = await off_loop.of_size(turn.size, transcript.without, turn.past, place)
-    pruned = await pruning.after_deletion(keeper, turn, [left.given, left.answer])
+    pruned = await pruning.of_turn(keeper, turn, [left.given, left.answer])
     async with keeper.database.transaction() as conn:
         await _rewrite(keeper, session, turn, left, pruned, conn)
         await log.record(conn, Record(Act.CONVERSATION_CHANGE, service.name(session_id), account))
+    await pruned.finish()
 
 
 async def _rewrite(
@@ -124,7 +131,7 @@ async def _rewrite(
     session: Session,
     turn: StoredTurn,
     left: PastTurn,
-    pruned: pruning.Vaults,
+    pruned: pruning.Pruning,
     conn: Connection,
     *,
     gone: bool = False,
@@ -138,11 +145,11 @@ async def _rewrite(
         **await off_loop.of_size(turn.size, _bodies, turn, left, gone),
         "old_input": turn.stored[0],
         "old_output": turn.stored[1],
-        "held": session.held if pruned else None,
+        "held": session.held if pruned.changes else None,
     }
     if await (await conn.execute(sql.REWRITE, values)).fetchone() is None:
         raise ConversationLocked(f"{_BUSY}. If none does, the turn has changed meanwhile. Then try again")
-    await pruning.write(conn, pruned)
+    await pruned.write(conn)
 
 
 def _bodies(turn: StoredTurn, left: PastTurn, gone: bool) -> dict[str, bytes | None]:

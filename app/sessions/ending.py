@@ -12,7 +12,7 @@ from app.errors import TurnLost
 from app.queue import held_items
 from app.queue.held_items import HeldItem
 from app.sessions import growth, metrics, service, sql
-from app.sessions.service import Keeper, NewTurn
+from app.sessions.service import Keeper, Known, NewTurn
 from app.states import TURN
 
 
@@ -21,17 +21,17 @@ async def end(
     turn: NewTurn,
     session_id: UUID | None,
     response: Mapping[str, Any],
-    values: Mapping[str, str],
+    known: Known,
     *,
     window: int | None = None,
     item: HeldItem | None = None,
 ) -> None:
-    """Store the answer of a running turn, and let the next one begin. `values`: of all placeholders so far.
-    `window`: the context window of its model. `item`: what its batch keeps of its request.
+    """Store the answer of a running turn, and let the next one begin. `window`: the context window of its model. `item`: what its
+    batch keeps of its request.
 
-    Raises TurnLost: it does not run any more.
+    Raises TurnLost: it does not run any more, or what it knows was deleted meanwhile.
     """
-    written = await service.answer_columns(keeper, turn, response, values)
+    written = await service.answer_columns(keeper, turn, response, known)
     async with keeper.database.durable() as conn:
         grown = None
         if session_id is not None:

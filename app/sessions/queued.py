@@ -48,7 +48,7 @@ async def add(
     was read: then its batch is paused. Raises VersionMoved unless it runs on the version in the header `if_match`; BadInput.
     """
     if session is None:
-        await service.add_in(conn, keeper, turn, None)
+        await service.add_running(conn, keeper, turn)
         return
     await sealing.store(conn, turn.seal)
     values = {"session_id": session.session_id, "turn_id": turn.turn_id, "key_id": turn.seal.key_id}
@@ -163,13 +163,13 @@ async def _end(steward: Steward, tenant: Tenant, turn_id: UUID, state: TurnState
         own = await _own_item(steward, keeper, turn, single, turn.values)
         await ending.give_up(steward.database, turn_id, "fail", own)
         return
-    values = await pruning.still_known(keeper, turn, [turn.given, shown | {"output": output}], values)
+    known = await pruning.still_known(keeper, turn.parent, [turn.given, shown | {"output": output}], values)
     ended = NewTurn(turn_id, tenant.tenant_id, None, turn.given, turn.seal)
     model = steward.models.resolve(str(shown.get("model")))
     window = None if model is None else model.context_window
     response = shown | continued(turn) | {"output": output}
-    own = await _own_item(steward, keeper, turn, single, values)
-    await ending.end(keeper, ended, turn.session_id, response, values, window=window, item=own)
+    own = await _own_item(steward, keeper, turn, single, known.values)
+    await ending.end(keeper, ended, turn.session_id, response, known, window=window, item=own)
 
 
 async def _own_item(

@@ -1,6 +1,6 @@
 """Reads conversations and their turns, opened, with the values behind their placeholders."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -135,19 +135,14 @@ async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
     return found if found and found[0].parent is None else []
 
 
-async def past(keeper: Keeper, session_id: UUID) -> list[StoredTurn]:
-    """The turns of a conversation that have ended."""
-    return await _turns(keeper, sql.PAST, {"session_id": session_id})
+async def past_with_values(keeper: Keeper, session_id: UUID) -> list[StoredTurn]:
+    """The turns of a conversation that have ended and have values of placeholders."""
+    return await _turns(keeper, sql.PAST_WITH_VALUES, {"session_id": session_id})
 
 
-async def below(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
-    """The responses that continue one, and those that continue them."""
-    return await _turns(keeper, sql.BELOW, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
-
-
-async def below_conversation(keeper: Keeper, session_id: UUID) -> list[StoredTurn]:
-    """The responses of no conversation that continue a turn of this one, and those that continue them."""
-    return await _turns(keeper, sql.BELOW_SESSION, {"session_id": session_id, "tenant_id": keeper.tenant_id})
+async def below(keeper: Keeper, turn_ids: Iterable[UUID]) -> list[StoredTurn]:
+    """The responses that continue these, and those that continue them; also of those that were deleted."""
+    return await _turns(keeper, sql.BELOW, {"turn_ids": list(turn_ids), "tenant_id": keeper.tenant_id})
 
 
 async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
@@ -190,7 +185,7 @@ def _turn(keeper: Keeper, row: Sequence[Any], seals: Seals) -> StoredTurn:
         None if output is None else orjson.loads(seal.opened(turn_id, OUTPUT, output)),
         _values(keeper, seals, turn_id, vault, key_id),
         seal,
-        (given, output),
+        (given, output, vault),
         prompt_tokens,
         rest[0] if rest else None,
         _size(row),

@@ -55,7 +55,7 @@ class Session:
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
     """One stored turn. `response`: the response object; None: it has none (yet). `values`: of its placeholders. `stored`: what
-    `given` and `response` were read from. `size`: bytes that they and its vault take.
+    `given`, `response` and `values` were read from. `size`: bytes that they take.
     """
 
     turn_id: UUID
@@ -68,7 +68,7 @@ class StoredTurn:
     response: dict[str, Any] | None
     values: Mapping[str, str]
     seal: TurnSeal
-    stored: tuple[bytes, bytes | None]
+    stored: tuple[bytes, bytes | None, bytes | None]
     prompt_tokens: int = 0
     request_hash: bytes | None = None
     size: int = 0
@@ -99,6 +99,17 @@ class NewTurn:
     parent: UUID | None = None
     n: int = 1
     batch_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a turn knows when it is stored: the values of all placeholders so far. `parent`: the response that it continues, which
+    has to have this `vault` still; None: it has nothing from another one.
+    """
+
+    values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
+    parent: UUID | None = None
+    vault: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,27 +230,26 @@ async def _written(
     return None if row is None else int(row[0])
 
 
-async def add(keeper: Keeper, turn: NewTurn, response: Mapping[str, Any] | None, values: Mapping[str, str]) -> None:
-    """Store a response of no conversation: with its answer, or without one that its batch will have."""
+async def add(keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], known: Known) -> bool:
+    """Store a response of no conversation with its answer. False: what it knows from another one was deleted meanwhile."""
+    row = await row_of(keeper, turn, TurnState.DONE) | await answer_columns(keeper, turn, response, known)
     async with keeper.database.transaction() as conn:
-        await add_in(conn, keeper, turn, response, values)
+        added = await _added(conn, turn, row)
+        if not added:
+            raise psycopg.Rollback
+    return added
 
 
-async def add_in(
-    conn: Connection,
-    keeper: Keeper,
-    turn: NewTurn,
-    response: Mapping[str, Any] | None,
-    values: Mapping[str, str] = NO_VALUES,
-) -> None:
-    """The same in a transaction of the caller."""
-    row = await row_of(keeper, turn, TurnState.RUNNING if response is None else TurnState.DONE)
-    if response is not None:
-        answered = await answer_columns(keeper, turn, response, values)
-        row |= {name: value for name, value in answered.items() if value is not None}
+async def add_running(conn: Connection, keeper: Keeper, turn: NewTurn) -> None:
+    """Add a response of no conversation whose answer its batch will have, in a transaction of the caller."""
+    row = await row_of(keeper, turn, TurnState.RUNNING)
+    await _added(conn, turn, row | {"parent": None, "known": None})
+
+
+async def _added(conn: Connection, turn: NewTurn, row: Mapping[str, Any]) -> bool:
     if turn.seal.new is not None:
         await sealing.store(conn, turn.seal)
-    await conn.execute(sql.ADD, row | {"n": turn.n})
+    return await (await conn.execute(sql.ADD, {**row, "n": turn.n})).fetchone() is not None
 
 
 async def row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str = "input") -> dict[str, Any]:
@@ -272,22 +282,20 @@ def _row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str) -> dict
     }
 
 
-async def answer_columns(
-    keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], values: Mapping[str, str]
-) -> dict[str, Any]:
-    """The columns of an answer."""
-    return await off_loop.done([response, values], _answer_columns, keeper, turn, response, values)
+async def answer_columns(keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], known: Known) -> dict[str, Any]:
+    """The columns of an answer, and `parent` and `known` of the statement that stores them."""
+    return await off_loop.done([response, known.values], _answer_columns, keeper, turn, response, known)
 
 
-def _answer_columns(
-    keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], values: Mapping[str, str]
-) -> dict[str, Any]:
+def _answer_columns(keeper: Keeper, turn: NewTurn, response: Mapping[str, Any], known: Known) -> dict[str, Any]:
     usage = response.get("usage") or {}
     output = orjson.dumps(response)
     return {
         "turn_id": turn.turn_id,
         "output": turn.seal.sealed(turn.turn_id, OUTPUT, output),
-        "vault": vault(keeper, turn.turn_id, turn.seal, values),
+        "vault": vault(keeper, turn.turn_id, turn.seal, known.values),
+        "parent": known.parent,
+        "known": known.vault,
         "prompt_tokens": usage.get("input_tokens") or 0,
         "cached_tokens": (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0,
         "completion_tokens": usage.get("output_tokens") or 0,

@@ -34,6 +34,7 @@ where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s order by t.n
 WITHOUT_PAST = f"{_SESSION} {_FROM} where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s"
 PAST = f"""
 select {_TURN} from turn where session_id = %(session_id)s and state = '{TurnState.DONE}' order by n"""
+PAST_WITH_VALUES = PAST.replace("order by", "and vault is not null order by")
 PAGE = {
     ascending: bounded(
         f"""
@@ -59,13 +60,9 @@ select {_TURN} from chain order by n"""
 
 BELOW = f"""
 with recursive below as (
-  select * from turn where parent_turn = %(turn_id)s and tenant_id = %(tenant_id)s
+  select * from turn where parent_turn = any(%(turn_ids)s) and tenant_id = %(tenant_id)s
   union all select t.* from turn t join below b on t.parent_turn = b.turn_id where t.tenant_id = %(tenant_id)s)
 select {_TURN} from below"""
-
-BELOW_SESSION = BELOW.replace(
-    "parent_turn = %(turn_id)s", "parent_turn in (select turn_id from turn where session_id = %(session_id)s)"
-)
 
 # Of a turn without an answer nothing is kept.
 _EMPTIED = "idempotency_key = null, input = '[]', original = null, vault = null"
@@ -102,7 +99,12 @@ with s as (update session set version = {_NEXT}, used_at = now(), key_id = coale
 QUEUE = f"""
 {_INSERT} select %(turn_id)s, %(tenant_id)s, %(session_id)s, {_NEXT}, {_VALUES}
 returning n, ({_HELD} where session_id = %(session_id)s)"""
-ADD = f"{_INSERT} select %(turn_id)s, %(tenant_id)s, null, %(n)s, {_VALUES}"
+# What a response knows from the one that it continues is stored only while that one still says so. A deletion, which changes or
+# removes its row, comes before or after.
+_KNOWN = """
+with known as (select from turn where turn_id = %(parent)s::uuid and vault is not distinct from %(known)s::bytea for share)"""
+_IS_KNOWN = "(%(parent)s::uuid is null or exists (select from known))"
+ADD = f"{_KNOWN} {_INSERT} select %(turn_id)s, %(tenant_id)s, null, %(n)s, {_VALUES} where {_IS_KNOWN} returning n"
 TAKE = """
 update session set turn_id = %(turn_id)s, lease_until = null, key_id = coalesce(%(key_id)s, key_id)
 where session_id = %(session_id)s and turn_id is null and version = %(version)s returning version"""
@@ -138,9 +140,9 @@ _OUTPUT = """output = %(output)s, vault = %(vault)s, prompt_tokens = %(prompt_to
 END = _over("end", _OUTPUT)
 GIVE_UP = {verb: _over(verb, _EMPTIED) for verb in ("fail", "cancel")}
 # The same for a turn of no conversation.
-END_LOOSE = f"""
+END_LOOSE = f"""{_KNOWN}
 update turn set state = '{TURN.target("end")}', finished_at = now(), {_OUTPUT}
-where turn_id = %(turn_id)s and session_id is null and {TURN.guard("end")} returning n"""
+where turn_id = %(turn_id)s and session_id is null and {TURN.guard("end")} and {_IS_KNOWN} returning n"""
 GIVE_UP_LOOSE = {
     verb: f"""
 update turn set state = '{TURN.target(verb)}', finished_at = now(), {_EMPTIED}
@@ -230,8 +232,8 @@ update turn t set input = %(input)s, output = %(output)s, original = null from s
 where t.session_id = s.session_id and t.turn_id = %(turn_id)s and t.state = '{TurnState.DONE}'
   and t.input = %(old_input)s and t.output is not distinct from %(old_output)s returning n"""
 PRUNE = """
-update turn set vault = x.vault from unnest(%(turn_ids)s::uuid[], %(vaults)s::bytea[]) x (turn_id, vault)
-where turn.turn_id = x.turn_id"""
+update turn set vault = x.vault from unnest(%(turn_ids)s::uuid[], %(old)s::bytea[], %(vaults)s::bytea[]) x (turn_id, old, vault)
+where turn.turn_id = x.turn_id and turn.vault = x.old"""
 FORGET_LOOSE = """
 delete from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s and session_id is null
 returning key_id"""

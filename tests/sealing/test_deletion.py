@@ -24,7 +24,8 @@ from tests.pipelines.test_served import Played, echo
 from tests.sealing.support import holders
 
 __all__ = ["apply", "engine"]
-CANARY, MAIL = "Cy3-canary-that-somebody-wants-to-be-gone", "canary.person@hidden.example"
+CANARY, HIDDEN = "Cy3-canary-that-somebody-wants-to-be-gone", "@hidden.example"
+MAIL = "canary.person" + HIDDEN
 SAID = f"{CANARY} of {MAIL}"
 Client = httpx.AsyncClient
 
@@ -48,7 +49,7 @@ async def copies(database: Database, settings: Settings) -> list[str]:
         for (table,) in tables:
             query = (
                 f"select count(*) from {table} t where t::text like any (array['%{CANARY}%', '%{CANARY.encode().hex()}%',"
-                f" '%{MAIL}%', '%{MAIL.encode().hex()}%'])"
+                f" '%{HIDDEN}%', '%{HIDDEN.encode().hex()}%'])"
             )
             [(count,)] = await (await conn.execute(query.encode())).fetchall()
             found += [table] if count else []
@@ -59,8 +60,8 @@ async def copies(database: Database, settings: Settings) -> list[str]:
         ).fetchall():
             place = turn_id.bytes if turn_id else of_item(batch_id, seq)
             opened = Vaults(settings.secret_key.get_secret_value().encode(), tenant_id).opened(vault, place)
-            found += [f"a vault of an {what}"] if MAIL in opened.values() else []
-    return found + holders(settings.data_dir, text=CANARY) + holders(settings.data_dir, text=MAIL)
+            found += [f"a vault of an {what}"] if any(value.endswith(HIDDEN) for value in opened.values()) else []
+    return found + holders(settings.data_dir, text=CANARY) + holders(settings.data_dir, text=HIDDEN)
 
 
 Deletion = Callable[[Client, Database, Settings], Awaitable[Any]]
@@ -108,6 +109,14 @@ async def a_response_that_others_continue(client: Client, database: Database, se
     await say(client, "and then?", previous_response_id=second["id"])
     assert await copies(database, settings)
     assert (await client.delete(f"/v1/responses/{first['id']}")).status_code == 200
+
+
+async def a_response_between_others_and_the_first(client: Client, database: Database, settings: Settings) -> None:
+    first = await say(client, SAID)
+    second = await say(client, "and next?", previous_response_id=first["id"])
+    await say(client, "and then?", previous_response_id=second["id"])
+    for each in (second, first):
+        assert (await client.delete(f"/v1/responses/{each['id']}")).status_code == 200
 
 
 async def a_failed_turn_after_it(client: Client, database: Database, settings: Settings) -> None:
@@ -224,6 +233,7 @@ KINDS = [
     a_response,
     a_queued_response,
     a_response_that_others_continue,
+    a_response_between_others_and_the_first,
     a_failed_turn_after_it,
     a_conversation,
     a_conversation_that_responses_continue,

@@ -4,6 +4,7 @@ A response that was stored with its answer is a turn. Until then, and for its ev
 """
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -109,8 +110,8 @@ async def delete(response_id: str, tenant: KeyHolder, parts: PartsDep) -> Respon
     if turn is not None and (turn.batch_id is None or not await _has_batch(parts, tenant, request_id)):
         await changes.delete_turn(parts.keeper(tenant), tenant.account_id, turn)
     else:
-        forget = None if turn is None else await changes.forgetting(parts.keeper(tenant), turn)
-        await background_responses.delete(parts.database, parts.settings, tenant, request_id, forget)
+        async with nullcontext() if turn is None else changes.forgetting(parts.keeper(tenant), turn) as forget:
+            await background_responses.delete(parts.database, parts.settings, tenant, request_id, forget)
     return answer({"id": response_id, "object": "response", "deleted": True})
 
 

@@ -35,10 +35,10 @@ from app.gateway.sse_frames import SseEvent
 from app.policy.redaction import restored
 from app.policy.vaults import NO_VALUES
 from app.sealing.keyring import Keyring, wanted
-from app.sessions import continuing, ending, metrics, reading, sealing, service
+from app.sessions import continuing, ending, metrics, pruning, reading, sealing, service
 from app.sessions.continuing import NOTHING, Continued
 from app.sessions.sealing import TurnSeal
-from app.sessions.service import RESPONSE, Keeper, NewTurn, Session, StoredTurn
+from app.sessions.service import RESPONSE, Keeper, Known, NewTurn, Session, StoredTurn
 from app.sessions.transcript import Item
 from app.settings import Settings
 from app.tenants.service import Tenant
@@ -206,13 +206,20 @@ class _Stored(_Keeping):
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 output, values = await _redacted(self._prepared, response)
-                seal = await seal_of(self._incoming, self._found, self._prepared)
-                await service.add(self._incoming.keeper, replace(turn, seal=seal), output, values)
+                turn = replace(turn, seal=await seal_of(self._incoming, self._found, self._prepared))
+                await self._added(turn, output, values)
         except (SlackwaterError, TimeoutError, *TRANSIENT) as error:
             _log.warning("response.not_stored", error=str(error).strip() or "the database did not answer in time")
             return {**response, "store": False}
         metrics.TURNS.labels("stored").inc()
         return response
+
+    async def _added(self, turn: NewTurn, output: dict[str, Any], values: Mapping[str, str]) -> None:
+        keeper, texts = self._incoming.keeper, [turn.given, turn.original, output]
+        added = False
+        while not added:
+            known = await pruning.still_known(keeper, turn.parent, texts, values)
+            added = await service.add(keeper, turn, output, known)
 
 
 class _Turn(_Keeping):
@@ -229,7 +236,7 @@ class _Turn(_Keeping):
         try:
             output, values = await _redacted(self._prepared, response)
             keeper, window = self._incoming.keeper, call.model.context_window
-            await ending.end(keeper, self._turn, self._session_id, output, values, window=window)
+            await ending.end(keeper, self._turn, self._session_id, output, Known(values), window=window)
         except BaseException:
             leases.give_up(turn_id, "fail")
             raise

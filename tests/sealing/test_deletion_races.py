@@ -1,0 +1,108 @@
+"""Claims about a deletion that meets another change: whichever comes first, no vault keeps a value of what was deleted."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from app.api.openai import turns
+from app.db.pool import Database
+from app.sessions import pruning
+from app.settings import Settings
+from tests.api.test_conversations import engine, new, say
+from tests.api.test_queued_turns import queue, work
+from tests.api.test_redaction import apply
+from tests.sealing.test_deletion import SAID, Client, copies, policy, settings
+
+pytestmark = pytest.mark.usefixtures("engine")
+__all__ = ["apply", "engine", "policy", "settings"]
+OTHER = "other.person@hidden.example"
+Act = Callable[[], Awaitable[Any]]
+
+
+def once_after(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, act: Act) -> None:
+    """Do `act` when this coroutine function has done its first work."""
+    whole = getattr(owner, name)
+
+    async def meanwhile(*given: Any) -> Any:
+        found = await whole(*given)
+        monkeypatch.setattr(owner, name, whole)
+        await act()
+        return found
+
+    monkeypatch.setattr(owner, name, meanwhile)
+
+
+def deletion(client: Client, response: dict[str, Any]) -> Act:
+    async def delete() -> None:
+        assert (await client.delete(f"/v1/responses/{response['id']}")).status_code == 200
+
+    return delete
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(turns, "_redacted"), (pruning, "still_known")], ids=["while it runs", "as it is stored"]
+)
+async def test_an_answer_that_continues_what_is_deleted(
+    client: Client,
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+) -> None:
+    first = await say(client, SAID)
+    once_after(monkeypatch, owner, name, deletion(client, first))
+    second = await say(client, "and next?", previous_response_id=first["id"])
+    assert second["store"] is True
+    assert await copies(database, settings) == []
+
+
+async def test_a_background_answer_as_it_is_stored(
+    client: Client, database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await say(client, SAID)
+    second = await queue(client, "and next?", previous_response_id=first["id"])
+    once_after(monkeypatch, pruning, "still_known", deletion(client, first))
+    await work(database, settings)
+    await work(database, settings)
+    assert (await client.get(f"/v1/responses/{second['id']}")).json()["status"] == "completed"
+    assert await copies(database, settings) == []
+
+
+async def test_an_answer_that_is_stored_before_the_deletion_commits(
+    client: Client, database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await say(client, SAID)
+
+    async def another() -> None:
+        await say(client, "and next?", previous_response_id=first["id"])
+
+    once_after(monkeypatch, pruning.Pruning, "prepare", another)
+    await deletion(client, first)()
+    assert await copies(database, settings) == []
+
+
+async def test_a_response_that_continues_a_conversation_that_goes(
+    client: Client, database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = await new(client)
+    first = await say(client, SAID, conversation=talk)
+
+    async def another() -> None:
+        await say(client, "and next?", previous_response_id=first["id"])
+
+    once_after(monkeypatch, pruning.Pruning, "prepare", another)
+    assert (await client.delete(f"/v1/conversations/{talk}")).status_code == 200
+    assert await copies(database, settings) == []
+
+
+async def test_two_deletions_at_once(
+    client: Client, database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await say(client, f"I am {OTHER}")
+    second = await say(client, SAID, previous_response_id=first["id"])
+    await say(client, "and then?", previous_response_id=second["id"])
+    once_after(monkeypatch, pruning.Pruning, "prepare", deletion(client, second))
+    await deletion(client, first)()
+    assert await copies(database, settings) == []
