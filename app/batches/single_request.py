@@ -46,7 +46,7 @@ class _SingleItemSpool(Spool):
     """The spool of one item. `asked`: as its caller sent it."""
 
     def put(self, item: dict[str, Any], facts: ItemFacts, asked: dict[str, Any], values: Mapping[str, str]) -> None:
-        self._write(self._row(facts, None, orjson.dumps(item), asked=orjson.dumps(asked), values=values))
+        self._add(facts, None, orjson.dumps(item), asked=orjson.dumps(asked), values=values)
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         """A single item has no lines."""

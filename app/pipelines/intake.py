@@ -90,7 +90,7 @@ class InputIntake(Spool):
         """Add the lines of a JSON body that strict_json has read. Raises BadInput, SensitiveFound."""
         for number, item in enumerate(items):
             if not self.full:
-                self._write(self._line(item, None, f"{self._place}[{number}]"))
+                self._add_line(item, None, f"{self._place}[{number}]")
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         for text in lines:
@@ -102,16 +102,16 @@ class InputIntake(Spool):
                 item = strict_json.loads(text)
             except strict_json.JsonError as error:
                 raise self._bad(where, f"{error}") from None
-            self._write(self._line(item, item.get(VAULT) if isinstance(item, dict) else None, where))
+            self._add_line(item, item.get(VAULT) if isinstance(item, dict) else None, where)
 
-    def _line(self, item: Any, sealed: Any, where: str) -> bytes:
+    def _add_line(self, item: Any, sealed: Any, where: str) -> None:
         try:
             item, values = self._redacted(_bare(item), sealed, where)
             name = self._names.of(item)
         except BadLine as error:
             raise self._bad(where, f"{error}") from None
         facts = ItemFacts(name, 0, wants_json=False, affinity=None, prefix="", answer_tokens=0, most_tokens=0)
-        return self._row(facts, name, orjson.dumps(item | {_NAME: name}), values=values)
+        self._add(facts, name, orjson.dumps(item | {_NAME: name}), values=values)
 
     def _redacted(self, item: dict[str, Any], sealed: Any, where: str) -> tuple[dict[str, Any], Mapping[str, str]]:
         """The line as it may be stored, and what its placeholders stand for. `sealed`: of those from its upload."""

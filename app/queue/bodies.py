@@ -6,7 +6,7 @@ was put there by somebody else, and is not opened; errors that SQL writes, which
 """
 
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import orjson
@@ -42,6 +42,10 @@ class BatchSeal:
     def payload(self, seq: int, body: bytes) -> bytes:
         """An item's body, sealed."""
         return sealed_form.seal(self._cipher, self._nonces.next(), body, self._place(seq, 0, _PAYLOAD))
+
+    def payloads(self, first: int, bodies: Sequence[bytes]) -> list[bytes]:
+        """The bodies of items that follow each other, sealed. `first`: the number of the first one."""
+        return [self.payload(seq, body) for seq, body in enumerate(bodies, first)]
 
     def open_payload(self, seq: int, body: bytes) -> bytes:
         """An item's body."""

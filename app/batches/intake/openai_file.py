@@ -28,26 +28,22 @@ class FileIntake(Spool):
         self._lenient = lenient
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
-        encoded = []
         for text in lines:
             match self.lines.read(text):
                 case BatchLine() as line:
-                    encoded.append(self._row_of(line))
+                    self._add_line(line)
                 case BadLine() as line if self._lenient or line.problem.alone:
-                    encoded.append(self._row_of_bad(line))
-        self._write(b"".join(encoded))
+                    self._add_bad(line)
 
-    def _row_of(self, line: BatchLine) -> bytes:
+    def _add_line(self, line: BatchLine) -> None:
         endpoint = None if line.route == self._endpoint else line.route
         asked = None if line.asked is None else orjson.dumps(line.asked)
         body, values = orjson.dumps(line.body), line.values
-        return self._row(
-            line.facts, line.custom_id, body, model=line.model, endpoint=endpoint, asked=asked, values=values
-        )
+        self._add(line.facts, line.custom_id, body, model=line.model, endpoint=endpoint, asked=asked, values=values)
 
-    def _row_of_bad(self, line: BadLine) -> bytes:
+    def _add_bad(self, line: BadLine) -> None:
         facts = ItemFacts(line.custom_id, 1, wants_json=False, affinity=None, prefix="", answer_tokens=0, most_tokens=0)
-        return self._row(facts, line.custom_id, orjson.dumps(_without_body_prefix(line.problem).view()), endpoint=UNFIT)
+        self._add(facts, line.custom_id, orjson.dumps(_without_body_prefix(line.problem).view()), endpoint=UNFIT)
 
 
 def _without_body_prefix(problem: LineProblem) -> LineProblem:

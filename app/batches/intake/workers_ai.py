@@ -39,10 +39,9 @@ class ItemIntake(Spool):
     def add_items(self, items: Sequence[Any]) -> None:
         """Add the items of a JSON body that strict_json has read. Raises BadInput naming the item and its field."""
         for item in items:
-            self._write(self._checked(item, None, f"requests[{len(self.est_tokens)}]"))
+            self._add_checked(item, None, f"requests[{len(self.est_tokens)}]")
 
     def _add_lines(self, lines: Sequence[bytes]) -> None:
-        encoded = []
         for line in lines:
             self._line_number += 1
             text = line.strip()
@@ -53,13 +52,13 @@ class ItemIntake(Spool):
                 item = strict_json.loads(text)
             except strict_json.JsonError as error:
                 raise BadInput(f"{where}: {self._shown(str(error))}") from None
-            encoded.append(self._checked(item, text, where))
-        self._write(b"".join(encoded))
+            self._add_checked(item, text, where)
 
-    def _checked(self, item: Any, raw: bytes | None, where: str) -> bytes:
+    def _add_checked(self, item: Any, raw: bytes | None, where: str) -> None:
         try:
             if not self._open:
-                return self._admitted(item, raw, where)
+                self._add_admitted(item, raw, where)
+                return
             facts = self._examine(item, self._rules)
         except ItemError as error:
             place = f"{where}.{error.field}" if error.field else where
@@ -68,16 +67,16 @@ class ItemIntake(Spool):
             denial.message = f"{where}: {denial.message}"
             raise
         self._note_long(item, facts, self._rules, where)
-        return self._row(facts, facts.reference, raw if raw is not None else orjson.dumps(item))
+        self._add(facts, facts.reference, raw if raw is not None else orjson.dumps(item))
 
-    def _admitted(self, item: Any, raw: bytes | None, where: str) -> bytes:
-        """The row of an item that rules of the policy may change."""
+    def _add_admitted(self, item: Any, raw: bytes | None, where: str) -> None:
+        """Add an item that rules of the policy may change."""
         admitted = self._admission.admit(self._model, item, self._endpoint, self._examined)
         facts, asked = admitted.facts, raw if raw is not None else orjson.dumps(item)
         if admitted.model is self._model:  # only counted for that one
             self._note_long(admitted.item, facts, self._rules, where)
         body = asked if admitted.item is item else orjson.dumps(admitted.item)
-        return self._row(facts, facts.reference, body, model=admitted.model, asked=asked, values=admitted.values)
+        self._add(facts, facts.reference, body, model=admitted.model, asked=asked, values=admitted.values)
 
     def _shown(self, text: str) -> str:
         redaction = self._admission.redaction
