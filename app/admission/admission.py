@@ -19,7 +19,7 @@ from app.errors import ModelDenied, PolicyDenied
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 from app.policy import tool_calls
 from app.policy.denials import Denial
-from app.policy.match import NO_DECISION, Asked, Decision, Requester, decide, encrypts
+from app.policy.match import NO_DECISION, Asked, Decision, Requester, common, decide, encrypts
 from app.policy.placeholders import restored_text
 from app.policy.rules import NO_POLICY, Policy
 from app.policy.tool_terms import NO_TERMS, ToolTerms
@@ -113,8 +113,9 @@ def _ignored(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The admission of one HTTP request, whose labels and policy are fixed. `policy`: narrowed to the requester.
-    `redaction`: of its account's requests; None: they stay as they are. `vaults`: of its account.
+    """The admission of one HTTP request, whose labels and policy are fixed. `policy`: narrowed to the requester. `common`: what
+    it says about every request; None: that depends on the request. `redaction`: of its account's requests; None: they stay as
+    they are. `vaults`: of its account.
 
     `scope`: of the key. `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`, `on_denial`:
     called with each. `on_refusal`: called with the model or endpoint that the key may not ask for, and what its caller reads.
@@ -133,6 +134,10 @@ class Admission:
     redaction: Redaction | None
     vaults: Vaults | None
     outcome: Outcome = field(default_factory=Outcome)
+    common: Decision | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "common", common(self.policy.rules))
 
     @property
     def open(self) -> bool:
@@ -181,8 +186,10 @@ class Admission:
             self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
         if not self.policy.rules:
             return Admitted(model, item, facts)
-        asked = _asked(model, item, endpoint, facts.est_tokens, end_user)
-        decision = decide(self.policy.rules, asked, self.used)
+        decision = self.common
+        if decision is None:
+            asked = _asked(model, item, endpoint, facts.est_tokens, end_user)
+            decision = decide(self.policy.rules, asked, self.used)
         self.on_decision(decision)
         if decision.denial is not None:
             self.on_denial(decision.denial)

@@ -1,6 +1,5 @@
 """The redaction of one account's requests: what `admit` does to items, and what else may hold no sensitive value. Pure."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,7 @@ from app.policy.redaction import Redacted, Redactor, SensitiveData
 from app.policy.rules import Rule
 from app.policy.vaults import Vaults
 
-Hits = Counter[tuple[str, str]]  # by (kind, mode)
+Hits = Mapping[tuple[str, str], int]  # by (kind, mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Redaction:
         try:
             found = self.redactor.redact(item, values, of_engine=of_engine)
         except SensitiveData as error:
-            self.on_hits(Counter({(error.kind, "refuse"): 1}))
+            self.on_hits({(error.kind, "refuse"): 1})
             raise self._refusal("the request", error.kind) from None
         except TooManyValues as error:
             raise SensitiveFound(f"The request has {error}; send it in parts") from None
@@ -49,7 +48,7 @@ class Redaction:
         """Raise SensitiveFound where one of these texts, which are stored as they are, has a sensitive value."""
         for text in texts:
             if text and (kind := self.redactor.found(text)) is not None:
-                self.on_hits(Counter({(kind, "refuse"): 1}))
+                self.on_hits({(kind, "refuse"): 1})
                 raise self._refusal(what, kind)
 
     def scrubbed(self, text: str) -> str:

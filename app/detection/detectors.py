@@ -1,13 +1,14 @@
 """Finds sensitive values in a text: personal data, secrets, and what an account's own patterns describe. Pure.
 
-Each kind is searched for by itself with RE2 (https://github.com/google/re2). Built-in kinds take time linear in the length of the
-text: those with a checksum are short, so that a search that goes on within a candidate costs little, and of the others all that a
-search has read is a value or is read once more at most. A kind with a checksum counts only where that holds: cards (Luhn,
-ISO/IEC 7812-1), IBANs (mod 97, ISO 13616), US social security numbers (the ranges that are never assigned).
+One search with RE2 (https://github.com/google/re2) tells which kinds a text may have, then each of them is searched for by
+itself. Built-in kinds take time linear in the length of the text: those with a checksum are short, so that a search that goes on
+within a candidate costs little, and of the others all that a search has read is a value or is read once more at most. A kind with
+a checksum counts only where that holds: cards (Luhn, ISO/IEC 7812-1), IBANs (mod 97, ISO 13616), US social security numbers (the
+ranges that are never assigned).
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -56,6 +57,7 @@ _DIGITS_BEFORE, _WORD_BEFORE = (
 )
 _CONTEXT = 8  # bytes that are looked at
 _ID = re.compile(rb"[0-9a-f]{32,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_OF_ID, _SHORTEST_ID = re.compile(rb"[0-9a-fA-F-]"), 32
 _OF_DIGITS = frozenset({"card", "iban", "ssn", "phone"})
 _LONGEST_ID = 64  # of which so many bytes are looked at before and behind
 _QUERY_BEFORE = re.compile(rb"[=?&:/]\Z")  # where a plus is a space
@@ -99,27 +101,28 @@ class Hit(NamedTuple):
 class Detectors:
     """The detectors of some kinds. Raises DetectorsDown, PatternError."""
 
-    def __init__(
-        self, kinds: Iterable[str], patterns: Mapping[str, str], compiled: Callable[[str], Any] | None = None
-    ) -> None:
-        compiled = compiled or _compiled
+    def __init__(self, kinds: Iterable[str], patterns: Mapping[str, str], *, by_re2: bool = True) -> None:
+        compiled = _compiled if by_re2 else _of_bytes
         own = {kind: (pattern, None) for kind, pattern in patterns.items()}
         known: Mapping[str, tuple[str, Check | None]] = {**own, **_BUILT_IN}
         wanted = frozenset(kinds)
         chosen = [(kind, *known[kind]) for kind in known if kind in wanted]
         self._kinds = [(kind, compiled(pattern), check) for kind, pattern, check in chosen]
         self._shortest = 1 if own else _SHORTEST
-        self._any = compiled("|".join(f"(?:{pattern})" for _, pattern, _ in chosen)) if chosen else None
+        self._kinds_in = _set_of([pattern for _, pattern, _ in chosen]) if by_re2 else lambda text: range(len(chosen))
 
     def find(self, text: bytes) -> list[Hit]:
         """The sensitive values of a text in UTF-8, in order and without overlap. Of two that overlap, the first stays whole."""
-        if self._any is None or len(text) < self._shortest:
+        if len(text) < self._shortest:
             return []
         plain = _ESCAPES.sub(_blank, text) if b"\\" in text else text
-        if (first := self._any.search(text)) is None and (plain is text or self._any.search(plain) is None):
+        possible = self._kinds_in(text)
+        if plain is not text:
+            possible = {*possible, *self._kinds_in(plain)}
+        if not possible:
             return []
-        start = first.start() if first is not None and plain is text else 0
-        scans = [_Scan(*kind, plain if kind[0] in _BUILT_IN else text, start) for kind in self._kinds]
+        kinds = [self._kinds[place] for place in sorted(possible)]
+        scans = [_Scan(*kind, plain if kind[0] in _BUILT_IN else text) for kind in kinds]
         hits: list[Hit] = []
         while waiting := [scan.hit for scan in scans if scan.hit is not None]:
             hits.append(min(waiting, key=_start))
@@ -136,9 +139,9 @@ class Detectors:
 class _Scan:
     """A search of a text for one kind. `hit`: the next value; None: there is no more."""
 
-    def __init__(self, kind: str, pattern: Any, check: Check | None, text: bytes, position: int) -> None:
+    def __init__(self, kind: str, pattern: Any, check: Check | None, text: bytes) -> None:
         self._kind, self._pattern, self._check, self._text = kind, pattern, check, text
-        self.hit = self._from(position)
+        self.hit = self._from(0)
 
     def go_on(self, end: int) -> None:
         """Go on behind a value that ends here. What reaches beyond it keeps its rest, but for a checksum no rest is a value."""
@@ -177,6 +180,10 @@ class _Scan:
 
     def _is_of_id(self, start: int, end: int) -> bool:
         """Whether this is within a UUID, or an id or a hash of 32 or more hexadecimal digits."""
+        if end - start < _SHORTEST_ID and not _OF_ID.search(
+            self._text[max(0, start - 1) : start] + self._text[end : end + 1]
+        ):
+            return False
         first = max(0, start - _LONGEST_ID)
         return any(
             found.start() + first <= start and end <= found.end() + first
@@ -220,7 +227,7 @@ def built_in() -> Detectors:
     try:
         return Detectors(BUILT_IN_KINDS, {})
     except DetectorsDown:
-        return Detectors(BUILT_IN_KINDS, {}, _of_bytes)
+        return Detectors(BUILT_IN_KINDS, {}, by_re2=False)
 
 
 @lru_cache(maxsize=64)
@@ -238,11 +245,30 @@ def _of_bytes(pattern: str) -> Any:
     return re.compile(pattern.encode())
 
 
-def _compiled(pattern: str) -> Any:
+def _options(patterns: int = 1) -> Any:
     if re2 is None:
         raise DetectorsDown("google-re2 is not installed")
     options = re2.Options()
-    options.max_mem, options.log_errors = _MOST_MEMORY, False
+    options.max_mem, options.log_errors = _MOST_MEMORY * max(1, patterns), False
+    return options
+
+
+def _set_of(patterns: Sequence[str]) -> Callable[[bytes], Iterable[int]]:
+    """What tells which of these patterns a text matches. A set that compiles never runs out of memory in a search: RE2's
+    `Compiler::CompileSet` tries one, and its DFA for sets gives its cache up instead of giving up (re2/dfa.cc, kManyMatch).
+    """
+    found = re2.Set.SearchSet(_options(len(patterns)))
+    for pattern in patterns:
+        found.Add(pattern.encode())
+    try:
+        found.Compile()
+    except re2.error:
+        raise PatternError("takes too much memory together with the others") from None
+    return lambda text: found.Match(text) or ()
+
+
+def _compiled(pattern: str) -> Any:
+    options = _options()
     try:
         return re2.compile(pattern.encode(), options)
     except re2.error as error:

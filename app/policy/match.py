@@ -15,7 +15,9 @@ from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule, Sensitive
 from app.policy.tool_terms import NO_TERMS, ToolList, ToolTerms
 
 _ACTIONS = ("route", "fallback", "max_tokens", "window", "priority", "sensitive")
-_NAMES = ("models", "tools", "media_hosts", "tool_hosts")
+_NAMES_IN_ITEMS = ("tools", "media_hosts", "tool_hosts")
+_NAMES = ("models", *_NAMES_IN_ITEMS)
+_BOUNDS_OF_ITEM = ("est_tokens", "budget")
 
 Used = Callable[[], float]  # per cent of the fullest budget that the request falls under
 
@@ -82,6 +84,7 @@ class Decision:
 
 
 NO_DECISION = Decision()
+_ANYTHING = Asked("", "", 0)
 
 
 def narrowed(rules: Sequence[Rule], who: Requester) -> tuple[Rule, ...]:
@@ -110,6 +113,22 @@ def decide(rules: Sequence[Rule], asked: Asked, used: Used = lambda: 0.0) -> Dec
     found.setdefault("denial", tools.of_request(asked.tools) or _of_media(asked, taken.get("allow media_hosts")))
     allowed, denied = taken.get("allow models"), taken.get("deny models")
     return Decision(tuple(named), **found, allowed=allowed, denied=denied, observed=tuple(observed), tools=tools)
+
+
+def common(rules: Sequence[Rule]) -> Decision | None:
+    """What these rules, narrowed to the requester, say about all of its requests. None: it depends on what one asks for."""
+    return None if any(map(_looks_at_items, rules)) else decide(rules, _ANYTHING)
+
+
+def _looks_at_items(rule: Rule) -> bool:
+    names = [getattr(only, name) for only in (rule.allow, rule.deny) for name in _NAMES_IN_ITEMS]
+    when = rule.when
+    return (
+        rule.share < 100
+        or any(name in when.texts for name in OF_ITEM)
+        or any(name in when.bounds for name in _BOUNDS_OF_ITEM)
+        or any(each is not None for each in names)
+    )
 
 
 def _is_from(rule: Rule, who: Requester) -> bool:

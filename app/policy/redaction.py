@@ -5,7 +5,6 @@ By mode: `report` only counts, `tokenize` puts placeholders that can be restored
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +35,7 @@ class Redacted:
 
     item: Any
     values: Mapping[str, str]
-    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    hits: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Redactor:
@@ -76,7 +75,7 @@ class Redacting:
     def __init__(self, detectors: Detectors, modes: Mapping[str, str], names: Placeholders, *, literals: bool) -> None:
         self._detectors, self._modes = detectors, modes
         self._names, self._literals = names, literals
-        self._hits: Counter[tuple[str, str]] = Counter()
+        self._hits: dict[tuple[str, str], int] = {}
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -85,7 +84,7 @@ class Redacting:
 
     def redact(self, item: Any, *, of_engine: bool = True) -> Redacted:
         """One of them; the same object where nothing changes. Raises SensitiveData, TooManyValues."""
-        self._hits = Counter()
+        self._hits = {}
         changed = leaves.changed(item, self._leaf, of_engine=of_engine)
         return Redacted(changed, self._names.values, self._hits)
 
@@ -116,7 +115,7 @@ class Redacting:
 
     def _replaced(self, hit: Hit, value: str) -> str:
         mode = self._modes[hit.kind]
-        self._hits[hit.kind, mode] += 1
+        self._hits[hit.kind, mode] = self._hits.get((hit.kind, mode), 0) + 1
         match mode:
             case "refuse":
                 raise SensitiveData(hit.kind)

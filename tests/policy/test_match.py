@@ -1,12 +1,13 @@
 """Claims about what the rules of a policy decide."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.engines import catalogue
 from app.policy.language import parse
-from app.policy.match import Asked, Decision, Requester, decide, narrowed
+from app.policy.match import Asked, Decision, Requester, common, decide, narrowed
 from app.settings import Settings
 
 MODELS = catalogue.load(Settings().models_file)
@@ -139,3 +140,44 @@ def test_a_fallback_under_a_budget_answers_at_once_and_any_other_waits_for_its_t
     assert decision(short, used=50.0).route == ()
     usual = decision(f'[[rule]]\nid = "chain"\nfallback = ["{SMALL}"]\n')
     assert (usual.route, usual.fallback) == ((), (SMALL,))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        'when = { model = "smollm2-135m-instruct" }\nmax_tokens = 5',
+        'when = { endpoint = "/v1/chat/completions" }\nmax_tokens = 5',
+        'when = { end_user = "u" }\nmax_tokens = 5',
+        'when = { est_tokens = ">5" }\nmax_tokens = 5',
+        'when = { budget = ">=80" }\nmax_tokens = 5',
+        "share = 50\nmax_tokens = 5",
+        'allow = { tools = ["a"] }',
+        'deny = { tools = ["a"] }',
+        'allow = { media_hosts = ["a.example"] }',
+        'allow = { tool_hosts = ["a.example"] }',
+    ],
+)
+def test_a_rule_that_looks_at_a_request_is_asked_about_each(rule: str) -> None:
+    assert common(parse(f'[[rule]]\nid = "r"\n{rule}\n', MODELS)) is None
+
+
+def test_other_rules_say_the_same_of_all_requests_of_a_requester() -> None:
+    text = """
+[[rule]]
+id = "a"
+when = { account = "acme", deadline = "<=1h" }
+deny = "no."
+[[rule]]
+id = "b"
+when = { account = "acme" }
+sensitive = "tokenize"
+max_tokens = 7
+deny = { models = ["smollm2-135m-instruct"] }
+[[rule]]
+id = "c"
+observe = true
+route = ["smollm2-135m-instruct"]
+"""
+    for deadline in (None, 60.0):
+        rules = narrowed(parse(text, MODELS), replace(WHO, deadline=deadline))
+        assert common(rules) == decide(rules, Asked("smollm2-135m-instruct", "/chat/completions", 9)) != Decision()
