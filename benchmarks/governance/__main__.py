@@ -42,7 +42,7 @@ class GovernanceSizes:
     """Sizes of all arms."""
 
     items: int = 50_000
-    pairs: int = 5
+    pairs: int = 7
     funded_items: int = 190_000  # below the limit of one body
     admissions: int = 20_000
     tight_items: int = 4000

@@ -7,6 +7,7 @@ from app.batches import funding
 from app.batches.funding import LaneMoves
 from app.db.pool import Database
 from app.engines import catalogue
+from app.queue.funding import MOST_READY
 from app.settings import Settings
 
 TURN_SECONDS = 1.0
@@ -16,13 +17,16 @@ log = structlog.get_logger("steward")
 
 
 class Money:
-    """The budgets of one database. `run` once a round."""
+    """The budgets of one database. `run` once a round. `hurries`: the last one changed so many chunks that the next one should
+    follow soon, before workers have taken all that is funded ahead.
+    """
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
         self._moves = LaneMoves()
         self._turn_at = self._recount_at = 0.0
+        self.hurries = False
 
     async def run(self) -> bool:
         """Move, renew and fund. Returns whether chunks changed."""
@@ -37,6 +41,7 @@ class Money:
             await self._recount()
             self._recount_at = now + RECOUNT_SECONDS
         funded = await funding.fund(self._database, models)
+        self.hurries = moved + funded > MOST_READY // 2
         if moved:
             log.info("budget.moved", chunks=moved)
         return bool(moved or funded)

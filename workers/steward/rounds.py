@@ -160,7 +160,7 @@ class Rounds:
         hinted = await due_sweep.sweep(self._database, self._hints, self._settings)
         if chunks or promoted or funded or moved:
             self._calls.note()
-        return bool(chunks or promoted or expired or funded or moved or hinted)
+        return bool(chunks or promoted or expired or moved or hinted or self._money.hurries)
 
     async def _attempted(self, step: Callable[[], Awaitable[object]]) -> bool:
         """Run a step. False: it changed nothing, or the database refused it; it runs again, and the other steps go on."""
