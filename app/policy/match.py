@@ -117,6 +117,8 @@ def decide(rules: Sequence[Rule], asked: Asked, used: Used = lambda: 0.0) -> Dec
 
 def common(rules: Sequence[Rule]) -> Decision | None:
     """What these rules, narrowed to the requester, say about all of its requests. None: it depends on what one asks for."""
+    if not rules:
+        return NO_DECISION
     return None if any(map(_looks_at_items, rules)) else decide(rules, _ANYTHING)
 
 
