@@ -1,10 +1,11 @@
 """Work that takes longer the more was sent. For much of it a thread does it, so that the other requests of the process go on."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 SMALL_BYTES = 64 * 1024  # read faster than a thread starts
+_PLAIN = (int, float, list, tuple, type(None))  # told apart from mappings quickly
 T = TypeVar("T")
 
 
@@ -25,27 +26,20 @@ async def of_size(size: int, call: Callable[..., T], *args: Any) -> T:
 
 def _size(given: Any) -> int:
     """About the bytes that something takes. What is large is not looked at to its end."""
-    size, waiting = 0, [iter((given,))]
+    size, waiting = 0, [given]
     while waiting and size <= SMALL_BYTES:
-        for each in waiting[-1]:
-            size += len(each) if isinstance(each, str | bytes | bytearray) else 2
-            if (inner := _inner(each)) is not None:
-                waiting.append(inner)
-                break
-            if size > SMALL_BYTES:
-                break
-        else:
-            waiting.pop()
+        each = waiting.pop()
+        if isinstance(each, str | bytes | bytearray):
+            size += len(each)
+            continue
+        size += 2
+        if isinstance(each, dict) or (not isinstance(each, _PLAIN) and isinstance(each, Mapping)):
+            size += len(each)
+            if size <= SMALL_BYTES:
+                waiting += each.keys()
+                waiting += each.values()
+        elif isinstance(each, list | tuple):
+            size += len(each)
+            if size <= SMALL_BYTES:
+                waiting += each
     return size
-
-
-def _inner(value: Any) -> Iterator[Any] | None:
-    if isinstance(value, Mapping):
-        return iter(_of_fields(value))
-    return iter(value) if isinstance(value, list | tuple) else None
-
-
-def _of_fields(value: Mapping[str, Any]) -> Iterable[Any]:
-    for name, each in value.items():
-        yield name
-        yield each
