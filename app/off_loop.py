@@ -4,30 +4,37 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-SMALL_BYTES = 64 * 1024  # read faster than a thread starts
+SMALL_BYTES = 64 * 1024  # parsed in about a millisecond
+SEARCHED_BYTES = 4 * 1024  # the same of what is searched for sensitive values, which a hostile text makes slow
 _PLAIN = (int, float, list, tuple, type(None))  # told apart from mappings quickly
 T = TypeVar("T")
 
 
-async def done(given: Any, call: Callable[..., T], *args: Any) -> T:
-    """What `call(*args)` returns, or its error. `given`: what it reads, bytes or a value of JSON.
+async def done(given: Any, call: Callable[..., T], *args: Any, most: int = SMALL_BYTES) -> T:
+    """What `call(*args)` returns, or its error. `given`: what it reads, bytes or a value of JSON. `most`: bytes that no thread is
+    needed for.
 
     A thread does not stop when its request is cancelled. So what it does is linear in what it reads, whose size has a limit.
     """
-    return await of_size(_size(given), call, *args)
+    return await of_size(_size(given, most), call, *args, most=most)
 
 
-async def of_size(size: int, call: Callable[..., T], *args: Any) -> T:
+async def searched(given: Any, call: Callable[..., T], *args: Any) -> T:
+    """The same for what searches `given` for sensitive values."""
+    return await done(given, call, *args, most=SEARCHED_BYTES)
+
+
+async def of_size(size: int, call: Callable[..., T], *args: Any, most: int = SMALL_BYTES) -> T:
     """The same, where the number of bytes that it reads is known."""
-    if size <= SMALL_BYTES:
+    if size <= most:
         return call(*args)
     return await asyncio.to_thread(call, *args)
 
 
-def _size(given: Any) -> int:
-    """About the bytes that something takes. What is large is not looked at to its end."""
+def _size(given: Any, most: int) -> int:
+    """About the bytes that something takes. What is larger than `most` is not looked at to its end."""
     size, waiting = 0, [given]
-    while waiting and size <= SMALL_BYTES:
+    while waiting and size <= most:
         each = waiting.pop()
         if isinstance(each, str | bytes | bytearray):
             size += len(each)
@@ -35,11 +42,11 @@ def _size(given: Any) -> int:
         size += 2
         if isinstance(each, dict) or (not isinstance(each, _PLAIN) and isinstance(each, Mapping)):
             size += len(each)
-            if size <= SMALL_BYTES:
+            if size <= most:
                 waiting += each.keys()
                 waiting += each.values()
         elif isinstance(each, list | tuple):
             size += len(each)
-            if size <= SMALL_BYTES:
+            if size <= most:
                 waiting += each
     return size

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -83,7 +84,13 @@ def repeated(text: Any, after: Any = None) -> Make:
     return lambda n: text * n if after is None else text * n + after
 
 
+def mixed(alphabet: bytes) -> Make:
+    """Text without a period, of which an automaton sees ever new states."""
+    return lambda n: bytes(Random(7).choices(alphabet, k=16 * n))
+
+
 FIND: Run = Detectors(BUILT_IN_KINDS, {}).find
+FIND_OWN: Run = Detectors(["a", "b"], {"a": "(?:[0-9][ -]?){14}[A-Z]", "b": "(?:[0-9][ -]?){15}[A-Z]"}).find
 REDACT: Run = Redactor(Sensitive("tokenize", {}, {})).redact
 RESTORE: Run = lambda given: restored_body(*given, of_answer=True)  # noqa: E731
 LOADS = or_error(strict_json.loads)
@@ -96,6 +103,8 @@ PARSERS: dict[str, list[tuple[Run, Make]]] = {
         (FIND, repeated(b"a@b.cc.1.")),
         (FIND, repeated(b"-----BEGIN PRIVATE KEY-----END ")),
         (FIND, repeated(b"eyJabcdefghijk.eyJ")),
+        (FIND, mixed(b"0123456789 -.+")),
+        (FIND_OWN, mixed(b"0123456789 -")),
     ],
     "app.policy.redaction.Redactor.redact": [
         (REDACT, lambda n: {"prompt": "[EMAIL_1] a@b.cc " * n}),

@@ -1,7 +1,6 @@
 """Where work is done that takes longer the more was sent."""
 
 import asyncio
-import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -40,13 +39,22 @@ async def test_what_is_large_is_done_in_a_thread_and_other_work_goes_on(given: A
     await task
 
 
-class Endless(list[Any]):
+class Huge(list[Any]):
+    def __len__(self) -> int:
+        return off_loop.SMALL_BYTES + 1
+
     def __iter__(self) -> Iterator[Any]:
-        return itertools.repeat(["a"])
+        raise AssertionError("it was looked at")
 
 
-async def test_what_is_large_is_not_looked_at_to_its_end() -> None:
-    assert await off_loop.done({"a": Endless()}, threading.get_ident) != threading.get_ident()
+async def test_what_is_large_is_not_looked_at() -> None:
+    assert await off_loop.done({"a": Huge()}, threading.get_ident) != threading.get_ident()
+
+
+async def test_a_search_for_sensitive_values_is_done_in_a_thread_sooner() -> None:
+    text = "a" * (off_loop.SEARCHED_BYTES + 1)
+    assert await off_loop.done(text, threading.get_ident) == threading.get_ident()
+    assert await off_loop.searched([text], threading.get_ident) != threading.get_ident()
 
 
 async def test_an_error_in_a_thread_is_that_of_the_call() -> None:

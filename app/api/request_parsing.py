@@ -143,7 +143,8 @@ async def admit(
 ) -> Admitted[ItemFacts]:
     """A request as it may run. `values`: of placeholders that it has already. Raises BadInput naming the field, PolicyDenied."""
     try:
-        return await off_loop.done(item, admission.admit, model, item, endpoint, examine, values)
+        done = off_loop.done if admission.redaction is None else off_loop.searched
+        return await done(item, admission.admit, model, item, endpoint, examine, values)
     except ItemError as error:
         missing = error.field and "." not in error.field and item.get(error.field) is None
         reason = MISSING if missing else None

@@ -91,7 +91,9 @@ async def prepare(
     await rate_limits.count(request, tenant, parts, admitted.facts.est_tokens)
     labels = request_parsing.thinned(labels, parts.settings.trace_sync_share)
     calls = [_call(admitted, tenant, labels, parts, route)]
-    others = await off_loop.done(admitted.item, admission.others, admitted, examine) if admitted.decision.fallback else ()
+    others = (
+        await off_loop.done(admitted.item, admission.others, admitted, examine) if admitted.decision.fallback else ()
+    )
     for other in others:
         calls.append(
             _call(other, tenant, replace(labels, origin=labels.origin and labels.origin.again()), parts, route)

@@ -1,7 +1,7 @@
 """Finds sensitive values in a text: personal data, secrets, and what an account's own patterns describe. Pure.
 
-One search with RE2 (https://github.com/google/re2) tells which kinds a text may have, then each of them is searched for by
-itself. Built-in kinds take time linear in the length of the text: those with a checksum are short, so that a search that goes on
+One search with RE2 (https://github.com/google/re2) tells which kinds a text may have, of a long one whether it may have any; then
+each is searched for by itself. Built-in kinds take time linear in the length of the text: those with a checksum are short, so that a search that goes on
 within a candidate costs little, and of the others all that a search has read is a value or is read once more at most. A kind with
 a checksum counts only where that holds: cards (Luhn, ISO/IEC 7812-1), IBANs (mod 97, ISO 13616), US social security numbers (the
 ranges that are never assigned).
@@ -23,6 +23,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,11}")  # of a kind; it stands in placeholde
 LITERAL = "literal"  # a text that looks like a placeholder
 _SHORTEST = len("a@b.cc")  # of the values of built-in kinds
 _LONGEST_PATTERN, _MOST_MEMORY = 500, 32 * 2**20
+# A set of patterns never gives its fast search up, however many states a text makes it build: so it is for short texts, and its
+# memory is small.
+_SHORT_TEXT, _SET_MEMORY = 4096, 8 * 2**20
 _SECRETS = (
     r"\bsk-[A-Za-z0-9_-]{20,}",  # OpenAI, Anthropic and others
     r"\b[rs]k_(?:live|test|sw|op)_[A-Za-z0-9]{16,}",  # Stripe, Slackwater
@@ -109,18 +112,17 @@ class Detectors:
         chosen = [(kind, *known[kind]) for kind in known if kind in wanted]
         self._kinds = [(kind, compiled(pattern), check) for kind, pattern, check in chosen]
         self._shortest = 1 if own else _SHORTEST
-        self._kinds_in = _set_of([pattern for _, pattern, _ in chosen]) if by_re2 else lambda text: range(len(chosen))
+        self._any = compiled("|".join(f"(?:{pattern})" for _, pattern, _ in chosen)) if chosen else None
+        self._set = _set_of([pattern for _, pattern, _ in chosen]) if by_re2 else None
 
     def find(self, text: bytes) -> list[Hit]:
         """The sensitive values of a text in UTF-8, in order and without overlap. Of two that overlap, the first stays whole."""
-        if len(text) < self._shortest:
+        if self._any is None or len(text) < self._shortest:
             return []
         plain = _ESCAPES.sub(_blank, text) if b"\\" in text else text
-        possible = self._kinds_in(text)
+        possible = set(self._kinds_in(text))
         if plain is not text:
-            possible = {*possible, *self._kinds_in(plain)}
-        if not possible:
-            return []
+            possible.update(self._kinds_in(plain))
         kinds = [self._kinds[place] for place in sorted(possible)]
         scans = [_Scan(*kind, plain if kind[0] in _BUILT_IN else text) for kind in kinds]
         hits: list[Hit] = []
@@ -129,6 +131,13 @@ class Detectors:
             for scan in scans:
                 scan.go_on(hits[-1].end)
         return hits
+
+    def _kinds_in(self, text: bytes) -> Iterable[int]:
+        """The places in `_kinds` of those that a text may have."""
+        if self._set is not None and len(text) <= _SHORT_TEXT:
+            return self._set.Match(text) or ()
+        assert self._any is not None
+        return range(len(self._kinds)) if self._any.search(text) else ()
 
     def scrubbed(self, text: str) -> str:
         """The text with the kinds in place of the values, for errors and logs."""
@@ -245,30 +254,30 @@ def _of_bytes(pattern: str) -> Any:
     return re.compile(pattern.encode())
 
 
-def _options(patterns: int = 1) -> Any:
+def _options(memory: int) -> Any:
     if re2 is None:
         raise DetectorsDown("google-re2 is not installed")
     options = re2.Options()
-    options.max_mem, options.log_errors = _MOST_MEMORY * max(1, patterns), False
+    options.max_mem, options.log_errors = memory, False
     return options
 
 
-def _set_of(patterns: Sequence[str]) -> Callable[[bytes], Iterable[int]]:
-    """What tells which of these patterns a text matches. A set that compiles never runs out of memory in a search: RE2's
-    `Compiler::CompileSet` tries one, and its DFA for sets gives its cache up instead of giving up (re2/dfa.cc, kManyMatch).
+def _set_of(patterns: Sequence[str]) -> Any:
+    """What tells which of these patterns a text matches. None: they are too large together. A set that compiles never runs out of
+    memory in a search: RE2's `Compiler::CompileSet` tries one, and a full cache is emptied (re2/dfa.cc, kManyMatch).
     """
-    found = re2.Set.SearchSet(_options(len(patterns)))
+    found = re2.Set.SearchSet(_options(_SET_MEMORY))
     for pattern in patterns:
         found.Add(pattern.encode())
     try:
         found.Compile()
     except re2.error:
-        raise PatternError("takes too much memory together with the others") from None
-    return lambda text: found.Match(text) or ()
+        return None
+    return found
 
 
 def _compiled(pattern: str) -> Any:
-    options = _options()
+    options = _options(_MOST_MEMORY)
     try:
         return re2.compile(pattern.encode(), options)
     except re2.error as error:

@@ -126,7 +126,7 @@ async def _redacted(
     at, values = vaults.of_item(*place), NO_VALUES
     if known.vault is not None:
         values = keeping.vaults.opened(await bodies.vault(place[1], known.vault), at)
-    found = await off_loop.done(value, partial(redaction.redact, of_engine=False), value, values)
+    found = await off_loop.searched(value, partial(redaction.redact, of_engine=False), value, values)
     if not found.values:
         return _dumped(found.item), None
     return _dumped(found.item), await bodies.sealed_vault(place[1], keeping.vaults.sealed(found.values, at))

@@ -72,7 +72,7 @@ async def order_of(caller: Caller, given: Given, catalogue: Catalogue, usual: Us
     models.check_budget(flow, found)
     if (redaction := caller.admission.redaction) is not None:
         text = orjson.dumps(given.definition)
-        await off_loop.done(text, redaction.check, "the definition of the pipeline", text.decode())
+        await off_loop.searched(text, redaction.check, "the definition of the pipeline", text.decode())
     await asyncio.to_thread(models.check_requests, flow, found, caller.admission, usual)
     stored = stored_flow.of_definition(given.definition)
     return Order(caller.tenant, flow, stored, found, caller.labels, caller.admission, flow.window)

@@ -75,7 +75,7 @@ async def _order(catalogue: Catalogue, tenant: Tenant, new: NewFileBatch, stages
     found = models.resolved(flow, catalogue, root=_ROOT)
     given = stored_flow.of_then(stages, new.endpoint)
     if (redaction := new.admission.redaction) is not None:
-        await off_loop.done(given, redaction.check, _ROOT, given.decode())
+        await off_loop.searched(given, redaction.check, _ROOT, given.decode())
     await asyncio.to_thread(models.check_requests, flow, found, new.admission, usual, root=_ROOT)
     return Order(tenant, flow, given, found, new.labels, new.admission, new.deadline_seconds)
 

@@ -95,7 +95,7 @@ async def _asked(steward: Steward, due: _Due, model: Model) -> bool:
     admission = steward.control.begin(tenant, NO_SPEND_LABELS, Kind.CHECKPOINT, steward.models, stored=())
     if session.seal.key_id is not None and admission.encrypts is None and steward.settings.encrypt != "on":
         raise PolicyDenied("the conversation is sealed, and its summary would not be")
-    admitted = await off_loop.done(item, admission.admit, model, item, RESPONSES, _examined, session.values)
+    admitted = await off_loop.searched(item, admission.admit, model, item, RESPONSES, _examined, session.values)
     labels = RequestLabels(session=service.name(due.session_id))
     order = Order(
         tenant,

@@ -99,7 +99,7 @@ class Steward:
         redaction = self.control.redaction(tenant)
         if redaction is None:
             return items, values
-        found = await off_loop.done(items, redaction.redact, items, values)
+        found = await off_loop.searched(items, redaction.redact, items, values)
         return found.item, found.values
 
 

@@ -186,7 +186,7 @@ async def _turn_of(
     """Items as a turn without a response, redacted. `values`: of the placeholders so far. Raises SensitiveFound."""
     redaction = parts.admission.redaction(tenant)
     if redaction is not None:
-        redacted = await off_loop.done(items, redaction.redact, items, values)
+        redacted = await off_loop.searched(items, redaction.redact, items, values)
         items, values = redacted.item, redacted.values
     return NewTurn(cells.new_id(), tenant.tenant_id, None, items, seal, values=values)
 

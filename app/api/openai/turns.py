@@ -257,7 +257,7 @@ async def original(asked: Mapping[str, Any], admission: Admission, values: Mappi
         return None
     if admission.redaction is None:
         return given
-    return list((await off_loop.done(given, admission.redaction.redact, given, values)).item)
+    return list((await off_loop.searched(given, admission.redaction.redact, given, values)).item)
 
 
 async def _redacted(prepared: PreparedCall, response: dict[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]]:
@@ -266,7 +266,7 @@ async def _redacted(prepared: PreparedCall, response: dict[str, Any]) -> tuple[d
     if redaction is None:
         return response, prepared.placeholders
     output = response["output"]
-    found = await off_loop.done(output, redaction.redact, output, prepared.placeholders)
+    found = await off_loop.searched(output, redaction.redact, output, prepared.placeholders)
     return {**response, "output": found.item}, found.values
 
 
