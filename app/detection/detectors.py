@@ -1,10 +1,10 @@
 """Finds sensitive values in a text: personal data, secrets, and what an account's own patterns describe. Pure.
 
 One search with RE2 (https://github.com/google/re2) tells which kinds a text may have, of a long one whether it may have any; then
-each is searched for by itself. Built-in kinds take time linear in the length of the text: those with a checksum are short, so that a search that goes on
-within a candidate costs little, and of the others all that a search has read is a value or is read once more at most. A kind with
-a checksum counts only where that holds: cards (Luhn, ISO/IEC 7812-1), IBANs (mod 97, ISO 13616), US social security numbers (the
-ranges that are never assigned).
+each is searched for by itself. Built-in kinds take time linear in the length of the text: those with a checksum are short, so
+that a search that goes on within a candidate costs little, and of the others all that a search has read is a value or is read
+once more at most. A kind with a checksum counts only where that holds: cards (Luhn, ISO/IEC 7812-1), IBANs (mod 97, ISO 13616),
+US social security numbers (the ranges that are never assigned).
 """
 
 import re
