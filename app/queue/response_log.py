@@ -18,7 +18,7 @@ from app.queue.bodies import BatchSeal, StoredBodies, is_incomplete
 from app.queue.types import Kind, Lease
 from app.sealing import batch_keys
 from app.sealing.keyring import Keyring
-from app.storage import object_names
+from app.storage import late_removal, object_names
 
 _ANSWER_ROWS = 10_000
 _EVENT_ROWS = 100  # read at once, at most
@@ -103,11 +103,14 @@ def _is_cut(body: bytes, *, stored: bool) -> bool:
 async def forget(conn: Connection, batch_id: int) -> list[str]:
     """Delete the request, its answer and its events. Call inside a transaction, for a final batch.
 
-    Returns the keys of the objects to delete after that transaction.
+    Returns the keys of the objects to delete after that transaction, which a duty does, should this process not come to it.
     """
     of_batch = {"batch_id": batch_id}
     stored = await (await day_tables.execute(conn, queries.STORED, batch_id, of_batch)).fetchall()
     await batch_keys.forget(conn, batch_id)
     for statement in queries.FORGET:
         await day_tables.execute(conn, statement, batch_id, of_batch)
-    return [key for (key,) in stored]
+    keys = [key for (key,) in stored]
+    if keys:
+        await late_removal.plan(conn, keys)
+    return keys

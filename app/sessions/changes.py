@@ -53,11 +53,14 @@ async def delete(keeper: Keeper, account: str, session_id: UUID, if_match: str |
         made = await (await conn.execute(sql.CHECKPOINT_OF, values)).fetchone()
     if made is not None:
         await checkpoints.stop(keeper.database, keeper.tenant_id, made[0])
-    pruned = await pruning.of_conversation(keeper, session_id)
+    pruned = pruning.Orphans(keeper, await reading.turn_ids(keeper, session_id))
+    await pruned.prepare()
     async with keeper.database.transaction() as conn:
         await _checked(conn, sql.LOCK_TO_FORGET, values, if_match)
         keys = await (await conn.execute(sql.KEYS_OF_SESSION, values)).fetchall()
         batches = await (await conn.execute(sql.BATCHES_OF_SESSION, values)).fetchall()
+        turns = await (await conn.execute(sql.TURN_IDS, values | {"n": 1})).fetchall()
+        pruned.gone = [turn_id for (turn_id,) in turns]
         if await (await conn.execute(sql.FORGET_SESSION, values)).fetchone() is None:
             raise Conflict(_BUSY if made is None else _SUMMARISED)
         await pruned.write(conn)

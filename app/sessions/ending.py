@@ -50,7 +50,11 @@ async def end(
                         model = turn.model or str(response.get("model") or "")
                         await growth.tell(conn, keeper.tenant_id, service.name(session_id), model, grown)
     if not ended:
-        raise TurnLost("The turn was given up before its answer came, since it was cut off for too long: send it again")
+        raise TurnLost(
+            "The turn was given up before its answer came, since it was cut off for too long: send it again"
+            if known.parent is None
+            else "What the response continues was changed while its answer was stored"
+        )
     metrics.ended(TURN.target("end"))
 
 

@@ -2,58 +2,57 @@
 turn goes on with them, so the values of what is deleted lie there, too.
 
 A vault is changed only as it was read, and after a deletion its turns are read again, so it misses neither another deletion nor
-an answer that is stored at the same time. Of those that are stored later, `Known` sees that what they continue has changed.
+an answer that was stored at the same time. Of those that are stored later, `Known` sees that what they continue has changed, and
+`edits` of a conversation that a turn was prepared before.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 import orjson
+import structlog
 
 from app import off_loop
 from app.db.pool import Connection
+from app.db.transient_errors import TRANSIENT
+from app.errors import KeysUnavailable
 from app.policy.redaction import used
 from app.sessions import reading, service, sql
 from app.sessions.service import Keeper, Known, StoredTurn
 from app.states import TurnState
 
-Turns = Callable[[], Awaitable[Sequence[StoredTurn]]]
 Changes = Mapping[UUID, tuple[bytes | None, bytes | None]]  # old and new vault, by turn
+_log = structlog.get_logger("sessions")
 
 
-class Pruning:
-    """The vaults that a deletion changes. `turns`: reads those that may have values of what goes. `gone`: the placeholders that
-    go; None: all but those that a turn has in its own items, since nothing can continue it any more. `own`: the turn whose items
-    are deleted; those that stay of it are not in `gone`.
-    """
+class Pruning(ABC):
+    """The vaults that a deletion changes."""
 
-    def __init__(self, keeper: Keeper, turns: Turns, gone: set[str] | None, own: UUID | None = None) -> None:
-        self._keeper, self._turns, self._gone, self._own = keeper, turns, gone, own
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
         self.changes: Changes = {}
+
+    @abstractmethod
+    async def _turns(self) -> Sequence[StoredTurn]:
+        """The turns that may have values of what goes."""
+
+    @abstractmethod
+    def _kept(self, turns: Sequence[StoredTurn]) -> Sequence[Mapping[str, str]]:
+        """The values that each of them keeps."""
 
     async def prepare(self) -> None:
         """Find them. Raises KeysUnavailable."""
-        turns = () if self._gone == set() else await self._turns()
-        self.changes = await off_loop.of_size(_size(*turns), self._changes, turns)
+        turns = await self._turns()
+        self.changes = await off_loop.of_size(sum(turn.size for turn in turns), self._changes, turns)
 
     def _changes(self, turns: Sequence[StoredTurn]) -> Changes:
-        kept = self._own_values(turns) if self._gone is None else self._others(self._gone, turns)
         return {
             turn.turn_id: (turn.stored[2], service.vault(self._keeper, turn.turn_id, turn.seal, values))
-            for turn, values in zip(turns, kept, strict=True)
+            for turn, values in zip(turns, self._kept(turns), strict=True)
             if len(values) < len(turn.values) and turn.state == TurnState.DONE
         }
-
-    def _own_values(self, turns: Sequence[StoredTurn]) -> list[Mapping[str, str]]:
-        return [used(orjson.dumps([turn.given, turn.response]), turn.values) for turn in turns]
-
-    def _others(self, gone: set[str], turns: Sequence[StoredTurn]) -> list[Mapping[str, str]]:
-        for turn in turns:
-            if turn.turn_id != self._own:
-                gone -= set(_names([turn.given, turn.response], turn))
-        return [{name: value for name, value in turn.values.items() if name not in gone} for turn in turns]
 
     async def write(self, conn: Connection) -> None:
         """Write them. Call in the transaction that deletes."""
@@ -62,27 +61,60 @@ class Pruning:
             await conn.execute(sql.PRUNE, {"turn_ids": list(self.changes), "old": list(old), "vaults": list(new)})
 
     async def finish(self) -> None:
-        """Find and write those that were stored meanwhile. Call after that transaction."""
-        while True:
+        """Find and write those that were stored meanwhile. Call after that transaction: what is deleted stays deleted, so that an
+        error is only logged.
+        """
+        try:
             await self.prepare()
-            if not self.changes:
-                return
-            async with self._keeper.database.transaction() as conn:
-                await self.write(conn)
+            while self.changes:
+                async with self._keeper.database.transaction() as conn:
+                    await self.write(conn)
+                await self.prepare()
+        except (KeysUnavailable, *TRANSIENT) as error:
+            _log.error("deletion.unfinished", error=str(error), tenant_id=self._keeper.tenant_id)
+
+
+class Orphans(Pruning):
+    """Nothing can continue what continued the turns that are `gone`. Each keeps the values that its own items have."""
+
+    def __init__(self, keeper: Keeper, gone: Iterable[UUID]) -> None:
+        super().__init__(keeper)
+        self.gone = list(gone)
+
+    async def _turns(self) -> Sequence[StoredTurn]:
+        return await reading.below(self._keeper, self.gone) if self.gone else ()
+
+    def _kept(self, turns: Sequence[StoredTurn]) -> Sequence[Mapping[str, str]]:
+        return [used(orjson.dumps([turn.given, turn.response]), turn.values) for turn in turns]
+
+
+class _Rewritten(Pruning):
+    """Items of a turn of a conversation go. All after it, and what continues them, lose the values that no item has any more."""
+
+    def __init__(self, keeper: Keeper, turn: StoredTurn, names: frozenset[str]) -> None:
+        super().__init__(keeper)
+        self._turn, self._names = turn, names
+
+    async def _turns(self) -> Sequence[StoredTurn]:
+        session_id = self._turn.session_id
+        if not self._names or session_id is None:
+            return ()
+        later = await reading.turn_ids(self._keeper, session_id, self._turn.n)
+        past = await reading.past_with_values(self._keeper, session_id)
+        return [*past, *await reading.below(self._keeper, {self._turn.turn_id, *later})]
+
+    def _kept(self, turns: Sequence[StoredTurn]) -> Sequence[Mapping[str, str]]:
+        others = [turn for turn in turns if turn.turn_id != self._turn.turn_id]
+        gone = self._names.difference(*(_names([turn.given, turn.response], turn) for turn in others))
+        return [{name: value for name, value in turn.values.items() if name not in gone} for turn in turns]
 
 
 async def of_turn(keeper: Keeper, turn: StoredTurn, left: Iterable[Any] = ()) -> Pruning:
     """What changes if a response goes; of a conversation, if of its items only `left` stay. Raises KeysUnavailable."""
     if turn.session_id is None:
-        return await _prepared(Pruning(keeper, partial(reading.below, keeper, [turn.turn_id]), None))
-    gone = await off_loop.of_size(turn.size, _gone, turn, left)
-    return await _prepared(Pruning(keeper, partial(_family, keeper, turn), gone, turn.turn_id))
-
-
-async def of_conversation(keeper: Keeper, session_id: UUID) -> Pruning:
-    """What changes if a conversation goes: of the responses that continue one of its turns. Raises KeysUnavailable."""
-    turn_ids = [turn.turn_id for turn in await reading.past_with_values(keeper, session_id)]
-    return await _prepared(Pruning(keeper, partial(reading.below, keeper, turn_ids), None))
+        return await _prepared(Orphans(keeper, [turn.turn_id] if turn.values else []))
+    names = await off_loop.of_size(turn.size, _gone, turn, left)
+    return await _prepared(_Rewritten(keeper, turn, names))
 
 
 async def _prepared(pruning: Pruning) -> Pruning:
@@ -103,22 +135,9 @@ async def still_known(keeper: Keeper, parent: UUID | None, texts: Sequence[Any],
     return Known(kept, parent, chain[-1].stored[2]) if chain else Known(kept)
 
 
-def _size(*turns: StoredTurn) -> int:
-    return sum(turn.size for turn in turns)
-
-
-def _gone(turn: StoredTurn, left: Iterable[Any]) -> set[str]:
+def _gone(turn: StoredTurn, left: Iterable[Any]) -> frozenset[str]:
     """The placeholders that its items have and those that stay have not."""
-    return set(_names([turn.given, turn.response], turn)) - set(_names(left, turn))
-
-
-async def _family(keeper: Keeper, turn: StoredTurn) -> Sequence[StoredTurn]:
-    """The turns that have its values: those of its conversation, itself, and the responses that continue it."""
-    assert turn.session_id is not None
-    return [
-        *await reading.past_with_values(keeper, turn.session_id),
-        *await reading.below(keeper, [turn.turn_id]),
-    ]
+    return frozenset(_names([turn.given, turn.response], turn)).difference(_names(left, turn))
 
 
 def _names(items: Iterable[Any], turn: StoredTurn) -> Iterable[str]:

@@ -55,10 +55,10 @@ async def add(
     row = await (await conn.execute(sql.LOCK, values)).fetchone()
     if row is None:
         raise service.missing(service.name(session.session_id), "conversation")
-    runs = not session.busy and row == (session.version, None)
+    runs = not session.busy and row == (session.version, None, session.edits)
     service.check_version(if_match, row[0], waits=not runs)
     if runs:
-        await conn.execute(sql.TAKE, values | {"version": session.version})
+        await conn.execute(sql.TAKE, values | {"version": session.version, "edits": session.edits})
     else:
         await batch_state.transition(conn, "pause", turn.tenant_id, turn.turn_id)
     state = TurnState.RUNNING if runs else TurnState.QUEUED
@@ -245,7 +245,7 @@ async def _run(steward: Steward, session: Session, row: Mapping[str, Any], held:
             return
         await held_items.rewrite(conn, held)
         taken = {name: row[name] for name in ("turn_id", "key_id")}
-        taken |= {"session_id": session.session_id, "version": session.version}
+        taken |= {"session_id": session.session_id, "version": session.version, "edits": session.edits}
         if await (await conn.execute(sql.TAKE, taken)).fetchone() is None:
             raise psycopg.Rollback
         await conn.execute(sql.START, row)

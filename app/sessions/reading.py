@@ -8,15 +8,15 @@ import orjson
 
 from app import off_loop
 from app.db import byte_pages
-from app.errors import NotFound
+from app.errors import KeysUnavailable, NotFound
 from app.policy.vaults import NO_VALUES
 from app.sessions import sealing, service, sql, transcript
-from app.sessions.sealing import CLEAR, INPUT, OUTPUT, SUMMARY, TurnSeal
+from app.sessions.sealing import INPUT, OUTPUT, SUMMARY, TurnSeal
 from app.sessions.service import Keeper, Session, StoredTurn
 from app.sessions.transcript import PastTurn
 from app.states import TurnState
 
-_SESSION_COLUMNS, _KEY_ID, _VAULT_KEY_ID = 12, 5, 11  # of a row of `sql.WITH_PAST`; those of the turn follow
+_SESSION_COLUMNS, _KEY_ID, _VAULT_KEY_ID = 13, 5, 11  # of a row of `sql.WITH_PAST`; those of the turn follow
 PAGE_TURNS = 20
 Seals = Mapping[UUID | None, TurnSeal]
 
@@ -48,12 +48,14 @@ async def _session(keeper: Keeper, session_id: UUID, query: str) -> Session:
 def _opened(
     keeper: Keeper, session_id: UUID, row: Sequence[Any], past: Sequence[Sequence[Any]], seals: Seals
 ) -> Session:
-    version, busy, late, summary, meta, key_id, created_at, slope, held, *vault_row = row
-    seal = seals[key_id]
+    version, busy, late, summary, meta, key_id, created_at, slope, held, *vault_row, edits = row
+    seal = _seal(seals, key_id)
     turns = [_turn(keeper, turn, seals) for turn in past]
+    _check_sealed(turns)
     return Session(
         session_id,
         version,
+        edits,
         busy=busy,
         late=late,
         meta=meta,
@@ -128,11 +130,21 @@ async def chain(keeper: Keeper, turn_id: UUID) -> list[StoredTurn]:
     found = await _turns(keeper, sql.CHAIN, {"turn_id": turn_id, "tenant_id": keeper.tenant_id})
     if found and found[-1].session_id is not None:
         values = {"session_id": found[-1].session_id}
-        return [each for each in await _turns(keeper, sql.PAST, values) if each.n <= found[-1].n]
-    if found and found[0].session_id is not None:  # a response that continues a turn of a conversation
+        found = [each for each in await _turns(keeper, sql.PAST, values) if each.n <= found[-1].n]
+    elif found and found[0].session_id is not None:  # a response that continues a turn of a conversation
         values = {"session_id": found[0].session_id}
-        return [*(t for t in await _turns(keeper, sql.PAST, values) if t.n < found[0].n), *found]
-    return found if found and found[0].parent is None else []
+        found = [*(t for t in await _turns(keeper, sql.PAST, values) if t.n < found[0].n), *found]
+    elif found and found[0].parent is not None:
+        return []
+    _check_sealed(found)
+    return found
+
+
+async def turn_ids(keeper: Keeper, session_id: UUID, first: int = 1) -> list[UUID]:
+    """The turns of a conversation from number `first` on that have values of placeholders."""
+    async with keeper.database.relaxed() as conn:
+        rows = await (await conn.execute(sql.TURN_IDS, {"session_id": session_id, "n": first})).fetchall()
+    return [turn_id for (turn_id,) in rows]
 
 
 async def past_with_values(keeper: Keeper, session_id: UUID) -> list[StoredTurn]:
@@ -173,7 +185,10 @@ async def _opened_turns(keeper: Keeper, rows: Sequence[Sequence[Any]], keys: Any
 
 def _turn(keeper: Keeper, row: Sequence[Any], seals: Seals) -> StoredTurn:
     turn_id, n, state, batch_id, _, given, output, vault, key_id, prompt_tokens, session_id, parent, *rest = row
-    seal = seals.get(key_id, CLEAR)
+    seal = _seal(seals, key_id)
+    request_hash, forged = rest or (None, False)
+    if forged:
+        raise _forged()
     return StoredTurn(
         turn_id,
         n,
@@ -187,7 +202,7 @@ def _turn(keeper: Keeper, row: Sequence[Any], seals: Seals) -> StoredTurn:
         seal,
         (given, output, vault),
         prompt_tokens,
-        rest[0] if rest else None,
+        request_hash,
         _size(row),
     )
 
@@ -201,4 +216,23 @@ def _values(
 ) -> Mapping[str, str]:
     if turn_id is None or vault is None:
         return NO_VALUES
-    return keeper.vaults.opened(seals[key_id].opened_vault(turn_id, vault), turn_id.bytes)
+    return keeper.vaults.opened(_seal(seals, key_id).opened_vault(turn_id, vault), turn_id.bytes)
+
+
+def _seal(seals: Seals, key_id: UUID | None) -> TurnSeal:
+    if key_id not in seals:
+        raise KeysUnavailable("A turn of the conversation is not readable: its key does not exist any more", gone=True)
+    return seals[key_id]
+
+
+def _check_sealed(turns: Sequence[StoredTurn]) -> None:
+    """Raise KeysUnavailable where a turn in the clear comes after a sealed one: nobody but a thief of the database wrote it."""
+    keys = [turn.seal.key_id for turn in turns]
+    if None in keys and any(keys[: len(keys) - keys[::-1].index(None)]):
+        raise _forged()
+
+
+def _forged() -> KeysUnavailable:
+    return KeysUnavailable(
+        "A turn of the conversation is not readable: it is in the clear, and one before it is sealed", gone=True
+    )

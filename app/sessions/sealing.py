@@ -35,6 +35,10 @@ class TurnSeal:
     def opened(self, owner: UUID, column: bytes, body: bytes) -> bytes:
         """The body at this place. Raises KeysUnavailable."""
         if self.cipher is None:
+            if is_sealed(body):
+                raise KeysUnavailable(
+                    "A turn of the conversation is not readable: it is sealed, and names no key", gone=True
+                )
             return body
         if not is_sealed(body):
             raise KeysUnavailable(

@@ -34,12 +34,13 @@ CONVERSATION, RESPONSE = "conv_", "resp_"
 class Session:
     """A conversation as it is now. `past`: its turns that no summary replaces. `values`: of all placeholders so far.
 
-    `busy`: a turn runs or waits. `late`: the turn that runs has lost its lease. `held`: bytes that its turns take. `seal`: of its
-    next turn, if it has a key.
+    `edits`: how often something in it was deleted. `busy`: a turn runs or waits. `late`: the turn that runs has lost its lease.
+    `held`: bytes that its turns take. `seal`: of its next turn, if it has a key.
     """
 
     session_id: UUID
     version: int
+    edits: int
     busy: bool
     late: bool
     meta: Mapping[str, str]
@@ -174,7 +175,7 @@ async def create(keeper: Keeper, meta: Mapping[str, str], seal: TurnSeal, first:
     """A new conversation. `first`: a turn without a response that it begins with. Raises BadInput."""
     session_id = cells.new_id()
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id, "meta": orjson.dumps(dict(meta)).decode()}
-    row = None if first is None else await _items_row(keeper, first, session_id, 0)
+    row = None if first is None else await _items_row(keeper, first, session_id)
     async with keeper.database.transaction() as conn:
         await sealing.store(conn, seal)
         await conn.execute(sql.ADD_SESSION, values | {"key_id": seal.key_id})
@@ -191,6 +192,7 @@ async def begin(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
     values = await row_of(keeper, turn, TurnState.RUNNING) | {
         "session_id": session.session_id,
         "version": session.version,
+        "edits": session.edits,
         "lease": timedelta(seconds=LEASE_SECONDS),
     }
     check_room(session.version, session.held, values)
@@ -202,15 +204,17 @@ async def append(keeper: Keeper, session: Session, turn: NewTurn) -> int | None:
 
     Raises BadInput.
     """
-    values = await _items_row(keeper, turn, session.session_id, session.version)
+    values = await _items_row(keeper, turn, session.session_id, session.version, session.edits)
     check_room(session.version, session.held, values)
     return await _written(keeper, sql.APPEND, turn.seal, values, durable=True)
 
 
-async def _items_row(keeper: Keeper, turn: NewTurn, session_id: UUID, version: int) -> dict[str, Any]:
+async def _items_row(
+    keeper: Keeper, turn: NewTurn, session_id: UUID, version: int = 0, edits: int = 0
+) -> dict[str, Any]:
     """The values of `sql.APPEND`."""
     row = await row_of(keeper, turn, TurnState.DONE, "items")
-    return row | {"session_id": session_id, "version": version}
+    return row | {"session_id": session_id, "version": version, "edits": edits}
 
 
 async def _written(

@@ -9,6 +9,9 @@ insert into session (session_id, tenant_id, meta, key_id) values (%(session_id)s
 
 _IS_LATE = "s.lease_until < now()"
 _TURN = "turn_id, n, state, batch_id, model, input, output, vault, key_id, prompt_tokens, session_id, parent_turn"
+# A turn in the clear that comes after a sealed one.
+_FORGED = """(key_id is null and exists (select from turn e where e.key_id is not null
+  and (e.session_id = turn.session_id and e.n < turn.n or e.turn_id = turn.parent_turn)))"""
 VERSION = "select version from session where session_id = %(session_id)s and tenant_id = %(tenant_id)s"
 
 # The bytes that the turns of a conversation take. No body is read for it, also where it is stored apart.
@@ -18,7 +21,8 @@ _HELD = f"select coalesce(sum({' + '.join(f'coalesce(octet_length({name}), 0)' f
 _SESSION = f"""
 select s.version, s.turn_id is not null or exists (
          select from turn q where q.session_id = s.session_id and q.state = '{TurnState.QUEUED}'),
-       coalesce({_IS_LATE}, false), s.summary, s.meta, s.key_id, s.created_at, s.slope, h.held, v.turn_id, v.vault, v.key_id"""
+       coalesce({_IS_LATE}, false), s.summary, s.meta, s.key_id, s.created_at, s.slope, h.held, v.turn_id, v.vault, v.key_id,
+       s.edits"""
 _FROM = f"""
 from session s
 left join lateral ({_HELD} where session_id = s.session_id) h on true
@@ -38,7 +42,7 @@ PAST_WITH_VALUES = PAST.replace("order by", "and vault is not null order by")
 PAGE = {
     ascending: bounded(
         f"""
-select {_TURN} from turn
+select {_TURN}, null as request_hash, {_FORGED} as forged from turn
 where session_id = %(session_id)s and tenant_id = %(tenant_id)s and state = '{TurnState.DONE}'
   and n {sign} coalesce(%(start)s::int, {end}) order by n {order} limit %(limit)s""",
         "coalesce(octet_length(input), 0) + coalesce(octet_length(output), 0) + coalesce(octet_length(vault), 0)",
@@ -47,9 +51,10 @@ where session_id = %(session_id)s and tenant_id = %(tenant_id)s and state = '{Tu
     )
     for ascending, sign, end, order in ((True, ">=", 0, "asc"), (False, "<=", 2**31 - 1, "desc"))
 }
-TURN_OF = f"select {_TURN} from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s"
+TURN_OF = f"""
+select {_TURN}, null, {_FORGED} from turn where turn_id = %(turn_id)s and tenant_id = %(tenant_id)s"""
 KEYED = f"""
-select {_TURN}, request_hash from turn where session_id = %(session_id)s and idempotency_key = %(key)s"""
+select {_TURN}, request_hash, false from turn where session_id = %(session_id)s and idempotency_key = %(key)s"""
 
 # A response and those that it continues, the first one first.
 CHAIN = f"""
@@ -60,9 +65,11 @@ select {_TURN} from chain order by n"""
 
 BELOW = f"""
 with recursive below as (
-  select * from turn where parent_turn = any(%(turn_ids)s) and tenant_id = %(tenant_id)s
-  union all select t.* from turn t join below b on t.parent_turn = b.turn_id where t.tenant_id = %(tenant_id)s)
-select {_TURN} from below"""
+  select turn_id from turn where parent_turn = any(%(turn_ids)s) and tenant_id = %(tenant_id)s
+  union all select t.turn_id from turn t join below b on t.parent_turn = b.turn_id where t.tenant_id = %(tenant_id)s)
+select {_TURN} from turn where turn_id in (select turn_id from below) and vault is not null"""
+TURN_IDS = """
+select turn_id from turn where session_id = %(session_id)s and n >= %(n)s and vault is not null"""
 
 # Of a turn without an answer nothing is kept.
 _EMPTIED = "idempotency_key = null, input = '[]', original = null, vault = null"
@@ -73,7 +80,7 @@ with s as (update session s set version = t.n, turn_id = null, lease_until = nul
 update turn t set state = '{TURN.target("fail")}', finished_at = now(), {_EMPTIED}
 from s where t.turn_id = s.turn_id and {TURN.guard("fail", "t.")}"""
 
-LOCK = "select version, turn_id from session where session_id = %(session_id)s for no key update"
+LOCK = "select version, turn_id, edits from session where session_id = %(session_id)s for no key update"
 _NEXT = "(select coalesce(max(n), 0) + 1 from turn where session_id = %(session_id)s)"
 _INSERT = """insert into turn (turn_id, tenant_id, session_id, n, parent_turn, state, batch_id, model, input, original, output,
   vault, key_id, prompt_tokens, cached_tokens, completion_tokens, idempotency_key, request_hash, finished_at)"""
@@ -84,14 +91,14 @@ _VALUES = """%(parent_turn)s::uuid, %(state)s::text, %(batch_id)s::int8, %(model
 # Two that begin at once: the row is locked, and the second finds another version, or a turn with its number.
 BEGIN = f"""
 with s as (update session set turn_id = %(turn_id)s, lease_until = now() + %(lease)s, key_id = coalesce(%(key_id)s, key_id)
-    where session_id = %(session_id)s and version = %(version)s and turn_id is null
+    where session_id = %(session_id)s and version = %(version)s and edits = %(edits)s and turn_id is null
       and not exists (select from turn q where q.session_id = %(session_id)s and q.state = '{TurnState.QUEUED}') and {RELAXED}
     returning session_id, tenant_id)
 {_INSERT} select %(turn_id)s, tenant_id, session_id, {_NEXT}, {_VALUES} from s returning n"""
 # Items without a response: the turn begins and ends at once.
 APPEND = f"""
 with s as (update session set version = {_NEXT}, used_at = now(), key_id = coalesce(%(key_id)s, key_id)
-    where session_id = %(session_id)s and version = %(version)s and turn_id is null
+    where session_id = %(session_id)s and version = %(version)s and edits = %(edits)s and turn_id is null
       and not exists (select from turn q where q.session_id = %(session_id)s and q.state = '{TurnState.QUEUED}')
     returning session_id, tenant_id, version)
 {_INSERT} select %(turn_id)s, tenant_id, session_id, version, {_VALUES} from s returning n"""
@@ -107,7 +114,7 @@ _IS_KNOWN = "(%(parent)s::uuid is null or exists (select from known))"
 ADD = f"{_KNOWN} {_INSERT} select %(turn_id)s, %(tenant_id)s, null, %(n)s, {_VALUES} where {_IS_KNOWN} returning n"
 TAKE = """
 update session set turn_id = %(turn_id)s, lease_until = null, key_id = coalesce(%(key_id)s, key_id)
-where session_id = %(session_id)s and turn_id is null and version = %(version)s returning version"""
+where session_id = %(session_id)s and turn_id is null and version = %(version)s and edits = %(edits)s returning version"""
 START = f"""
 update turn set state = '{TURN.target("begin")}', input = %(input)s, vault = %(vault)s
 where turn_id = %(turn_id)s and {TURN.guard("begin")} returning n"""
@@ -224,7 +231,7 @@ union all select checkpoint_batch from session where session_id = %(session_id)s
 # second finds another turn than it has read, and changes nothing. `held`: what the conversation must still take, where vaults of
 # other turns change, too; null: they do not.
 REWRITE = f"""
-with s as (update session set base = 0, summary = null, checkpoint_n = null
+with s as (update session set base = 0, summary = null, checkpoint_n = null, edits = edits + 1
     where session_id = %(session_id)s and tenant_id = %(tenant_id)s and version = %(version)s and turn_id is null
       and (%(held)s::int8 is null or %(held)s = ({_HELD} where session_id = %(session_id)s))
     returning session_id)
@@ -286,4 +293,5 @@ where turn_id = %(turn_id)s and state not in ('{TurnState.QUEUED}', '{TurnState.
   and input = %(old_input)s and original is not distinct from %(old_original)s
   and output is not distinct from %(old_output)s and vault is not distinct from %(old_vault)s"""
 FORGET_SUMMARY = """
-update session set base = 0, summary = null, checkpoint_n = null where session_id = %(session_id)s and turn_id is null"""
+update session set base = 0, summary = null, checkpoint_n = null, edits = edits + 1
+where session_id = %(session_id)s and turn_id is null"""

@@ -39,6 +39,13 @@ session = Table(
     Column("session_id", Uuid, primary_key=True),
     _tenant(),
     Column("version", Integer, nullable=False, server_default=_ZERO, comment="number of the last turn that ended"),
+    Column(
+        "edits",
+        Integer,
+        nullable=False,
+        server_default=_ZERO,
+        comment="how often what its turns say was changed: a turn that was prepared before does not begin",
+    ),
     Column("turn_id", Uuid, comment="the turn that runs: the fence of its end; null: none runs"),
     Column(
         "lease_until", Timestamp, comment="when the running turn has failed unless renewed; null: its batch decides"

@@ -123,12 +123,10 @@ def without(turn: PastTurn, place: int) -> PastTurn:
 
 
 def renamed(text: str, own: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A text whose placeholders stand for `own`, with placeholders that fit to `known` too; and the values of all of them. What
-    only looks like a placeholder gets one, where there are any.
+    """A text whose placeholders stand for `own`, with placeholders that fit to `known` too; and the values of those in the text
+    and in `known`. What only looks like a placeholder gets one, where there are any.
     """
     if not own and not known:
         return text, {}
     names = Placeholders(known)
-    for name in own:
-        names.of_other(name, own)
     return SHAPE.sub(lambda found: names.of_other(found[0], own), text), names.values

@@ -19,6 +19,7 @@ CREATE TABLE session (
   session_id UUID NOT NULL,
   tenant_id INTEGER NOT NULL,
   version INTEGER DEFAULT 0 NOT NULL,
+  edits INTEGER DEFAULT 0 NOT NULL,
   turn_id UUID,
   lease_until TIMESTAMP WITH TIME ZONE,
   base INTEGER DEFAULT 0 NOT NULL,
@@ -37,6 +38,7 @@ CREATE INDEX session_checkpoint ON session (checkpoint_batch) WHERE checkpoint_b
 CREATE INDEX session_tenant ON session (tenant_id);
 CREATE INDEX session_used ON session (used_at);
 COMMENT ON COLUMN session.version IS 'number of the last turn that ended';
+COMMENT ON COLUMN session.edits IS 'how often what its turns say was changed: a turn that was prepared before does not begin';
 COMMENT ON COLUMN session.turn_id IS 'the turn that runs: the fence of its end; null: none runs';
 COMMENT ON COLUMN session.lease_until IS 'when the running turn has failed unless renewed; null: its batch decides';
 COMMENT ON COLUMN session.base IS 'summary stands for the turns up to this one';

@@ -143,6 +143,14 @@ async def a_conversation_that_responses_continue(client: Client, database: Datab
     assert (await client.delete(f"/v1/conversations/{talk}")).status_code == 200
 
 
+async def a_turn_whose_later_turn_a_response_continues(client: Client, database: Database, settings: Settings) -> None:
+    talk = await new(client)
+    first = await say(client, SAID, conversation=talk)
+    later = await say(client, "and next?", conversation=talk)
+    await say(client, "and then?", previous_response_id=later["id"])
+    assert (await client.delete(f"/v1/responses/{first['id']}")).status_code == 200
+
+
 async def a_response_while_one_that_continues_it_runs(client: Client, database: Database, settings: Settings) -> None:
     first = await say(client, SAID)
     await queue(client, "and next? " + "long " * 500, previous_response_id=first["id"])
@@ -237,6 +245,7 @@ KINDS = [
     a_failed_turn_after_it,
     a_conversation,
     a_conversation_that_responses_continue,
+    a_turn_whose_later_turn_a_response_continues,
     a_response_while_one_that_continues_it_runs,
     the_file_of_a_batch_that_was_refused,
     a_batch,

@@ -11,7 +11,7 @@ from app.sealing.keyring import Keyring
 from app.settings import Settings
 from app.storage.store import Store
 from testing.fakes.engine import FakeEngine
-from tests.api.support import BATCHES, COMPLETION, SUBMIT, run_all
+from tests.api.support import BATCHES, COMPLETION, MODEL, SUBMIT, run_all
 from tests.api.test_conversations import engine, new, say
 from tests.gpu.world import World
 
@@ -84,3 +84,30 @@ async def test_a_turn(client: httpx.AsyncClient, engine: FakeEngine, database: D
     read = await client.get(f"/v1/conversations/{talk}/items")
     assert read.status_code == 410, read.text
     assert "FORGED" not in read.text
+
+
+@pytest.mark.parametrize("key_id", ["null", "gen_random_uuid()"])
+async def test_a_turn_under_no_key_or_an_unknown_one(
+    client: httpx.AsyncClient, database: Database, engine: FakeEngine, key_id: str
+) -> None:
+    talk = await new(client)
+    await say(client, "one", conversation=talk)
+    last = await say(client, "two", conversation=talk)
+    loose = await say(client, "three", previous_response_id=last["id"])
+    for response in (last, loose):
+        turn_id = response["id"].removeprefix("resp_")
+        forged = f"update turn set key_id = {key_id}, vault = null, input = %s where turn_id = '{turn_id}'"
+        await exchange(database, forged, orjson.dumps([{"role": "user", "content": "FORGED"}]))
+        ran = len(engine.bodies)
+        for answer in (
+            await client.get(f"/v1/responses/{response['id']}/input_items"),
+            await client.get(f"/v1/conversations/{talk}/items"),
+            await client.post("/v1/responses", json=ask(conversation=talk)),
+            await client.post("/v1/responses", json=ask(previous_response_id=response["id"])),
+        ):
+            assert (answer.status_code, "FORGED" in answer.text) == (410, False), answer.text
+        assert len(engine.bodies) == ran
+
+
+def ask(**more: str) -> dict[str, str]:
+    return {"model": MODEL, "input": "and?", **more}

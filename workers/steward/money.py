@@ -30,7 +30,7 @@ class Money:
 
     async def run(self) -> bool:
         """Move, renew and fund. Returns whether chunks changed."""
-        moved, now = 0, clock.monotonic()
+        moved, now, self.hurries = 0, clock.monotonic(), False
         models = catalogue.load(self._settings.models_file)
         if now >= self._turn_at:
             moved = await self._moves.run(self._database, models)
