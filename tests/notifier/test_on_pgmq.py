@@ -236,11 +236,12 @@ def test_the_message_of_a_running_task_stays_invisible_beyond_its_timeout(settin
         asyncio.run(subscribe_and_emit(settings, receiver.url))
         wait_for_value(settings.database_url, f"select count(*) from pgmq.q_{names.WEBHOOKS} where read_ct = 1", 1)
         with psycopg.connect(settings.database_url, autocommit=True) as conn:
-            row = conn.execute(f"select vt from pgmq.q_{names.WEBHOOKS}".encode()).fetchone()
+            # A slow machine may send a second hint meanwhile.
+            first = f"from pgmq.q_{names.WEBHOOKS} order by msg_id limit 1"
+            row = conn.execute(f"select vt {first}".encode()).fetchone()
             over = "select now() > %s"
             wait_for(lambda: conn.execute(over, row).fetchone() == (True,), "the end of its first timeout")
-            rows = conn.execute(f"select read_ct, vt > now() from pgmq.q_{names.WEBHOOKS}".encode()).fetchall()
-            assert rows == [(1, True)]
+            assert conn.execute(f"select read_ct, vt > now() {first}".encode()).fetchone() == (1, True)
         (settings.data_dir / "go on").touch()
         wait_for_value(settings.database_url, STATE, "delivered")
         assert len(receiver.requests) == 1
