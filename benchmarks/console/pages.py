@@ -47,6 +47,7 @@ def addresses(installed: Installed) -> dict[str, tuple[Role, str]]:
         "engine": f"/console/engines/{ENGINE}?range=24h",
         "fairness": "/console/fairness",
         "incidents": "/console/incidents?range=7d",
+        "duties": "/console/duties",
         "webhooks": "/console/webhooks",
         "webhook": f"/console/webhooks/{HOOK}",
         "delivery": f"/console/webhooks/{HOOK}/deliveries/{installed.delivery}",
