@@ -1,5 +1,7 @@
 """Times and counts as people read them. Pure."""
 
+from datetime import UTC, datetime
+
 _TIMES = ((0.9995, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86_400, "days"))
 
 
@@ -10,6 +12,12 @@ def duration(seconds: float) -> str:
     number = seconds / unit
     shown = f"{number:.1f}".removesuffix(".0") if unit == 1 and number < 10 else f"{number:.0f}"
     return f"{shown} {name}"
+
+
+def moment(at: datetime) -> str:
+    """A time of another day: Fri 27 Nov 00:00 UTC."""
+    at = at.astimezone(UTC)
+    return f"{at:%a} {at.day} {at:%b %H:%M} UTC"
 
 
 def many(count: float, thing: str) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from app import clock
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.db.pool import Connection
@@ -10,6 +9,7 @@ from app.events import NO_REQUEST, BudgetData, EventKind
 from app.metering import budget_rules, budgets
 from app.metering.budget_rules import Budget
 from app.metering.budgets import Renewed
+from app.quantities import moment
 from app.tenants import service as tenants
 from app.webhooks import emitter
 
@@ -49,7 +49,7 @@ async def _reached(conn: Connection, budget: Budget, percent: int) -> None:
     if percent < budget_rules.SPENT:
         await _emit(conn, budget, EventKind.BUDGET_SOFT, percent, _used(budget))
         return
-    until = f"until {clock.iso(budget.window_to)}" if budget.window_to else "until its maximum is raised"
+    until = f"until {moment(budget.window_to)}" if budget.window_to else "until its maximum is raised"
     message = f"{_used(budget)} Queued work waits {until}."
     await _emit(conn, budget, EventKind.BUDGET_SPENT, budget.percent, message)
     await _note(conn, budget, ChangeKind.BUDGET_SPENT, message)

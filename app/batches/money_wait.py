@@ -12,9 +12,9 @@ from app.batches.why_text import batch_message
 from app.db.pool import Database
 from app.metering import budget_rules, budgets, lanes
 from app.metering.budget_rules import Budget
-from app.quantities import many
+from app.quantities import many, moment
 from app.queue import funding
-from app.queue.estimate import Confidence, Estimate
+from app.queue.estimate import Confidence, Estimate, Missing
 from app.queue.funding import Unfunded
 
 
@@ -45,7 +45,8 @@ class MoneyWait:
         """The estimate with the wait for money: the work is done in equal parts, one in each window."""
         wait, eta = self.seconds, estimate.eta_seconds
         if wait is None:
-            return replace(estimate, eta_seconds=None, confidence=Confidence.NONE)
+            missing = estimate.missing or Missing.MONEY
+            return replace(estimate, eta_seconds=None, confidence=Confidence.NONE, missing=missing)
         if eta is None or not self.windows:
             return estimate
         return replace(estimate, eta_seconds=max(eta, wait + eta / (self.windows + 1)), confidence=Confidence.LOW)
@@ -53,8 +54,8 @@ class MoneyWait:
     def message(self, unfunded: int) -> str:
         """The sentence for `why`."""
         budget = self.budget
-        never = ", which is never renewed; raise its maximum"
-        until = f", renewed at {clock.iso(budget.window_to)}" if budget.window_to else never
+        never = "; it is never renewed, so raise its maximum"
+        until = f"; it renews {moment(budget.window_to)}" if budget.window_to else never
         chunks = many(unfunded, "chunk") + (" waits" if unfunded == 1 else " wait")
         used, most = budget.shown(budget.spent + budget.held), budget.shown(budget.max)
         return batch_message("budget", name=budget.name, used=used, most=most, chunks=chunks, until=until)

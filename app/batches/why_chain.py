@@ -121,7 +121,7 @@ def walk(
     yield from _engines(status, outlook)
     yield from _own_chunks(outlook, unreadable)
     yield from _queue_order(status, outlook, estimate)
-    yield _eta(estimate)
+    yield _eta(status, estimate)
 
 
 def _ends(needed: Sequence[UUID]) -> str:
@@ -195,9 +195,14 @@ def _queue_order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> I
         yield Link("next", batch_message("next"), status.opened_at, blocks=waits)
 
 
-def _eta(estimate: Estimate) -> Link:
+def no_eta(status: BatchStatus, estimate: Estimate) -> str | None:
+    """Why a batch has no ETA. None: it has one."""
+    return why_text.no_eta(estimate.missing, status.state, status.model) if estimate.missing else None
+
+
+def _eta(status: BatchStatus, estimate: Estimate) -> Link:
     if estimate.eta_seconds is None or estimate.tokens_per_second is None:
-        return Link("eta_unknown", batch_message("eta_unknown"))
+        return Link("eta_unknown", batch_message("eta_unknown", reason=no_eta(status, estimate)))
     eta, pace = duration(estimate.eta_seconds), many(round(estimate.tokens_per_second), "token")
     return Link("eta", batch_message("eta", eta=eta, pace=pace, confidence=estimate.confidence))
 

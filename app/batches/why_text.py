@@ -9,6 +9,7 @@ an unknown code or signal contains its name.
 
 from app.headroom.gate_rules import CLOSING_SIGNALS
 from app.quantities import duration, many
+from app.queue.estimate import Missing
 
 _BATCH = {
     "paused": "the batch is paused; resume it to go on",
@@ -28,7 +29,14 @@ _BATCH = {
     "allowance_spent": "every place for batch work is taken, {places} in all",
     "next": "next in line",
     "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
-    "eta_unknown": "no estimate yet: no engine is expected, or the pace has not been measured",
+    "eta_unknown": "no estimate: {reason}",
+}
+
+_NO_ETA = {
+    Missing.STATE: "the batch is {state}",
+    Missing.ENGINE: "no engine serves {model} now",
+    Missing.PACE: "the pace of {model} has not been measured yet",
+    Missing.MONEY: "its budget is never renewed",
 }
 
 _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
@@ -84,6 +92,11 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
 
 GATE_CODES = frozenset(_GATES)
 ENDS = ("completed", "failed", "cancelled", "expired", "refused")  # states in which a batch waits for nothing
+
+
+def no_eta(missing: Missing, state: str, model: str) -> str:
+    """Why a batch of this model has no ETA. `state`: as callers read it."""
+    return _NO_ETA[missing].format(state=state, model=model)
 
 
 def headline(status: str, waiting: str | None) -> str:

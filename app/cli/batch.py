@@ -174,7 +174,7 @@ def _eta(estimate: Object | None) -> str | None:
     if estimate is None:
         return None
     if (seconds := estimate["eta_seconds"]) is None:
-        return "unknown: nothing has been measured yet"
+        return f"unknown: {estimate['no_eta']}"
     return f"in about {duration(seconds)} (confidence: {estimate['confidence']})"
 
 

@@ -110,8 +110,10 @@ def submit(
     options = SubmitOptions(model, window, tuple(tag or ()), pairs(metadata), checked_key(idempotency_key))
     with _as_path(file) as path, Client.of(settings()) as client:
         request_id = _send(client, path, _kind(file, path, form, prompts), prompts, options)
+        batch = client.get(f"/ai/batches/{request_id}")
+        warn_without_engine(batch)
         if not watch:
-            _print_made(client, request_id, as_json=as_json)
+            _print_made(batch, as_json=as_json)
             return
         if not as_json:
             errors.print(f"batch {request_id}", highlight=False)
@@ -121,11 +123,18 @@ def submit(
     raise typer.Exit(progress_bar.exit_code(found))
 
 
-def _print_made(client: Client, request_id: str, *, as_json: bool) -> None:
+def warn_without_engine(batch: dict[str, Any]) -> None:
+    """Tell whoever submitted a batch that nothing runs it for now."""
+    waiting = batch.get("waiting") or {}
+    if waiting.get("code") == "no_engine":
+        errors.print(f"Warning: {waiting['message']}.", soft_wrap=True, markup=False)
+
+
+def _print_made(batch: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        tables.document(console, client.get(f"/ai/batches/{request_id}"))
+        tables.document(console, batch)
     else:
-        tables.raw(console, request_id)
+        tables.raw(console, batch["request_id"])
 
 
 def _kind(file: Path, path: Path, form: str | None, prompts: Prompts) -> Kind:

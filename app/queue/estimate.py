@@ -33,6 +33,17 @@ class Confidence(StrEnum):
     NONE = "none"
 
 
+class Missing(StrEnum):
+    """Why there is no ETA: the batch does not run, no engine is there or expected, its pace was not measured yet, or the money of
+    its budget is never renewed.
+    """
+
+    STATE = "state"
+    ENGINE = "engine"
+    PACE = "pace"
+    MONEY = "money"
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """An engine of the batch's model, as its worker last reported it. `allowance`: how many batch requests it may hold.
@@ -120,21 +131,24 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`position`: chunks of the same account that come first."""
+    """`position`: chunks of the same account that come first. `missing`: why there is no ETA; None: there is one."""
 
     position: int
     share: float
     tokens_per_second: float | None
     eta_seconds: float | None
     confidence: Confidence
+    missing: Missing | None = None
 
 
 def estimate(state: BatchState, outlook: Outlook) -> Estimate:
     """The estimate for an unfinished batch."""
     eta = _eta(state, outlook)
-    confidence = _confidence(outlook, eta) if eta is not None else Confidence.NONE
+    missing = eta if isinstance(eta, Missing) else None
+    seconds = None if isinstance(eta, Missing) else eta
+    confidence = _confidence(outlook, seconds) if seconds is not None else Confidence.NONE
     pace = None if outlook.pace is None else outlook.pace * outlook.share
-    return Estimate(outlook.ahead_chunks, outlook.share, pace, eta, confidence)
+    return Estimate(outlook.ahead_chunks, outlook.share, pace, seconds, confidence, missing)
 
 
 def share(weight: float, others: Sequence[Other]) -> float:
@@ -156,10 +170,14 @@ def until_engine(gates: Sequence[Gate]) -> float | None:
     return min((gate.expected_seconds for gate in alive if gate.expected_seconds is not None), default=None)
 
 
-def _eta(state: BatchState, outlook: Outlook) -> float | None:
+def _eta(state: BatchState, outlook: Outlook) -> float | Missing:
     wait = until_engine(outlook.gates)
-    if state != BatchState.OPEN or not outlook.pace or wait is None:
-        return None
+    if state != BatchState.OPEN:
+        return Missing.STATE
+    if wait is None:
+        return Missing.ENGINE
+    if not outlook.pace:
+        return Missing.PACE
     tokens = outlook.ahead_tokens + outlook.own_tokens
     return max(wait + until_served(tokens, outlook.weight, outlook.others, outlook.pace), outlook.pause or 0.0)
 

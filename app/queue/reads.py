@@ -11,7 +11,7 @@ from app.db import byte_pages, day_tables
 from app.db.pool import Connection, Database
 from app.queue import forecast_sql, read_sql
 from app.queue.bodies import StoredBodies
-from app.queue.estimate import Gate, Other, Outlook, until_served
+from app.queue.estimate import Gate, Missing, Other, Outlook, until_served
 from app.sealing.keyring import Keyring
 from app.states import BatchState, EngineState
 from app.storage.store import Store
@@ -103,9 +103,14 @@ class Prospect:
     pace: float | None = None
     engines: int = 0
 
+    @property
+    def missing(self) -> Missing:
+        """Why there is no forecast, where there is none."""
+        return Missing.PACE if self.engines else Missing.ENGINE
+
     def seconds(self, tokens: int) -> float | None:
-        """Seconds until so many more tokens are done. None: no pace was measured."""
-        if not self.pace:
+        """Seconds until so many more tokens are done. None: no engine is ready, or no pace was measured."""
+        if not self.pace or not self.engines:
             return None
         return until_served(self.ahead_tokens + tokens, self.weight, self.others, self.pace)
 

@@ -112,7 +112,7 @@ async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
     why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
     assert why["waiting"]["code"] == "budget"
     assert "budget b has 990 tokens of 1,000 tokens spent or held; 3 chunks wait for money" in why["waiting"]["message"]
-    assert "renewed at" in why["waiting"]["message"]
+    assert "it renews" in why["waiting"]["message"]
     async with database.relaxed() as conn:
         rows = await (await conn.execute("select kind from event where kind = 'budget.spent'")).fetchall()
     assert len(rows) == 1

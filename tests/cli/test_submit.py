@@ -64,6 +64,12 @@ def test_prompts_come_on_standard_input(run: Run) -> None:
     assert "2 of 2 succeeded" in shown.output
 
 
+@pytest.mark.parametrize("code", ["no_engine", "closed_slots"])
+def test_a_model_that_no_engine_serves_is_warned_of(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    submit.warn_without_engine({"waiting": {"code": code, "message": "no engine serves m now"}})
+    assert capsys.readouterr().err == ("Warning: no engine serves m now.\n" if code == "no_engine" else "")
+
+
 def test_a_model_is_named_where_engines_serve_several(run: Run) -> None:
     refused = run("submit", "-", "--format", "prompts", text="one\n")
     assert refused.exit_code == 1

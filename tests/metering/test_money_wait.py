@@ -7,7 +7,7 @@ from app.batches.budget_lanes import of_lines
 from app.batches.item_worsts import ItemSizes
 from app.batches.money_wait import MoneyWait
 from app.queue import chunking, copy_format, ingest
-from app.queue.estimate import Confidence, Estimate
+from app.queue.estimate import Confidence, Estimate, Missing
 from tests.metering.world import MODEL, World
 from tests.queue import support
 
@@ -62,7 +62,8 @@ async def test_a_budget_that_is_never_renewed_is_what_a_batch_waits_for_longest(
     batch_id = await world.submit(16)  # 176 tokens: four more days, and more than there will ever be
     wait = await _wait(world, batch_id)
     assert (wait.budget.name, wait.seconds) == ("all", None)
-    assert wait.delayed(DONE_IN_A_MINUTE) == replace(DONE_IN_A_MINUTE, eta_seconds=None, confidence=Confidence.NONE)
+    never = replace(DONE_IN_A_MINUTE, eta_seconds=None, confidence=Confidence.NONE, missing=Missing.MONEY)
+    assert wait.delayed(DONE_IN_A_MINUTE) == never
     assert "raise its maximum" in wait.message(4)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.db.pool import Database
 from app.queue import pace_log, reads, service
-from app.queue.estimate import Confidence, Estimate, Gate, Outlook, estimate
+from app.queue.estimate import Confidence, Estimate, Gate, Missing, Outlook, estimate
 from app.states import BatchState, EngineState
 from tests.queue import support
 
@@ -27,6 +27,20 @@ def test_the_eta_is_the_tokens_ahead_and_of_the_batch_at_the_accounts_share_of_t
     found = estimate(BatchState.OPEN, PLACE)
     assert (found.position, found.eta_seconds, found.tokens_per_second) == (3, 100.0, 10.0)
     assert found.confidence is Confidence.HIGH
+
+
+@pytest.mark.parametrize(
+    ("state", "outlook", "missing"),
+    [
+        (BatchState.OPEN, PLACE, None),
+        (BatchState.PAUSED, replace(PLACE, gates=(), pace=None), Missing.STATE),
+        (BatchState.OPEN, replace(PLACE, gates=(DOWN_GATE,), pace=None), Missing.ENGINE),
+        (BatchState.OPEN, replace(PLACE, pace=None), Missing.PACE),
+    ],
+)
+def test_without_an_eta_an_estimate_says_why(state: BatchState, outlook: Outlook, missing: Missing | None) -> None:
+    found = estimate(state, outlook)
+    assert (found.missing, found.eta_seconds is None) == (missing, missing is not None)
 
 
 @pytest.mark.parametrize(

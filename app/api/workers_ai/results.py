@@ -11,7 +11,7 @@ import orjson
 from app import clock, trace_context
 from app.batches.listing import REFUSED
 from app.batches.refused_batches import RefusedBatch
-from app.batches.why_chain import Link, Why
+from app.batches.why_chain import Link, Why, no_eta
 from app.engines import embeddings
 from app.engines.catalogue import Catalogue, Model, Price, Shape
 from app.engines.native_response import as_result
@@ -93,7 +93,7 @@ def _prospects(why: Why) -> dict[str, Any]:
     """The estimate of its end, the reason for which it waits, if it does, and when its contents were deleted."""
     view: dict[str, Any] = {}
     if why.estimate is not None:
-        view["estimate"] = _estimate(why.estimate)
+        view["estimate"] = _estimate(why.status, why.estimate)
     if why.status.shredded_at is not None:
         view["deleted_at"] = clock.iso(why.status.shredded_at)
     if (waiting := why.waiting) is not None:
@@ -106,7 +106,7 @@ def link(of: Link) -> dict[str, Any]:
     return {"code": of.code, "message": of.message, "since": clock.iso(of.since)}
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
+def _estimate(status: BatchStatus, estimate: Estimate) -> dict[str, Any]:
     eta, pace = estimate.eta_seconds, estimate.tokens_per_second
     return {
         "position": estimate.position,
@@ -115,6 +115,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "eta_seconds": None if eta is None else round(eta, 1),
         "eta": None if eta is None else clock.iso(clock.now() + timedelta(seconds=eta)),
         "confidence": estimate.confidence,
+        "no_eta": no_eta(status, estimate),
     }
 
 

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app import clock
+from app.batches import why_text
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Price
 from app.engines.outcome import Usage
@@ -22,7 +23,7 @@ from app.tenants.service import Tenant
 
 @dataclass(frozen=True, slots=True)
 class ModelForecast:
-    """The forecast for one model. `eta`: Unix seconds; `engines`: the number of ready ones."""
+    """The forecast for one model. `eta`: Unix seconds; None: `no_eta` says why. `engines`: the number of ready ones."""
 
     model: str
     requests: int
@@ -31,6 +32,7 @@ class ModelForecast:
     max_cost: float | None
     currency: str | None
     eta: int | None
+    no_eta: str | None
     engines: int
 
 
@@ -70,6 +72,7 @@ async def of(
         "input_tokens": sum(part.input_tokens for part in parts),
         "max_output_tokens": sum(part.max_output_tokens for part in parts),
         "eta": max(known) if parts and len(known) == len(parts) else None,
+        "no_eta": next((part.no_eta for part in parts if part.no_eta), None),
         "models": [asdict(part) for part in parts],
         "budget": asdict(ending) if ending else None,
     }
@@ -91,6 +94,7 @@ async def _part(
         _cost(price, demand["prompt_tokens"], most),
         price.currency if price else None,
         None if seconds is None else int(clock.now().timestamp() + seconds),
+        None if seconds is not None else why_text.no_eta(prospect.missing, "", name),
         prospect.engines,
     )
 

@@ -90,7 +90,7 @@ def _total(estimate: Mapping[str, Any], now: datetime) -> list[dict[str, str]]:
     cost = text.money(sum(costs), currencies.pop()) if known else "–"
     tokens_in, tokens_out = text.si(estimate["input_tokens"]), text.si(estimate["max_output_tokens"])
     eta = estimate["eta"]
-    span = times.span(eta - now.timestamp()) if eta else "no engine has measured its pace"
+    span = times.span(eta - now.timestamp()) if eta else str(estimate["no_eta"] or "it has no requests")
     return [
         {
             "name": "Requests",
