@@ -9,15 +9,14 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import first_line
+from app.engines.answer_shape import read_event
 from app.engines.continuation import Continuation
 from app.engines.outcome import (
     ABORT,
     ABORTED,
-    UNSTORABLE_TRIES,
     Done,
     Doubt,
     EngineDown,
-    ErrorClass,
     Outcome,
     Retry,
     from_response,
@@ -33,11 +32,6 @@ _WHOLE = ("text/html", "application/json")  # of an answer that is no stream, al
 def is_stream(content_type: str) -> bool:
     """Whether an answer with this media type can be a stream. A proxy's page is none."""
     return content_type not in _WHOLE
-
-
-def unreadable_stream(error: Exception) -> Retry:
-    """The outcome of a stream with an event that is no JSON, or has another shape than an event."""
-    return Retry(f"the engine streamed what is no event: {error!r}", tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
 
 
 async def read_transcript(
@@ -101,7 +95,7 @@ class _Events:
         if data == b"[DONE]":
             self._done = True
             return None
-        event, mended = mending.read(data)
+        event, mended = read_event(data)
         self._mended += (repair for repair in mended if repair not in self._mended)
         kind = event.get("type")
         if kind in ("error", "response.failed") or event.get("error"):

@@ -13,13 +13,13 @@ import orjson
 from app import off_loop, trace_context
 from app.engines import adoption, dialects
 from app.engines.adoption import Contradiction, Sighting
-from app.engines.answer_streams import is_stream, read_events, read_transcript, unreadable_stream
+from app.engines.answer_streams import is_stream, read_events, read_transcript
 from app.engines.catalogue import Task
 from app.engines.context_window import Count, counted, question
 from app.engines.continuation import Continuation
 from app.engines.dialects import DIALECTS, OPENAI, TRTLLM, VLLM, Dialect
 from app.engines.mending import prompt_estimate
-from app.engines.outcome import TIMED_OUT, Doubt, EngineDown, Outcome, Retry, from_response
+from app.engines.outcome import TIMED_OUT, UNREADABLE, Doubt, EngineDown, Outcome, Retry, from_response, unreadable
 from app.engines.requests import EngineRequest
 
 CONNECT_SECONDS = 5.0
@@ -144,8 +144,8 @@ class EngineClient:
             return _broken(error, patient=patient)
         except (aiohttp.ClientError, OSError) as error:
             return _broken(error)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            return unreadable_stream(error)
+        except UNREADABLE as error:
+            return unreadable(error)
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str | None:
         """The text of these tokens, including special ones; None if the engine does not answer."""

@@ -4,6 +4,7 @@
     that is malformed or lacks the usage       Done      mended and marked (`mending`)
 200 with an error                              as with the status that the error names, else 500
 200 with JSON that has no result               Retry     once more: it cannot be stored
+    or that cannot be judged                   Retry     likewise
 200 that was aborted                           Retry
 no answer in time                              Retry
 500 that says that the engine core died        EngineDown
@@ -27,6 +28,7 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import BodyKind, Fault, fault_of, first_line, kind_of
+from app.engines.answer_shape import is_choice
 
 INVALID = 5006
 TIMED_OUT = 3007
@@ -43,6 +45,8 @@ _MEANINGS = {
 
 BETWEEN_TRIES = 4  # of a request that something between refuses: the first one, and three more
 UNSTORABLE_TRIES = 2  # of a request whose answer cannot be stored
+# What reading an answer raises that has another shape than any we know. What orjson cannot write is a TypeError.
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 ABORT = "abort"  # vLLM's finish_reason of a request that was aborted, which has status 200
 ABORTED = "the engine aborted the request"
 _CUT = frozenset({"cancelled", "failed", "in_progress", "queued"})  # of a response that is not whole
@@ -203,9 +207,23 @@ def error_class(outcome: Reject | Retry) -> ErrorClass:
 
 
 def from_response(status: int, body: bytes, prompt_tokens: int = 1) -> Outcome:
-    """The meaning of a complete HTTP answer. `prompt_tokens`: an estimate, for an answer without usage."""
-    if status == 200:
-        return _success(body, prompt_tokens)
+    """The meaning of a complete HTTP answer, whatever it is. `prompt_tokens`: an estimate, for an answer without usage."""
+    try:
+        return _success(body, prompt_tokens) if status == 200 else _failure(status, body)
+    except UNREADABLE as error:
+        return unreadable(error)
+
+
+def unreadable(error: Exception) -> Retry:
+    """The outcome of an answer that has another shape than any we know: reading it has raised this."""
+    return _unstorable(f"the engine's answer cannot be read: {error!r}")
+
+
+def _unstorable(reason: str, words: str = "") -> Retry:
+    return Retry(reason, words=words, tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
+
+
+def _failure(status: int, body: bytes) -> Outcome:
     kind, reason = kind_of(body), f"engine answered {status}"
     words = first_line(body[:_LONGEST].decode(errors="replace")) if kind is BodyKind.PAGE else message(body)
     if status >= 500 and any(mark in body for mark in _CORE_DIED):  # a refusal may quote them
@@ -237,11 +255,15 @@ def _refused(status: int, kind: BodyKind, words: str) -> str:
     return words if words and kind is BodyKind.JSON else _with_words(f"HTTP {status}", words)
 
 
-def from_stream_error(error: Mapping[str, Any]) -> Outcome:
+def from_stream_error(error: object) -> Outcome:
     """The meaning of an error in a stream, or in an answer with the status 200: as if the engine had answered with its status."""
-    code = error.get("code")
+    code = error.get("code") if isinstance(error, Mapping) else None
     status = code if isinstance(code, int) and code in range(300, 600) else 500
-    return from_response(status, orjson.dumps({"error": error}))
+    try:
+        body = orjson.dumps({"error": error})
+    except TypeError:
+        body = orjson.dumps({"error": "its error cannot be read"})
+    return from_response(status, body)
 
 
 def _param(body: bytes) -> str | None:
@@ -261,20 +283,25 @@ def message(body: bytes) -> str:
     if isinstance(value, dict):
         inner = value.get("error", value)
         value = inner.get("message", inner) if isinstance(inner, dict) else inner
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return text[:_LONGEST]
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    try:
+        return orjson.dumps(value)[: 4 * _LONGEST].decode(errors="ignore")[:_LONGEST]
+    except TypeError:  # it is nested too deeply to be written
+        return body[:_LONGEST].decode(errors="replace").strip()
 
 
 def _success(body: bytes, prompt_tokens: int) -> Outcome:
     try:
         answer, mended = mending.read(body)
+    except mending.TooDeep as error:
+        return _unstorable(str(error))
     except ValueError:
         return Doubt(200, first_line(body[:_LONGEST].decode(errors="replace")), kind_of(body))
     if isinstance(answer, dict) and (error := answer.get("error")):
-        return from_stream_error(error if isinstance(error, dict) else {"message": str(error)})
+        return from_stream_error(error)
     if not isinstance(answer, dict) or not _has_result(answer):
-        reason = "engine answered 200 without choices"
-        return Retry(reason, words=message(body), tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
+        return _unstorable("engine answered 200 without choices", message(body))
     if _is_aborted(answer):
         return Retry(ABORTED)
     usage = usage_of(answer)
@@ -290,8 +317,7 @@ def _has_result(answer: Mapping[str, Any]) -> bool:
     choices, output = answer.get("choices"), answer.get("output")
     if isinstance(choices, list) and choices:
         return all(
-            isinstance(choice, dict)
-            and (isinstance(choice.get("message"), dict) or isinstance(choice.get("text"), str))
+            is_choice(choice) and (isinstance(choice.get("message"), dict) or isinstance(choice.get("text"), str))
             for choice in choices
         )
     if isinstance(output, list):
@@ -307,7 +333,8 @@ def _has_result(answer: Mapping[str, Any]) -> bool:
 def _is_aborted(answer: Mapping[str, Any]) -> bool:
     """Whether an answer ended before its time, as its choices or, of a response, its status say."""
     choices = answer.get("choices") or ()
-    return answer.get("status") in _CUT or any(
+    status = answer.get("status")
+    return (isinstance(status, str) and status in _CUT) or any(
         isinstance(choice, dict) and choice.get("finish_reason") == ABORT for choice in choices
     )
 

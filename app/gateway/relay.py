@@ -19,7 +19,7 @@ from app.crypto import bearer_token
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_headers
-from app.engines.outcome import Usage, from_stream_error, usage_of
+from app.engines.outcome import UNREADABLE, Usage, from_stream_error, unreadable, usage_of
 from app.engines.requests import CHAT, EngineRequest, Target, build, tenant_salt
 from app.engines.service import Engine
 from app.errors import NoCapacity, SlackwaterError
@@ -177,8 +177,10 @@ class Gateway:
                     event = await anext(rest, None)
             except SlackwaterError as error:
                 failure = error
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = attempt.lost(error)
+            except UNREADABLE as error:
+                failure = attempt.failed(unreadable(error))
             else:
                 timer.end()
                 return
@@ -237,7 +239,7 @@ class Gateway:
                         begun = True
                         yield attempt, found
                         return
-                except (NotBegun, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                except (NotBegun, aiohttp.ClientError, TimeoutError, OSError, *UNREADABLE) as error:
                     if begun:
                         raise
                     outcome = outcome_of(error)

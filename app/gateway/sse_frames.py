@@ -29,7 +29,7 @@ class SseEvent:
     def error(self) -> dict[str, Any] | None:
         """The error, if the event is one."""
         error = self.body.get("error")
-        return error if isinstance(error, dict) else None
+        return error if isinstance(error, dict) or not error else {"message": str(error)}
 
     @property
     def usage(self) -> dict[str, Any] | None:

@@ -29,6 +29,7 @@ from app.engines.outcome import (
     Retry,
     Settled,
     judged,
+    unreadable,
 )
 from app.engines.requests import CHAT, UNFIT, EngineRequest, Target, build, streamed, tenant_salt
 from app.errors import KeysUnavailable, StorageError
@@ -217,9 +218,9 @@ class ItemRunner:
             if isinstance(outcome, Done):
                 tokens = outcome.usage.prompt_tokens + outcome.usage.completion_tokens
             return await self._examined(task, outcome) if isinstance(outcome, EngineDown) else outcome
-        except Exception:
+        except Exception as error:
             log.exception("request.broken")
-            return Reject(FAILED, "internal error")
+            return unreadable(error)
         finally:
             progress.engine_seconds += self.ledger.leave(task, tokens)
 
