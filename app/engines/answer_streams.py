@@ -12,7 +12,6 @@ from app.engines.answer_faults import first_line
 from app.engines.answer_shape import read_event
 from app.engines.continuation import Continuation
 from app.engines.outcome import (
-    ABORT,
     ABORTED,
     Done,
     Doubt,
@@ -21,6 +20,7 @@ from app.engines.outcome import (
     Retry,
     from_response,
     from_stream_error,
+    is_abort,
     usage_of,
 )
 from app.engines.stream_merge import Chunks
@@ -54,7 +54,7 @@ async def read_transcript(
         if transcript.error is not None:
             error, transcript.error = transcript.error, None
             return from_stream_error(error)
-    if transcript.finish_reason == ABORT:
+    if is_abort(transcript.finish_reason):
         transcript.finish_reason = None  # the next try goes on behind what was received
         return Retry(ABORTED)
     if transcript.finish_reason is None and done:  # not every server gives a reason
@@ -100,6 +100,8 @@ class _Events:
         kind = event.get("type")
         if kind in ("error", "response.failed") or event.get("error"):
             return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
+        if kind == "response.cancelled":
+            return Retry(ABORTED)
         self._pieces += str(kind).endswith(".delta")
         if kind in ("response.completed", "response.incomplete"):
             return self._whole(event)
@@ -121,8 +123,10 @@ class _Events:
             self._mended.append(mending.NO_USAGE)
         if self._mended:
             response[mending.MARK] = {"repaired": self._mended}
-        self._on_event(orjson.dumps(event))
-        return _marked(from_response(200, orjson.dumps(response), self._prompt_tokens or 1), self._mended)
+        outcome = from_response(200, orjson.dumps(response), self._prompt_tokens or 1)
+        if isinstance(outcome, Done):
+            self._on_event(orjson.dumps(event))
+        return _marked(outcome, self._mended)
 
     def end(self) -> Outcome | None:
         """The outcome of chunks; None if they are not all."""

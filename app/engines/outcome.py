@@ -47,7 +47,22 @@ BETWEEN_TRIES = 4  # of a request that something between refuses: the first one,
 UNSTORABLE_TRIES = 2  # of a request whose answer cannot be stored
 # What reading an answer raises that has another shape than any we know. What orjson cannot write is a TypeError.
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-ABORT = "abort"  # vLLM's finish_reason of a request that was aborted, which has status 200
+# The reasons with which servers end an answer that is not whole, with status 200. Any other one may be of a whole answer.
+_ABORTS = frozenset(
+    {
+        "abort",  # vLLM, SGLang
+        "aborted",
+        "cancelled",  # TensorRT-LLM
+        "canceled",
+        "error",
+        "failed",
+        "insufficient_system_resource",
+        "internal_error",
+        "not_finished",
+        "timed_out",
+        "timeout",
+    }
+)
 ABORTED = "the engine aborted the request"
 _CUT = frozenset({"cancelled", "failed", "in_progress", "queued"})  # of a response that is not whole
 
@@ -294,15 +309,15 @@ def message(body: bytes) -> str:
 def _success(body: bytes, prompt_tokens: int) -> Outcome:
     try:
         answer, mended = mending.read(body)
-    except mending.TooDeep as error:
-        return _unstorable(str(error))
+    except mending.TooDeep as deep:
+        return _unstorable(str(deep))
     except ValueError:
         return Doubt(200, first_line(body[:_LONGEST].decode(errors="replace")), kind_of(body))
     if isinstance(answer, dict) and (error := answer.get("error")):
         return from_stream_error(error)
     if not isinstance(answer, dict) or not _has_result(answer):
         return _unstorable("engine answered 200 without choices", message(body))
-    if _is_aborted(answer):
+    if is_aborted(answer):
         return Retry(ABORTED)
     usage = usage_of(answer)
     if usage is None:
@@ -330,12 +345,22 @@ def _has_result(answer: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_aborted(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer ended before its time, as its choices or, of a response, its status say."""
+def is_abort(reason: object) -> bool:
+    """Whether an answer with this `finish_reason`, which may be anything, is not whole."""
+    if isinstance(reason, Mapping):  # SGLang's own form
+        reason = reason.get("type")
+    return isinstance(reason, str) and reason.lower() in _ABORTS
+
+
+def is_aborted(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer, or a part of one, ended before its time, as its choices or, of a response, its status say."""
     choices = answer.get("choices") or ()
     status = answer.get("status")
-    return (isinstance(status, str) and status in _CUT) or any(
-        isinstance(choice, dict) and choice.get("finish_reason") == ABORT for choice in choices
+    details = answer.get("incomplete_details")
+    return (
+        (isinstance(status, str) and status in _CUT)
+        or (isinstance(details, dict) and is_abort(details.get("reason")))
+        or any(isinstance(choice, dict) and is_abort(choice.get("finish_reason")) for choice in choices)
     )
 
 

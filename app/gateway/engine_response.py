@@ -11,6 +11,7 @@ import orjson
 from app.engines.answer_shape import read_event
 from app.engines.answer_streams import is_stream
 from app.engines.outcome import (
+    ABORTED,
     TIMED_OUT,
     UNREADABLE,
     Done,
@@ -20,6 +21,7 @@ from app.engines.outcome import (
     Retry,
     from_response,
     from_stream_error,
+    is_aborted,
     unreadable,
 )
 from app.gateway.sse_frames import Splitter, SseEvent
@@ -65,9 +67,16 @@ async def read_first_event(response: aiohttp.ClientResponse) -> tuple[SseEvent |
         raise NotBegun(Retry("the engine did not answer with a stream") if isinstance(outcome, Done) else outcome)
     events = _events(response)
     first = await anext(events, None)
-    if first is not None and first.error:
-        raise NotBegun(from_stream_error(first.error))
+    if first is not None and (failure := failure_of(first)) is not None:
+        raise NotBegun(failure)
     return first, events
+
+
+def failure_of(event: SseEvent) -> Outcome | None:
+    """What an event says that ends a stream as a failure; None for any other event."""
+    if event.error:
+        return from_stream_error(event.error)
+    return Retry(ABORTED) if is_aborted(event.answer) else None
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:
