@@ -20,7 +20,7 @@ doubtful                                       Doubt     whoever can ask the eng
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -117,7 +117,8 @@ class Retry:
     """May succeed later. `busy`: the engine has no room, which is not the item's fault. `code`: the final error.
 
     `reason`: for logs. `words`: what the engine wrote, which may quote the request, so only the caller may see it. `tries`: so
-    many are enough, and no later round follows; None: as many as the operator has set. `kind`: see Reject.
+    many are enough, and no later round follows; None: as many as the operator has set. `kind`: see Reject. `status`: of HTTP;
+    None: there was no answer, or it was a good one.
     """
 
     reason: str
@@ -126,11 +127,17 @@ class Retry:
     words: str = ""
     tries: int | None = None
     kind: ErrorClass | None = None
+    status: int | None = field(default=None, compare=False)
 
     @property
     def message(self) -> str:
         """The error as its caller reads it."""
         return _with_words(self.reason, self.words)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether nobody has said anything in our own time limit. Whoever answers 408 or 504 has."""
+        return self.code == TIMED_OUT and self.status is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +255,9 @@ def _failure(status: int, body: bytes) -> Outcome:
         case Fault.REQUEST:
             return Reject(INVALID, _refused(status, kind, words), _param(body))
         case Fault.FULL:
-            return Retry(reason, busy=True, words=words)
+            return Retry(reason, busy=True, words=words, status=status)
         case Fault.ENGINE:
-            return Retry(reason, code, words=words)
+            return Retry(reason, code, words=words, status=status)
         case Fault.DOUBTFUL:
             return Doubt(status, first_line(words), kind)
 
@@ -262,7 +269,8 @@ def judged(doubt: Doubt, route: str, *, served: bool) -> Retry | Reject:
     if not served and (message := doubt.lacks(route)) is not None:
         return Reject(INVALID, message)
     code = TIMED_OUT if doubt.status in (408, 504) else FAILED
-    return Retry(doubt.message.removesuffix(f": {doubt.words}"), code, words=doubt.words, tries=BETWEEN_TRIES)
+    reason = doubt.message.removesuffix(f": {doubt.words}")
+    return Retry(reason, code, words=doubt.words, tries=BETWEEN_TRIES, status=doubt.status)
 
 
 def _refused(status: int, kind: BodyKind, words: str) -> str:

@@ -158,6 +158,10 @@ async def test_an_engine_without_text_completions_is_not_taken_for_one_that_cann
         ((502, PAGE), "engine_unusable"),
         ((200, PAGE), "engine_unusable"),
         ((500, '{"error": {"message": "broken"}}'), "engine_unusable"),
+        ((504, '{"error": {"message": "late"}}'), "engine_unusable"),
+        ((408, '{"error": {"message": "late"}}'), "engine_unusable"),
+        ((408, "late"), "engine_unusable"),
+        ((408, ""), "engine_unusable"),
     ],
 )
 async def test_while_a_one_token_request_fails_too_nobody_is_charged_and_the_operator_reads_why(

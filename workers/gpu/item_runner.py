@@ -19,7 +19,6 @@ from app.engines.mending import NO_USAGE, prompt_estimate
 from app.engines.outcome import (
     FAILED,
     INVALID,
-    TIMED_OUT,
     Done,
     Doubt,
     EngineDown,
@@ -190,7 +189,7 @@ class ItemRunner:
 
     async def _charged(self, failed: Retry, began: float) -> Retry | EngineDown:
         """The last try has failed: the item's error, unless the engine answers nobody. `began`: when it was first sent."""
-        if failed.busy or failed.code == TIMED_OUT:
+        if failed.busy or failed.unanswered:
             return failed
         if self.calling:
             await asyncio.sleep(NEWS_SECONDS)  # another answer may say as much as a request of our own
