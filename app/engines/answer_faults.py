@@ -5,11 +5,11 @@
     other 1xx to 3xx            doubtful             doubtful           doubtful
     401 403 404 405 407 511     doubtful             doubtful           doubtful
     413 414 431                 the request's        the request's      the request's
-    429                         the engine is full   full               full
+    429                         the engine is full   full               doubtful
     408 425                     the engine's         the engine's       doubtful
     other 4xx                   the request's        the request's      doubtful
     501                         the request's        doubtful           doubtful
-    503                         the engine is full   full               doubtful
+    503                         the engine is full   doubtful           doubtful
     502 504, 520 to 530         the engine's         doubtful           doubtful
     other 5xx                   the engine's         the engine's       doubtful
 
@@ -58,11 +58,11 @@ _TABLE: tuple[tuple[Container[int], tuple[Fault, Fault, Fault]], ...] = (
     (range(400), (_D, _D, _D)),
     ((401, 403, 404, 405, 407, 511), (_D, _D, _D)),
     ((413, 414, 431), (_R, _R, _R)),
-    ((429,), (_F, _F, _F)),
+    ((429,), (_F, _F, _D)),
     ((408, 425), (_E, _E, _D)),
     (range(400, 500), (_R, _R, _D)),
     ((501,), (_R, _D, _D)),
-    ((503,), (_F, _F, _D)),
+    ((503,), (_F, _D, _D)),
     ((502, 504, *range(520, 531)), (_E, _D, _D)),
 )
 _OTHERS = (_E, _E, _D)

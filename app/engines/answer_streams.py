@@ -9,19 +9,18 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import first_line
+from app.engines.answer_shape import read_event
 from app.engines.continuation import Continuation
 from app.engines.outcome import (
-    ABORT,
     ABORTED,
-    UNSTORABLE_TRIES,
     Done,
     Doubt,
     EngineDown,
-    ErrorClass,
     Outcome,
     Retry,
     from_response,
     from_stream_error,
+    is_abort,
     usage_of,
 )
 from app.engines.stream_merge import Chunks
@@ -33,11 +32,6 @@ _WHOLE = ("text/html", "application/json")  # of an answer that is no stream, al
 def is_stream(content_type: str) -> bool:
     """Whether an answer with this media type can be a stream. A proxy's page is none."""
     return content_type not in _WHOLE
-
-
-def unreadable_stream(error: Exception) -> Retry:
-    """The outcome of a stream with an event that is no JSON, or has another shape than an event."""
-    return Retry(f"the engine streamed what is no event: {error!r}", tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
 
 
 async def read_transcript(
@@ -60,7 +54,7 @@ async def read_transcript(
         if transcript.error is not None:
             error, transcript.error = transcript.error, None
             return from_stream_error(error)
-    if transcript.finish_reason == ABORT:
+    if is_abort(transcript.finish_reason):
         transcript.finish_reason = None  # the next try goes on behind what was received
         return Retry(ABORTED)
     if transcript.finish_reason is None and done:  # not every server gives a reason
@@ -101,11 +95,13 @@ class _Events:
         if data == b"[DONE]":
             self._done = True
             return None
-        event, mended = mending.read(data)
+        event, mended = read_event(data)
         self._mended += (repair for repair in mended if repair not in self._mended)
         kind = event.get("type")
         if kind in ("error", "response.failed") or event.get("error"):
             return from_stream_error(event.get("error") or (event.get("response") or {}).get("error") or event)
+        if kind == "response.cancelled":
+            return Retry(ABORTED)
         self._pieces += str(kind).endswith(".delta")
         if kind in ("response.completed", "response.incomplete"):
             return self._whole(event)
@@ -127,8 +123,10 @@ class _Events:
             self._mended.append(mending.NO_USAGE)
         if self._mended:
             response[mending.MARK] = {"repaired": self._mended}
-        self._on_event(orjson.dumps(event))
-        return _marked(from_response(200, orjson.dumps(response), self._prompt_tokens or 1), self._mended)
+        outcome = from_response(200, orjson.dumps(response), self._prompt_tokens or 1)
+        if isinstance(outcome, Done):
+            self._on_event(orjson.dumps(event))
+        return _marked(outcome, self._mended)
 
     def end(self) -> Outcome | None:
         """The outcome of chunks; None if they are not all."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Self, TypeVar
 from urllib.parse import urlencode
@@ -13,21 +14,27 @@ import orjson
 from app import off_loop, trace_context
 from app.engines import adoption, dialects
 from app.engines.adoption import Contradiction, Sighting
-from app.engines.answer_streams import is_stream, read_events, read_transcript, unreadable_stream
+from app.engines.answer_streams import is_stream, read_events, read_transcript
 from app.engines.catalogue import Task
 from app.engines.context_window import Count, counted, question
 from app.engines.continuation import Continuation
 from app.engines.dialects import DIALECTS, OPENAI, TRTLLM, VLLM, Dialect
 from app.engines.mending import prompt_estimate
-from app.engines.outcome import TIMED_OUT, Doubt, EngineDown, Outcome, Retry, from_response
+from app.engines.outcome import TIMED_OUT, UNREADABLE, Doubt, EngineDown, Outcome, Retry, from_response, unreadable
 from app.engines.requests import EngineRequest
 
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 2.0
 PROBE_SECONDS = 10.0  # for one token; an engine that is merely full may need longer, and then nothing is known
-FREEZE_TIMEOUT_FACTOR = 6  # longer timeout of a request that the engine's scheduler may freeze
+FREEZE_TIMEOUT_FACTOR = 6  # longest timeout of a request that the engine's scheduler may freeze
+_CONNECT_ONLY = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)  # the rest is up to _Limit
 
 T = TypeVar("T")
+Patient = Callable[[], bool]
+
+
+def _impatient() -> bool:
+    return False
 
 
 class EngineAway(Exception):
@@ -54,9 +61,7 @@ class EngineClient:
         self._dialect: Dialect = self._named or VLLM
         self._headers = {"content-type": "application/json", **(headers or {})}
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_SECONDS)
-        self._freeze_timeout = aiohttp.ClientTimeout(
-            total=FREEZE_TIMEOUT_FACTOR * timeout_seconds, sock_connect=CONNECT_SECONDS
-        )
+        self._seconds = timeout_seconds
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -78,32 +83,40 @@ class EngineClient:
         except TimeoutError:
             return Retry("the engine gave no token in time", TIMED_OUT)
 
-    async def complete(self, request: EngineRequest, *, patient: bool = False) -> Outcome:
+    async def complete(self, request: EngineRequest, *, patient: Patient = _impatient) -> Outcome:
         """Run one request. Cancelling the call closes its connection, which makes the engine abort it.
 
-        `patient`: the engine may freeze the request, so its timeout is longer, and a timeout counts as a busy engine.
+        `patient`: whether the engine may freeze the request now, which is asked whenever its timeout comes: then it gets
+        another one, up to FREEZE_TIMEOUT_FACTOR of them, and in the end the engine counts as busy.
         """
         assert self._session is not None
-        limit = self._freeze_timeout if patient else self._timeout
         url = self.url + request.route
+        limit = _Limit(self._seconds, patient)
         try:
             headers = trace_context.sent(request.traceparent)
-            async with self._session.post(
-                url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
-            ) as response:
+            async with (
+                limit.kept(),
+                self._session.post(
+                    url, data=request.body, headers=headers, allow_redirects=False, timeout=_CONNECT_ONLY
+                ) as response,
+            ):
                 return from_response(response.status, await response.read(), prompt_estimate(request.body))
         except TimeoutError as error:
-            return _broken(error, patient=patient)
+            return _broken(error, patient=limit.frozen)
         except (aiohttp.ClientError, OSError) as error:
             return _broken(error)
 
-    async def stream(self, transcript: Continuation, on_first_token: Callable[[], None]) -> Outcome | None:
+    async def stream(
+        self, transcript: Continuation, on_first_token: Callable[[], None], *, patient: Patient = _impatient
+    ) -> Outcome | None:
         """Run a request, or the rest of it, into its transcript. Returns None when the transcript is complete.
 
-        Cancelling the call makes the engine abort it. The transcript keeps what was received.
+        `patient`: see `complete`. Cancelling the call makes the engine abort it. The transcript keeps what was received.
         """
         return await self._streamed(
-            transcript.call(), lambda content: read_transcript(content, transcript, on_first_token)
+            transcript.call(),
+            lambda content: read_transcript(content, transcript, on_first_token),
+            patient=patient,
         )
 
     async def events(
@@ -113,7 +126,7 @@ class EngineClient:
         *,
         begun: bool,
         prompt_tokens: int | None = None,
-        patient: bool = False,
+        patient: Patient = _impatient,
     ) -> Outcome:
         """Run one response or chat completion as a stream, and pass each event to `on_event`. The outcome has the whole answer.
 
@@ -127,25 +140,28 @@ class EngineClient:
         )
 
     async def _streamed(
-        self, request: EngineRequest, read: Callable[[aiohttp.StreamReader], Awaitable[T]], *, patient: bool = False
+        self, request: EngineRequest, read: Callable[[aiohttp.StreamReader], Awaitable[T]], *, patient: Patient
     ) -> T | Outcome:
         """The result of `read` on the stream that answers a request, or the outcome if the request failed."""
         assert self._session is not None
         url, headers = self.url + request.route, trace_context.sent(request.traceparent)
-        limit = self._freeze_timeout if patient else self._timeout
+        limit = _Limit(self._seconds, patient)
         try:
-            async with self._session.post(
-                url, data=request.body, headers=headers, allow_redirects=False, timeout=limit
-            ) as response:
+            async with (
+                limit.kept(),
+                self._session.post(
+                    url, data=request.body, headers=headers, allow_redirects=False, timeout=_CONNECT_ONLY
+                ) as response,
+            ):
                 if response.status != 200 or not is_stream(response.content_type):
                     return from_response(response.status, await response.read(), prompt_estimate(request.body))
                 return await read(response.content)
         except TimeoutError as error:
-            return _broken(error, patient=patient)
+            return _broken(error, patient=limit.frozen)
         except (aiohttp.ClientError, OSError) as error:
             return _broken(error)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            return unreadable_stream(error)
+        except UNREADABLE as error:
+            return unreadable(error)
 
     async def detokenize(self, model: str, tokens: Sequence[int]) -> str | None:
         """The text of these tokens, including special ones; None if the engine does not answer."""
@@ -253,6 +269,42 @@ class EngineClient:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
             raise EngineAway(f"{path}: the answer is not JSON") from None
+
+
+class _Limit:
+    """The time limit of one request, in periods. One that began or ended while the request might be frozen does not count.
+
+    `frozen`: whether the last period did not, so that a timeout is not the request's fault.
+    """
+
+    def __init__(self, seconds: float, patient: Patient) -> None:
+        self._seconds = seconds
+        self._patient = patient
+        self._left = FREEZE_TIMEOUT_FACTOR
+        self._at_its_begin = patient()
+        self.frozen = False
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Raises TimeoutError at the end of the first period that counts, or of the last one."""
+        async with asyncio.timeout(None) as timeout:
+            self._begin(timeout)
+            try:
+                yield
+            finally:
+                self._timer.cancel()
+
+    def _begin(self, timeout: asyncio.Timeout) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ended, timeout)
+
+    def _ended(self, timeout: asyncio.Timeout) -> None:
+        now = self._patient()
+        self.frozen, self._at_its_begin = self._at_its_begin or now, now
+        self._left -= 1
+        if self.frozen and self._left > 0:
+            self._begin(timeout)
+        else:
+            timeout.reschedule(asyncio.get_running_loop().time())
 
 
 def _broken(error: Exception, *, patient: bool = False) -> Outcome:

@@ -23,6 +23,21 @@ OF_CHAT = ("text", "image_url")
 OF_URL = frozenset({"url", "detail"})  # keys of an image's URL in a chat
 
 
+def text_of(content: Any) -> str:
+    """The text of a message's content, of which an answer may have parts, too. Raises TypeError if there is more than text."""
+    if isinstance(content, list):
+        return "".join(map(_text, content))
+    if not isinstance(content, str | None):
+        raise TypeError(f"no text: {content!r:.80}")
+    return content or ""
+
+
+def _text(part: Any) -> str:
+    if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        raise TypeError(f"no part of a text: {part!r:.80}")
+    return str(part["text"])
+
+
 def rebuilt(part: Any) -> Any:
     """A part of a chat with only the keys of its kind. A bare image URL is put into an object, as vLLM requires."""
     if not isinstance(part, Mapping) or part.get("type") not in OF_CHAT:

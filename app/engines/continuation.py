@@ -19,6 +19,8 @@ from typing import Any
 import orjson
 
 from app.engines import mending
+from app.engines.answer_shape import read_event
+from app.engines.content_parts import text_of
 from app.engines.dialects import VLLM, Dialect
 from app.engines.outcome import Done, Usage, usage_of
 from app.engines.requests import CHAT, COMPLETIONS, EngineRequest
@@ -124,8 +126,8 @@ class Continuation:
         return self.started and len(self.output_ids) >= self._limit(orjson.loads(self.request.body))
 
     def feed(self, data: bytes) -> None:
-        """Process one message of the stream: the JSON after `data:`. Raises ValueError if it is not JSON."""
-        message, mended = mending.read(data)
+        """Process one message of the stream: the JSON after `data:`. Raises ValueError if it is none."""
+        message, mended = read_event(data)
         self.mended += (repair for repair in mended if repair not in self.mended)
         if message.get("error"):
             self.error = message["error"] if isinstance(message["error"], dict) else {"message": str(message["error"])}
@@ -146,9 +148,9 @@ class Continuation:
         ids = choice.get("token_ids") or ()
         self.output_ids += ids
         delta = choice.get("delta")
-        text = choice.get("text") if delta is None else delta.get("content")
+        text = text_of(choice.get("text") if delta is None else delta.get("content"))
         self.received += len(ids) or bool(text)
-        self.pieces[-1] += text or ""
+        self.pieces[-1] += text
         if choice.get("finish_reason"):
             self.finish_reason = choice["finish_reason"]
             self.stop_reason = choice.get("stop_reason", choice.get("matched_stop"))

@@ -44,7 +44,7 @@ def is_native(item: Mapping[str, Any]) -> bool:
 def as_result(answer: bytes, item: Mapping[str, Any], pooling: str, price: Price | None = None) -> bytes:
     """The JSON `result` of an item or a synchronous call, with the engine's usage. `pooling`: the engine's pooling method."""
     whole = orjson.loads(answer)
-    vectors = [entry["embedding"] for entry in sorted(whole["data"], key=lambda entry: entry.get("index", 0))]
+    vectors = [entry["embedding"] for entry in sorted(whole["data"], key=lambda entry: entry.get("index") or 0)]
     result: dict[str, Any]
     if item.get("contexts") is None:
         result = {"shape": _shape(vectors), "data": vectors, "pooling": pooling}

@@ -16,25 +16,40 @@ BYTES_PER_TOKEN = 4
 NO_USAGE = "no usage: tokens are estimated"
 _TEXT = "characters that are not valid were replaced"
 _NUMBERS = "numbers that are not finite became null"
+_DEEPEST = 254  # lists and objects in each other that orjson writes; it reads more
 _LARGEST = 2**63  # half of what orjson writes
 _FINITE = 10**300
 _WRITTEN = ("content", "text", "reasoning", "reasoning_content", "refusal", "arguments", "name")
 
 
+class TooDeep(ValueError):
+    """A value is nested so deeply that it cannot be written again."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine's answer is nested too deeply")
+
+
 def read(body: bytes) -> tuple[Any, list[str]]:
-    """The value of JSON, and what was mended in it. Raises ValueError if it is none, or not all of it."""
+    """The value of JSON, and what was mended in it. Raises ValueError if it is none, or not all of it; TooDeep."""
+    try:
+        value, mended = _read(body)
+        if body.count(b"[") + body.count(b"{") > _DEEPEST:
+            orjson.dumps(value)
+    except (RecursionError, orjson.JSONEncodeError):
+        raise TooDeep from None
+    return value, mended
+
+
+def _read(body: bytes) -> tuple[Any, list[str]]:
     try:
         return orjson.loads(body), []
     except orjson.JSONDecodeError:
         pass
     mended: dict[str, None] = {}
-    try:
-        text = body.decode("utf-8-sig", errors="replace")
-        if "\N{REPLACEMENT CHARACTER}" in text:
-            mended[_TEXT] = None
-        return _mended(json.loads(text, strict=False), mended), list(mended)
-    except RecursionError:
-        raise ValueError("too deep") from None
+    text = body.decode("utf-8-sig", errors="replace")
+    if "\N{REPLACEMENT CHARACTER}" in text:
+        mended[_TEXT] = None
+    return _mended(json.loads(text, strict=False), mended), list(mended)
 
 
 def marked(answer: Mapping[str, Any], mended: list[str]) -> bytes:

@@ -4,6 +4,7 @@
     that is malformed or lacks the usage       Done      mended and marked (`mending`)
 200 with an error                              as with the status that the error names, else 500
 200 with JSON that has no result               Retry     once more: it cannot be stored
+    or that cannot be judged                   Retry     likewise
 200 that was aborted                           Retry
 no answer in time                              Retry
 500 that says that the engine core died        EngineDown
@@ -19,7 +20,7 @@ doubtful                                       Doubt     whoever can ask the eng
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -27,6 +28,7 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import BodyKind, Fault, fault_of, first_line, kind_of
+from app.engines.answer_shape import is_choice
 
 INVALID = 5006
 TIMED_OUT = 3007
@@ -43,7 +45,24 @@ _MEANINGS = {
 
 BETWEEN_TRIES = 4  # of a request that something between refuses: the first one, and three more
 UNSTORABLE_TRIES = 2  # of a request whose answer cannot be stored
-ABORT = "abort"  # vLLM's finish_reason of a request that was aborted, which has status 200
+# What reading an answer raises that has another shape than any we know. What orjson cannot write is a TypeError.
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+# The reasons with which servers end an answer that is not whole, with status 200. Any other one may be of a whole answer.
+_ABORTS = frozenset(
+    {
+        "abort",  # vLLM, SGLang
+        "aborted",
+        "cancelled",  # TensorRT-LLM
+        "canceled",
+        "error",
+        "failed",
+        "insufficient_system_resource",
+        "internal_error",
+        "not_finished",
+        "timed_out",
+        "timeout",
+    }
+)
 ABORTED = "the engine aborted the request"
 _CUT = frozenset({"cancelled", "failed", "in_progress", "queued"})  # of a response that is not whole
 
@@ -98,7 +117,8 @@ class Retry:
     """May succeed later. `busy`: the engine has no room, which is not the item's fault. `code`: the final error.
 
     `reason`: for logs. `words`: what the engine wrote, which may quote the request, so only the caller may see it. `tries`: so
-    many are enough, and no later round follows; None: as many as the operator has set. `kind`: see Reject.
+    many are enough, and no later round follows; None: as many as the operator has set. `kind`: see Reject. `status`: of HTTP;
+    None: there was no answer, or it was a good one.
     """
 
     reason: str
@@ -107,11 +127,17 @@ class Retry:
     words: str = ""
     tries: int | None = None
     kind: ErrorClass | None = None
+    status: int | None = field(default=None, compare=False)
 
     @property
     def message(self) -> str:
         """The error as its caller reads it."""
         return _with_words(self.reason, self.words)
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether nobody has said anything in our own time limit. Whoever answers 408 or 504 has."""
+        return self.code == TIMED_OUT and self.status is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +229,23 @@ def error_class(outcome: Reject | Retry) -> ErrorClass:
 
 
 def from_response(status: int, body: bytes, prompt_tokens: int = 1) -> Outcome:
-    """The meaning of a complete HTTP answer. `prompt_tokens`: an estimate, for an answer without usage."""
-    if status == 200:
-        return _success(body, prompt_tokens)
+    """The meaning of a complete HTTP answer, whatever it is. `prompt_tokens`: an estimate, for an answer without usage."""
+    try:
+        return _success(body, prompt_tokens) if status == 200 else _failure(status, body)
+    except UNREADABLE as error:
+        return unreadable(error)
+
+
+def unreadable(error: Exception) -> Retry:
+    """The outcome of an answer that has another shape than any we know: reading it has raised this."""
+    return _unstorable(f"the engine's answer cannot be read: {error!r}")
+
+
+def _unstorable(reason: str, words: str = "") -> Retry:
+    return Retry(reason, words=words, tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
+
+
+def _failure(status: int, body: bytes) -> Outcome:
     kind, reason = kind_of(body), f"engine answered {status}"
     words = first_line(body[:_LONGEST].decode(errors="replace")) if kind is BodyKind.PAGE else message(body)
     if status >= 500 and any(mark in body for mark in _CORE_DIED):  # a refusal may quote them
@@ -215,9 +255,9 @@ def from_response(status: int, body: bytes, prompt_tokens: int = 1) -> Outcome:
         case Fault.REQUEST:
             return Reject(INVALID, _refused(status, kind, words), _param(body))
         case Fault.FULL:
-            return Retry(reason, busy=True, words=words)
+            return Retry(reason, busy=True, words=words, status=status)
         case Fault.ENGINE:
-            return Retry(reason, code, words=words)
+            return Retry(reason, code, words=words, status=status)
         case Fault.DOUBTFUL:
             return Doubt(status, first_line(words), kind)
 
@@ -229,7 +269,8 @@ def judged(doubt: Doubt, route: str, *, served: bool) -> Retry | Reject:
     if not served and (message := doubt.lacks(route)) is not None:
         return Reject(INVALID, message)
     code = TIMED_OUT if doubt.status in (408, 504) else FAILED
-    return Retry(doubt.message.removesuffix(f": {doubt.words}"), code, words=doubt.words, tries=BETWEEN_TRIES)
+    reason = doubt.message.removesuffix(f": {doubt.words}")
+    return Retry(reason, code, words=doubt.words, tries=BETWEEN_TRIES, status=doubt.status)
 
 
 def _refused(status: int, kind: BodyKind, words: str) -> str:
@@ -237,11 +278,15 @@ def _refused(status: int, kind: BodyKind, words: str) -> str:
     return words if words and kind is BodyKind.JSON else _with_words(f"HTTP {status}", words)
 
 
-def from_stream_error(error: Mapping[str, Any]) -> Outcome:
+def from_stream_error(error: object) -> Outcome:
     """The meaning of an error in a stream, or in an answer with the status 200: as if the engine had answered with its status."""
-    code = error.get("code")
+    code = error.get("code") if isinstance(error, Mapping) else None
     status = code if isinstance(code, int) and code in range(300, 600) else 500
-    return from_response(status, orjson.dumps({"error": error}))
+    try:
+        body = orjson.dumps({"error": error})
+    except TypeError:
+        body = orjson.dumps({"error": "its error cannot be read"})
+    return from_response(status, body)
 
 
 def _param(body: bytes) -> str | None:
@@ -261,21 +306,26 @@ def message(body: bytes) -> str:
     if isinstance(value, dict):
         inner = value.get("error", value)
         value = inner.get("message", inner) if isinstance(inner, dict) else inner
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return text[:_LONGEST]
+    if isinstance(value, str):
+        return value[:_LONGEST]
+    try:
+        return orjson.dumps(value)[: 4 * _LONGEST].decode(errors="ignore")[:_LONGEST]
+    except TypeError:  # it is nested too deeply to be written
+        return body[:_LONGEST].decode(errors="replace").strip()
 
 
 def _success(body: bytes, prompt_tokens: int) -> Outcome:
     try:
         answer, mended = mending.read(body)
+    except mending.TooDeep as deep:
+        return _unstorable(str(deep))
     except ValueError:
         return Doubt(200, first_line(body[:_LONGEST].decode(errors="replace")), kind_of(body))
     if isinstance(answer, dict) and (error := answer.get("error")):
-        return from_stream_error(error if isinstance(error, dict) else {"message": str(error)})
+        return from_stream_error(error)
     if not isinstance(answer, dict) or not _has_result(answer):
-        reason = "engine answered 200 without choices"
-        return Retry(reason, words=message(body), tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
-    if _is_aborted(answer):
+        return _unstorable("engine answered 200 without choices", message(body))
+    if is_aborted(answer):
         return Retry(ABORTED)
     usage = usage_of(answer)
     if usage is None:
@@ -290,8 +340,7 @@ def _has_result(answer: Mapping[str, Any]) -> bool:
     choices, output = answer.get("choices"), answer.get("output")
     if isinstance(choices, list) and choices:
         return all(
-            isinstance(choice, dict)
-            and (isinstance(choice.get("message"), dict) or isinstance(choice.get("text"), str))
+            is_choice(choice) and (isinstance(choice.get("message"), dict) or isinstance(choice.get("text"), str))
             for choice in choices
         )
     if isinstance(output, list):
@@ -304,11 +353,22 @@ def _has_result(answer: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_aborted(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer ended before its time, as its choices or, of a response, its status say."""
+def is_abort(reason: object) -> bool:
+    """Whether an answer with this `finish_reason`, which may be anything, is not whole."""
+    if isinstance(reason, Mapping):  # SGLang's own form
+        reason = reason.get("type")
+    return isinstance(reason, str) and reason.lower() in _ABORTS
+
+
+def is_aborted(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer, or a part of one, ended before its time, as its choices or, of a response, its status say."""
     choices = answer.get("choices") or ()
-    return answer.get("status") in _CUT or any(
-        isinstance(choice, dict) and choice.get("finish_reason") == ABORT for choice in choices
+    status = answer.get("status")
+    details = answer.get("incomplete_details")
+    return (
+        (isinstance(status, str) and status in _CUT)
+        or (isinstance(details, dict) and is_abort(details.get("reason")))
+        or any(isinstance(choice, dict) and is_abort(choice.get("finish_reason")) for choice in choices)
     )
 
 

@@ -1,7 +1,9 @@
 """Merges the chunks of a streamed chat completion into one answer, as of a call without streaming. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import orjson
 
 # Fields of a message that a stream sends in pieces.
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
@@ -14,18 +16,22 @@ class Chunks:
         self._head: dict[str, Any] = {}
         self._usage: dict[str, Any] | None = None
         self._choices: dict[int, dict[str, Any]] = {}
+        self._calls: dict[int, _Calls] = {}
         self._pieces = 0
 
     def take(self, chunk: Mapping[str, Any]) -> None:
         """Add the next chunk."""
         self._head = self._head or {name: chunk.get(name) for name in ("id", "created", "model")}
         self._usage = chunk.get("usage") or self._usage
-        for part in chunk.get("choices") or ():
-            index = part.get("index") or 0
+        for place, part in enumerate(chunk.get("choices") or ()):
+            index = place if part.get("index") is None else part["index"]
             fresh = {"index": index, "message": {"role": "assistant", "content": None}, "logprobs": None}
             choice = self._choices.setdefault(index, fresh)
-            self._pieces += any((part.get("delta") or {}).get(name) for name in (*_TEXTS, "tool_calls"))
-            _add_delta(choice["message"], part.get("delta") or {})
+            delta = part.get("delta") or {}
+            self._pieces += any(delta.get(name) for name in (*_TEXTS, "tool_calls", "function_call"))
+            _add_texts(choice["message"], delta)
+            if delta.get("tool_calls"):
+                self._calls.setdefault(index, _Calls()).add(delta["tool_calls"])
             _add_logprobs(choice, part.get("logprobs") or {})
             for name in ("finish_reason", "stop_reason"):
                 choice[name] = choice.get(name) if part.get(name) is None else part[name]
@@ -51,21 +57,105 @@ class Chunks:
         choices = [self._choices[index] for index in sorted(self._choices)]
         if not choices or any(choice["finish_reason"] is None for choice in choices):
             return None
+        for index, calls in self._calls.items():
+            self._choices[index]["message"]["tool_calls"] = calls.whole()
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": self._usage}
 
 
-def _add_delta(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
+class _Calls:
+    """The tool calls of one choice.
+
+    A part belongs to the call that its index names, or else its id. Not every server sends an index, or another one for each
+    call, or an id. So a part with a name also begins a call if nothing says to which it belongs, or if its id is a new one.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[dict[str, Any]] = []
+        self._at: dict[int, dict[str, Any]] = {}  # the newest call of each index
+
+    def add(self, parts: Sequence[Mapping[str, Any]]) -> None:
+        """Add the parts of one chunk."""
+        for place, part in enumerate(parts):
+            call = self._of(part, place if len(parts) > 1 else len(self._calls) - 1)
+            again = part.get("id") and part["id"] == call["id"]
+            call["id"] = part.get("id") or call["id"]
+            call["type"] = part.get("type") or call["type"]
+            for owner in ("function", "custom"):
+                if isinstance(said := part.get(owner), Mapping):
+                    _add_named(call.setdefault(owner, {}), said, again=again)
+
+    def _of(self, part: Mapping[str, Any], place: int) -> dict[str, Any]:
+        index, its_id = part.get("index"), part.get("id")
+        begins = its_id or _name(part)
+        if index is None:
+            known = next((call for call in self._calls if its_id and call["id"] == its_id), None)
+            if known is None and not begins and place in range(len(self._calls)):
+                known = self._calls[place]
+            index = len(self._calls)
+        else:
+            known = self._at.get(index)
+            if known and its_id and known["id"] not in (None, its_id) and _name(part):
+                known = None
+        if known is None:
+            known = {"id": None, "type": "function"}
+            self._calls.append(known)
+        self._at[index] = known
+        return known
+
+    def whole(self) -> list[dict[str, Any]]:
+        """The calls, put together, in their order."""
+        return [_completed(call) for call in self._calls]
+
+
+def _name(part: Mapping[str, Any]) -> object:
+    return any((part.get(owner) or {}).get("name") for owner in ("function", "custom"))
+
+
+def _completed(call: Mapping[str, Any]) -> dict[str, Any]:
+    empty = {} if "custom" in call else {"function": {"name": "", "arguments": ""}}
+    return {**call, **{owner: texts | (call.get(owner) or {}) for owner, texts in empty.items()}}
+
+
+def _add_named(call: dict[str, Any], said: Mapping[str, Any], *, again: object = False) -> None:
+    """Add a part of a name and of arguments. `again`: the name is there, if it is said as it was."""
+    for name in ("name", "arguments", "input"):
+        more = said.get(name)
+        if more is None or (again and name == "name" and more == call.get(name)):
+            continue
+        text = more if isinstance(more, str) else orjson.dumps(more).decode()
+        call[name] = call.get(name, "") + text
+
+
+def _add_texts(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
     for name in _TEXTS:
         if delta.get(name) is not None:
-            message[name] = (message.get(name) or "") + delta[name]
-    for part in delta.get("tool_calls") or ():
-        calls = message.setdefault("tool_calls", [])
-        while len(calls) <= part.get("index", 0):
-            calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
-        call, function = calls[part.get("index", 0)], part.get("function") or {}
-        call["id"] = part.get("id") or call["id"]
-        for name in ("name", "arguments"):
-            call["function"][name] += function.get(name) or ""
+            message[name] = _joined(message.get(name), delta[name])
+    if isinstance(said := delta.get("function_call"), Mapping):  # the form before there were tools
+        _add_named(message.setdefault("function_call", {}), said)
+
+
+def _joined(before: Any, more: Any) -> Any:
+    """A text, or a list of parts, with what follows. Parts of the same kind that touch become one."""
+    if not before:
+        return more
+    if isinstance(before, str) and isinstance(more, str):
+        return before + more
+    joined = _parts(before)
+    for part in _parts(more):
+        [name] = part.keys() - {"type"} if len(part) == 2 else [None]
+        if joined and name and joined[-1].keys() == part.keys() and joined[-1].get("type") == part.get("type"):
+            joined[-1] = {**joined[-1], name: _joined(joined[-1][name], part[name])}
+        else:
+            joined.append(part)
+    return joined
+
+
+def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Raises TypeError if it is neither."""
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise TypeError(f"neither text nor parts: {parts!r:.80}")
+    return list(parts)
 
 
 def _add_logprobs(choice: dict[str, Any], logprobs: Mapping[str, Any]) -> None:

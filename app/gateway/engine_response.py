@@ -8,9 +8,22 @@ from typing import TypeVar
 import aiohttp
 import orjson
 
-from app.engines import mending
+from app.engines.answer_shape import read_event
 from app.engines.answer_streams import is_stream
-from app.engines.outcome import TIMED_OUT, Done, Doubt, EngineDown, Outcome, Retry, from_response, from_stream_error
+from app.engines.outcome import (
+    ABORTED,
+    TIMED_OUT,
+    UNREADABLE,
+    Done,
+    Doubt,
+    EngineDown,
+    Outcome,
+    Retry,
+    from_response,
+    from_stream_error,
+    is_aborted,
+    unreadable,
+)
 from app.gateway.sse_frames import Splitter, SseEvent
 
 _END_SECONDS = 0.05
@@ -54,22 +67,29 @@ async def read_first_event(response: aiohttp.ClientResponse) -> tuple[SseEvent |
         raise NotBegun(Retry("the engine did not answer with a stream") if isinstance(outcome, Done) else outcome)
     events = _events(response)
     first = await anext(events, None)
-    if first is not None and first.error:
-        raise NotBegun(from_stream_error(first.error))
+    if first is not None and (failure := failure_of(first)) is not None:
+        raise NotBegun(failure)
     return first, events
 
 
+def failure_of(event: SseEvent) -> Outcome | None:
+    """What an event says that ends a stream as a failure; None for any other event."""
+    if event.error:
+        return from_stream_error(event.error)
+    return Retry(ABORTED) if is_aborted(event.answer) else None
+
+
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:
-    """The events up to the end of the stream. Raises ClientPayloadError if the end is missing, ValueError for bad JSON."""
+    """The events up to the end of the stream. Raises ClientPayloadError if the end is missing, one of UNREADABLE for what is
+    no event.
+    """
     splitter = Splitter()
     async for block in response.content.iter_any():
         for data in splitter.feed(block):
             if data == b"[DONE]":
                 await _ended(response)
                 return
-            body, mended = mending.read(data)
-            if not isinstance(body, dict):
-                raise ValueError(f"not an object: {data[:80]!r}")  # noqa: TRY004
+            body, mended = read_event(data)
             event = SseEvent(orjson.dumps(body) if mended else data, body)
             yield event
             if event.ends:
@@ -95,8 +115,8 @@ def outcome_of(error: Exception) -> Outcome:
             return Retry("the engine gave no answer in time", TIMED_OUT)
         case aiohttp.ClientPayloadError() if "content-encoding" in str(error):
             return Doubt(200, "its compressed body cannot be read")
-        case ValueError():
-            return Retry(f"the engine sent invalid JSON: {error}")
+        case _ if isinstance(error, UNREADABLE):
+            return unreadable(error)
         case _:
             return EngineDown("the engine was lost before its answer was complete", suspect=True)
 

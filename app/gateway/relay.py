@@ -19,7 +19,7 @@ from app.crypto import bearer_token
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_headers
-from app.engines.outcome import Usage, from_stream_error, usage_of
+from app.engines.outcome import UNREADABLE, Usage, unreadable, usage_of
 from app.engines.requests import CHAT, EngineRequest, Target, build, tenant_salt
 from app.engines.service import Engine
 from app.errors import NoCapacity, SlackwaterError
@@ -33,6 +33,7 @@ from app.gateway.engine_response import (
     NotBegun,
     another_may_succeed,
     begun_by,
+    failure_of,
     is_unreachable,
     outcome_of,
     read_first_event,
@@ -165,8 +166,8 @@ class Gateway:
             try:
                 event: SseEvent | None = first
                 while event is not None:
-                    if event.error:
-                        raise attempt.failed(from_stream_error(event.error))
+                    if (failed := failure_of(event)) is not None:
+                        raise attempt.failed(failed)
                     if event.usage:
                         usage = usage_of({"usage": event.usage})
                         timer.output_tokens = usage.completion_tokens if usage else timer.output_tokens
@@ -177,8 +178,10 @@ class Gateway:
                     event = await anext(rest, None)
             except SlackwaterError as error:
                 failure = error
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = attempt.lost(error)
+            except UNREADABLE as error:
+                failure = attempt.failed(unreadable(error))
             else:
                 timer.end()
                 return
@@ -237,7 +240,7 @@ class Gateway:
                         begun = True
                         yield attempt, found
                         return
-                except (NotBegun, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                except (NotBegun, aiohttp.ClientError, TimeoutError, OSError, *UNREADABLE) as error:
                     if begun:
                         raise
                     outcome = outcome_of(error)

@@ -15,7 +15,7 @@ from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
 
 DONE = b"data: [DONE]\n\n"
-_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,15 @@ class SseEvent:
     def error(self) -> dict[str, Any] | None:
         """The error, if the event is one."""
         error = self.body.get("error")
-        return error if isinstance(error, dict) else None
+        if not error and self.body.get("type") == "response.failed":
+            error = self.answer.get("error")
+        return error if isinstance(error, dict) or not error else {"message": str(error)}
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What says how the answer ends: the chunk or, in the event that ends a response, that. Empty in other events."""
+        response = self.body.get("response") if self.ends else None
+        return response if isinstance(response, dict) else {} if "type" in self.body else self.body
 
     @property
     def usage(self) -> dict[str, Any] | None:

@@ -72,7 +72,8 @@ class Decision:
     """The allowance, its reason, and the comparison that decided it: `signal` was `value` against `threshold`.
 
     `allowance`: requests that may be in flight. `prefill_tokens`: tokens of batch prompts that may be uncomputed; the first
-    request is exempt. `surplus`: requests to yield now. `tokens`: the window.
+    request is exempt. `surplus`: requests to yield now. `tokens`: the window. `all_yield`: those too that must not yield any
+    more, because the engine runs none.
     """
 
     allowance: int
@@ -83,6 +84,7 @@ class Decision:
     prefill_tokens: int = 0
     surplus: int = 0
     tokens: int = 0
+    all_yield: bool = False
 
 
 def urgency(slack: float | None) -> float:

@@ -189,7 +189,7 @@ async def _cut(
         for call in chosen.values():
             assert call.transcript is not None
             made[number(call)].append(list(call.transcript.output_ids))
-        patch.setattr(ledger, "victims", lambda surplus, leaving, chosen=tuple(chosen): list(chosen)[:surplus])
+        patch.setattr(ledger, "victims", lambda surplus, leaving, chosen=tuple(chosen), **_: list(chosen)[:surplus])
         puller.yield_requests(len(chosen))
         await asyncio.sleep(0)  # the aborted leave
 

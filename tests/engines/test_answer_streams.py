@@ -73,7 +73,7 @@ async def test_a_lone_surrogate_in_a_stream_is_replaced_for_who_follows_and_wher
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
 
 
-def pieces(reason: str | None, **more: Any) -> list[dict[str, Any]]:
+def pieces(reason: Any, **more: Any) -> list[dict[str, Any]]:
     """A chat in chunks; its last one has this reason."""
     texts = [{"choices": [{"delta": {"content": text}, **more}]} for text in ("a", " tide")]
     return [*texts, {"choices": [{"delta": {}, "finish_reason": reason, **more}]}, {"choices": [], "usage": USAGE}]
@@ -95,17 +95,24 @@ def transcript() -> Continuation:
     return begun
 
 
-async def test_an_answer_that_was_aborted_is_tried_again_whole_streamed_and_followed() -> None:
-    whole = {"choices": [{"finish_reason": "abort", "message": {"content": "a"}}], "usage": USAGE}
+@pytest.mark.parametrize(
+    "reason", ["abort", "cancelled", "error", "timeout", "ERROR", {"type": "abort", "message": "x"}]
+)
+async def test_an_answer_that_was_aborted_is_tried_again_whole_streamed_and_followed(reason: Any) -> None:
+    whole = {"choices": [{"finish_reason": reason, "message": {"content": "a"}}], "usage": USAGE}
     response = RESPONSE | {"status": "cancelled", "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}
     kept = transcript()
     outcomes = [
         from_response(200, orjson.dumps(whole)),
         from_response(200, orjson.dumps(response)),
-        await read_events(ended(pieces("abort")), lambda _: None, begun=False),
-        await read_transcript(ended(pieces("abort")), kept, lambda: None),
+        await read_events(ended(pieces(reason)), lambda _: None, begun=False),
+        await read_transcript(ended(pieces(reason)), kept, lambda: None),
     ]
     assert [isinstance(outcome, Retry) and outcome.reason == ABORTED for outcome in outcomes] == [True] * 4
+    told: list[bytes] = []
+    cut = [*EVENTS[:-1], {"type": "response.completed", "response": response}]
+    assert await read_events(arriving(cut), told.append, begun=False) == Retry(ABORTED)
+    assert len(told) == len(cut) - 1, "nobody is told that it is complete"
     assert (kept.pieces, kept.complete) == (["a tide"], False), "the next try goes on behind it"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from app.engines.adoption import Sighting
 from app.engines.client import EngineAway, EngineClient
+from app.engines.continuation import Continuation
 from app.engines.outcome import Done, Doubt, EngineDown, Reject, Retry, from_response
 from app.engines.requests import CHAT, RESPONSES, EngineRequest, Target, build
 from testing.fakes.engine import FakeEngine
@@ -78,9 +79,9 @@ async def test_a_request_that_the_engine_may_freeze_has_its_patience_whole_and_f
         body = {"model": engine.model, "input": "x", "stream": way == "followed"}
         request = EngineRequest(RESPONSES, orjson.dumps(body))
         if way == "whole":
-            outcome = await client.complete(request, patient=True)
+            outcome = await client.complete(request, patient=lambda: True)
         else:
-            outcome = await client.events(request, lambda event: None, begun=True, patient=True)
+            outcome = await client.events(request, lambda event: None, begun=True, patient=lambda: True)
     assert isinstance(outcome, Retry)
     assert outcome.busy, "no attempt of the item is used up"
 
@@ -90,3 +91,34 @@ def test_a_refusal_that_quotes_the_name_of_a_failure_is_a_refusal(status: int) -
     body = orjson.dumps({"error": {"message": "tool_choice: 'EngineDeadError' is no tool", "code": status}})
     assert isinstance(from_response(status, body), Reject)
     assert isinstance(from_response(500, body), EngineDown)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "periods", "busy"),
+    [
+        ([False, False], 1, False),
+        ([False, True, False, False], 3, False),
+        ([True, False, False], 2, False),
+        ([True] * 9, 6, True),
+        ([False] + [True] * 9, 6, True),
+    ],
+)
+async def test_a_transcript_that_may_have_been_frozen_when_its_time_is_over_has_more(
+    frozen: list[bool], periods: int, busy: bool
+) -> None:
+    """`frozen`: what is said at its begin, and at the end of each period."""
+    asked = iter(frozen)
+    count: list[bool] = []
+
+    def patient() -> bool:
+        count.append(next(asked))
+        return count[-1]
+
+    async with FakeEngine() as engine, EngineClient(engine.url, timeout_seconds=0.02) as client:
+        engine.script({"mode": "hang"})
+        chat = {"model": engine.model, "messages": [{"role": "user", "content": "x"}]}
+        outcome = await client.stream(
+            Continuation(EngineRequest(CHAT, orjson.dumps(chat)), 100), print, patient=patient
+        )
+    assert isinstance(outcome, Retry)
+    assert (outcome.code, outcome.busy, len(count) - 1) == (3007, busy, periods)

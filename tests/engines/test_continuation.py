@@ -158,3 +158,12 @@ def test_a_limit_beyond_the_window_ends_at_the_window() -> None:
     transcript.call()
     spoken(transcript, {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1, 2]}, piece("a", [10]))
     assert orjson.loads(transcript.call().body)["max_tokens"] == 1
+
+
+def test_content_in_parts_of_text_is_text_and_other_parts_are_not_dropped_silently() -> None:
+    transcript = Continuation(chat(), 100)
+    transcript.call()
+    transcript.feed(orjson.dumps({"choices": [{"delta": {"content": [{"type": "text", "text": "a"}]}}]}))
+    assert transcript.pieces == ["a"]
+    with pytest.raises(TypeError):
+        transcript.feed(orjson.dumps({"choices": [{"delta": {"content": [{"type": "thinking", "thinking": []}]}}]}))

@@ -93,3 +93,21 @@ async def test_a_lone_surrogate_is_replaced_and_the_rest_is_given(
     said = orjson.dumps(answer).decode()
     assert "half \N{REPLACEMENT CHARACTER}" in said
     assert "ello" in said
+
+
+@pytest.mark.parametrize("reason", ["abort", "cancelled", "error", "timeout"])
+@STREAM
+async def test_an_aborted_answer_is_an_error_and_of_a_stream_its_last_event(
+    gateway: Gateway, registry: Registry, call: SyncCall, reason: str, stream: bool
+) -> None:
+    async with FakeEngine() as engine:
+        engine.script({"mode": "edit", "replace": [['"finish_reason": "stop"', f'"finish_reason": "{reason}"']]})
+        await registry.ready(engine)
+        if not stream:
+            with pytest.raises(ExecutionFailed, match="aborted"):
+                await answered(gateway, call, stream=False)
+            return
+        *said, last = await answered(gateway, call, stream=True)
+    assert said, "what had come was given"
+    assert "aborted" in last["error"]["message"]
+    assert not any(choice.get("finish_reason") for event in said for choice in event["choices"])

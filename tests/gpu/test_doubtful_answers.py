@@ -43,6 +43,8 @@ BETWEEN: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "400 as a page": (page(400), ("400", "403 Forbidden")),
     "502": (page(502), ("502", "403 Forbidden")),
     "503": (page(503), ("503", "403 Forbidden")),
+    "503 in text": (page(503, "no healthy upstream", type="text/plain"), ("503", "no healthy upstream")),
+    "429 as a page": (page(429), ("429", "403 Forbidden")),
     "504": (page(504, "upstream timed out", type="text/plain"), ("504", "upstream timed out")),
     "200 as a page": (page(200), ("200", "403 Forbidden")),
     "cut JSON": (page(200, '{"choices": [', type="application/json"), ("200", '{"choices": [')),
@@ -80,11 +82,11 @@ async def test_a_line_for_which_no_connection_can_be_made_to_a_living_engine_fai
     """As with a firewall that resets one request's TLS connection."""
     stream, refused = EngineClient.stream, list[str]()
 
-    async def streamed(client: EngineClient, transcript: Continuation, *rest: Any) -> Any:
+    async def streamed(client: EngineClient, transcript: Continuation, *rest: Any, **more: Any) -> Any:
         if BAD in transcript.request.body.decode():
             refused.append(BAD)
             return EngineDown("cannot connect: 10.0.0.1", suspect=False, words="Connection refused")
-        return await stream(client, transcript, *rest)
+        return await stream(client, transcript, *rest, **more)
 
     monkeypatch.setattr(EngineClient, "stream", streamed)
     batch = await world.submit([BAD, *(f"question {n}." for n in range(6))])
@@ -158,6 +160,12 @@ async def test_an_engine_without_text_completions_is_not_taken_for_one_that_cann
         ((502, PAGE), "engine_unusable"),
         ((200, PAGE), "engine_unusable"),
         ((500, '{"error": {"message": "broken"}}'), "engine_unusable"),
+        ((503, "no healthy upstream"), "engine_unusable"),
+        ((503, ""), "engine_unusable"),
+        ((504, '{"error": {"message": "late"}}'), "engine_unusable"),
+        ((408, '{"error": {"message": "late"}}'), "engine_unusable"),
+        ((408, "late"), "engine_unusable"),
+        ((408, ""), "engine_unusable"),
     ],
 )
 async def test_while_a_one_token_request_fails_too_nobody_is_charged_and_the_operator_reads_why(

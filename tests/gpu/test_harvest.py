@@ -153,7 +153,7 @@ def test_a_fault_in_the_scheduler_takes_batch_out_and_then_the_controller_outsid
     bench.tell(tripped=True, faults=1, batch_running=3)
     ruling = bench.ruling(later(own=3, running=3))
     assert ruling is not None
-    assert (ruling.allowance, ruling.reason, ruling.surplus) == (0, "plugin_tripped", 3)
+    assert (ruling.allowance, ruling.reason, ruling.surplus, ruling.all_yield) == (0, "plugin_tripped", 3, True)
     assert bench.ruling(later()) is None
 
 

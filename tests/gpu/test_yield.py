@@ -114,3 +114,19 @@ async def test_nobody_is_asked_twice_to_yield(world: World) -> None:
         assert puller.yields == 3
         await world.finished(batch)
     assert sorted(row[5] for row in await results(world, batch)) == [0, 1, 1, 1]
+
+
+async def test_after_a_fault_of_the_scheduler_those_leave_too_that_have_yielded_three_times(world: World) -> None:
+    """It runs none of them, and as long as one is in the engine, nothing else is sent."""
+    world.engine.script({"mode": "hang", "times": 1, "after": 2})
+    batch = await world.submit(["one patient question"])
+    async with world.worker() as running:
+        puller, ledger = running.worker._puller, running.worker._runner.ledger
+        await eventually(lambda: ledger.calls)
+        [call] = ledger.calls.values()
+        call.yields = 3
+        assert ledger.victims(1) == []
+        puller.allow(0, surplus=1, all_yield=True)
+        await eventually(lambda: call not in ledger.calls.values())
+        await world.finished(batch)
+    assert [row[1] for row in await results(world, batch)] == [1]

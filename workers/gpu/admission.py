@@ -74,11 +74,14 @@ class Admission:
         since = clock.monotonic() - seconds
         return sum(moment >= since for moment in self._starts)
 
-    def yield_requests(self, surplus: int) -> None:
-        """Abort so many requests; requests that are being aborted count. They keep their tokens and go on later."""
+    def yield_requests(self, surplus: int, *, all_yield: bool = False) -> None:
+        """Abort so many requests; requests that are being aborted count. They keep their tokens and go on later.
+
+        `all_yield`: see `RequestsInEngine.victims`.
+        """
         chunks = self._chunks.values()
         leaving = {chunk.running[seq] for chunk in chunks for seq in chunk.yielding}
-        victims = set(self._runner.ledger.victims(surplus - len(leaving), leaving))
+        victims = set(self._runner.ledger.victims(surplus - len(leaving), leaving, all_yield=all_yield))
         for chunk in chunks:
             for seq in [seq for seq, task in chunk.running.items() if task in victims]:
                 chunk.park(seq)

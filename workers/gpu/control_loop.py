@@ -288,6 +288,7 @@ class ControlLoop:
             allowance,
             prefill_tokens=decision.prefill_tokens,
             surplus=decision.surplus,
+            all_yield=decision.all_yield,
             sync_idle=self.sync_idle,
         )
         # While the engine may get nothing, an open gate is not logged.

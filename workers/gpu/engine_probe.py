@@ -12,9 +12,11 @@ from typing import Protocol
 import structlog
 
 from app import clock
-from app.engines.outcome import TIMED_OUT, Done, Doubt, EngineDown, Outcome, Reject, Retry
+from app.engines.outcome import Done, Doubt, EngineDown, Outcome, Reject, Retry
 from app.engines.requests import EngineRequest, Target, probe_request, probe_routes
 from workers.gpu.tuning import TUNING
+
+_AWAY = 503
 
 log = structlog.get_logger()
 
@@ -91,11 +93,15 @@ class EngineProbe:
 
 
 def _failure(outcome: Outcome) -> EngineDown | Retry | None:
-    """What the outcome of a one-token request says. An engine that refuses it, or is full, is there and knows us."""
+    """What the outcome of a one-token request says. An engine that refuses it, or is full, is there and knows us. But one that
+    answers it 503 has no room for anybody, or nobody knows that it has: its operator shall see that.
+    """
     match outcome:
-        case Done() | Reject() | Retry(busy=True):
+        case Done() | Reject():
             return None
-        case Retry(code=code) if code == TIMED_OUT and not outcome.words:
+        case Retry(busy=True) if outcome.status != _AWAY:
+            return None
+        case Retry(unanswered=True):
             return outcome
         case Retry() | Doubt():
             return EngineDown(f"a one-token request fails: {outcome.reason}", suspect=False, refusal=outcome)

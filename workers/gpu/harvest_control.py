@@ -176,7 +176,7 @@ class HarvestControl:
             log.error("harvest.tripped", faults=report.faults)
             self._tripped_at = signals.now
         batch = signals.batch.requests
-        closed = Decision(0, Reason.PLUGIN_TRIPPED, "faults", report.faults, 1, surplus=batch)
+        closed = Decision(0, Reason.PLUGIN_TRIPPED, "faults", report.faults, 1, surplus=batch, all_yield=True)
         if batch or report.batch_running:
             return closed
         if self._own and signals.now - self._tripped_at < RENEWAL_SECONDS:

@@ -19,7 +19,6 @@ from app.engines.mending import NO_USAGE, prompt_estimate
 from app.engines.outcome import (
     FAILED,
     INVALID,
-    TIMED_OUT,
     Done,
     Doubt,
     EngineDown,
@@ -29,6 +28,7 @@ from app.engines.outcome import (
     Retry,
     Settled,
     judged,
+    unreadable,
 )
 from app.engines.requests import CHAT, UNFIT, EngineRequest, Target, build, streamed, tenant_salt
 from app.errors import KeysUnavailable, StorageError
@@ -189,7 +189,7 @@ class ItemRunner:
 
     async def _charged(self, failed: Retry, began: float) -> Retry | EngineDown:
         """The last try has failed: the item's error, unless the engine answers nobody. `began`: when it was first sent."""
-        if failed.busy or failed.code == TIMED_OUT:
+        if failed.busy or failed.unanswered:
             return failed
         if self.calling:
             await asyncio.sleep(NEWS_SECONDS)  # another answer may say as much as a request of our own
@@ -217,9 +217,9 @@ class ItemRunner:
             if isinstance(outcome, Done):
                 tokens = outcome.usage.prompt_tokens + outcome.usage.completion_tokens
             return await self._examined(task, outcome) if isinstance(outcome, EngineDown) else outcome
-        except Exception:
+        except Exception as error:
             log.exception("request.broken")
-            return Reject(FAILED, "internal error")
+            return unreadable(error)
         finally:
             progress.engine_seconds += self.ledger.leave(task, tokens)
 
@@ -235,6 +235,10 @@ class ItemRunner:
         message = count and count.problem(context_window.answer_tokens(request))
         text = message or refused.message
         return replace(refused, message=text, reason=context_window.TOO_LONG, kind=ErrorClass.TOO_LONG)
+
+    def _may_freeze(self) -> bool:
+        """Whether the scheduler in the engine rules, and not the controller outside."""
+        return not self.streams
 
     def _continuable(self, request: EngineRequest) -> bool:
         able = self.target.terms.dialect.resume is not None
@@ -257,26 +261,28 @@ class ItemRunner:
             try:
                 begun = progress.item.kind == Kind.RESPONSE
                 return await self._client.events(
-                    request, progress.log.add, begun=begun, prompt_tokens=size, patient=not self.streams
+                    request, progress.log.add, begun=begun, prompt_tokens=size, patient=self._may_freeze
                 )
             finally:
                 await progress.log.close()
         if progress.count is not None:
             progress.count.received = 0
             answer = await self._client.events(
-                request, progress.add_event, begun=False, prompt_tokens=size, patient=not self.streams
+                request, progress.add_event, begun=False, prompt_tokens=size, patient=self._may_freeze
             )
             if isinstance(answer, Done) and NO_USAGE in answer.mended and self._streams_have_usage:
                 self._streams_have_usage = False  # from now on whole answers are asked for
                 log.warning("engine.stream_without_usage", url=self._client.url)
             return answer
         if transcript is None:
-            return await self._client.complete(request, patient=not self.streams)
+            return await self._client.complete(request, patient=self._may_freeze)
         if transcript.needs_prompt_ids:
             transcript.prompt_ids = await self._client.tokens_of(request) or []
         if not transcript.complete:
             self.resumes += transcript.started
-            outcome = await self._client.stream(transcript, partial(progress.note_token, on_first_token))
+            outcome = await self._client.stream(
+                transcript, partial(progress.note_token, on_first_token), patient=self._may_freeze
+            )
             if outcome is not None:
                 return outcome
         self.resumed_cached_tokens += transcript.resumed_cached

@@ -131,18 +131,24 @@ class Puller:
         return self._writer.stored
 
     def allow(
-        self, allowance: int, *, prefill_tokens: int = UNLIMITED_TOKENS, surplus: int = 0, sync_idle: bool = True
+        self,
+        allowance: int,
+        *,
+        prefill_tokens: int = UNLIMITED_TOKENS,
+        surplus: int = 0,
+        all_yield: bool = False,
+        sync_idle: bool = True,
     ) -> None:
         """Have at most `allowance` requests in flight. If there are more now, none starts until fewer are left.
 
-        The engine gets at most about `prefill_tokens` of prompts at a time. `surplus` requests yield now. `sync_idle`: no
-        request of others is in the engine, so a suspect may run.
+        The engine gets at most about `prefill_tokens` of prompts at a time. `surplus` requests yield now; with `all_yield`,
+        those too that must not yield any more. `sync_idle`: no request of others is in the engine, so a suspect may run.
         """
         self._admission.limit(allowance, prefill_tokens=prefill_tokens, sync_idle=sync_idle)
         if self._chunks:
             self._rest.stir()
         if surplus:
-            self.yield_requests(surplus)
+            self._admission.yield_requests(surplus, all_yield=all_yield)
         if allowance > 0:
             self._closed_since = None
             self._runner.gate.set()

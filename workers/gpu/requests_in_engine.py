@@ -190,11 +190,16 @@ class RequestsInEngine:
             if (received := call.received) is not None
         }
 
-    def victims(self, surplus: int, leaving: Collection[Task] = ()) -> list[Task]:
+    def victims(self, surplus: int, leaving: Collection[Task] = (), *, all_yield: bool = False) -> list[Task]:
         """The requests that yield first: those that can go on, with few computed tokens first; then those that started last.
 
-        Requests that are `leaving` are not among them.
+        Requests that are `leaving` are not among them. Those that have yielded too often, or that somebody follows, are only
+        with `all_yield`.
         """
-        able = [(task, call) for task, call in self.calls.items() if call.yields < MOST_YIELDS and task not in leaving]
+        able = [
+            (task, call)
+            for task, call in self.calls.items()
+            if (all_yield or call.yields < MOST_YIELDS) and task not in leaving
+        ]
         able.sort(key=lambda entry: (entry[1].transcript is None, entry[1].computed_tokens, -entry[1].since))
         return [task for task, _ in able[: max(0, surplus)]]

@@ -1,0 +1,37 @@
+"""The shape of answers and of their events that all who read them rely on, here and where callers read. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
+
+from app.engines import mending
+
+
+def read_event(data: bytes) -> tuple[dict[str, Any], list[str]]:
+    """An event of a stream, and what was mended in it. Raises ValueError if it is none."""
+    event, mended = mending.read(data)
+    if not isinstance(event, dict):
+        raise ValueError(f"not an object: {data[:80]!r}")  # noqa: TRY004
+    if not isinstance(event.get("type"), str | None) or not _all(event.get("choices"), is_choice):
+        raise ValueError(f"no event: {data[:80]!r}")
+    return event, mended
+
+
+def is_choice(choice: object) -> bool:
+    """Whether a choice has the shape of one, whole or a part of it: what it says may be missing."""
+    return _is_part(choice) and all(_is_message(choice.get(name)) for name in ("message", "delta"))
+
+
+def _is_message(message: object) -> bool:
+    return message is None or (isinstance(message, dict) and _all(message.get("tool_calls"), _is_call))
+
+
+def _is_call(call: object) -> bool:
+    return _is_part(call) and isinstance(call.get("function"), dict | None)
+
+
+def _is_part(part: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(part, dict) and isinstance(part.get("index"), int | None)
+
+
+def _all(parts: object, fits: Callable[[object], bool]) -> bool:
+    return parts is None or (isinstance(parts, list) and all(map(fits, parts)))
