@@ -39,11 +39,12 @@ def _require_done(left: Sequence[str]) -> None:
 async def fair_order(work: Work) -> None:
     """Count anew what the fair order remembers."""
     async with work.database.relaxed() as conn:
-        drifts = await order_drift.recompute(conn)
-    for drift in drifts:
+        recount = await order_drift.recompute(conn)
+    for drift in recount.drifts:
         log.error(
             "cache.drift", pool=drift.pool_id, tenant=drift.tenant_id, ready=drift.ready, tokens=drift.inflight_tokens
         )
+    _require_done([f"account {tenant_id} in pool {pool_id}" for pool_id, tenant_id in recount.left])
 
 
 async def ledger(work: Work) -> None:
