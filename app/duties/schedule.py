@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 RETRY_SECONDS = 600.0  # the longest time until a duty that was lost or has failed is asked for again
-LONG_SECONDS = 3600.0  # a duty that may run for longer is not given the last thread of a worker
 STUCK_SECONDS = 86_400.0  # a duty whose success has been due for so long needs somebody
 
 
@@ -22,11 +21,6 @@ class Duty:
     def retry_seconds(self) -> float:
         """How long after it was asked for, or has failed, it is asked for again."""
         return min(float(self.every_seconds), RETRY_SECONDS)
-
-    @property
-    def is_long(self) -> bool:
-        """Whether others must not have to wait for it."""
-        return self.limit_seconds > LONG_SECONDS
 
 
 ACCOUNTS = "accounts"

@@ -16,7 +16,6 @@ from app.settings import Settings
 from app.tasks import broker
 from testing.waiting import eventually
 from tests.maintenance.support import asked, make_due, read
-from workers.celery_shell import THREADS
 from workers.maintenance import duties
 from workers.maintenance.work import Work
 from workers.maintenance.worker import Worker
@@ -74,33 +73,6 @@ async def test_two_workers_that_get_the_same_message_do_it_once(
     stands = (await read(database))["lengths"]
     assert stands.succeeded_at is not None
     assert stands.due_at > stands.succeeded_at
-
-
-async def test_long_duties_leave_a_thread_to_short_ones(
-    database: Database, settings: Settings, acts: dict[str, Act]
-) -> None:
-    await asked(database)
-    long = [duty.name for duty in DUTIES if duty.is_long]
-    assert len(long) > THREADS
-    begun, go_on = [], threading.Event()
-
-    async def slow(work: Work) -> None:
-        begun.append(1)
-        await asyncio.to_thread(go_on.wait)
-
-    acts |= dict.fromkeys(long, slow)
-    with Worker(settings) as worker, ThreadPoolExecutor(THREADS) as threads:
-        running = [threads.submit(worker.do, name) for name in long[: THREADS - 1]]
-        await eventually(lambda: len(begun) == THREADS - 1)
-        await asyncio.wrap_future(threads.submit(worker.do, long[-1]))
-        await asyncio.wrap_future(threads.submit(worker.do, "lengths"))
-        assert not any(each.done() for each in running)
-        go_on.set()
-        await asyncio.gather(*map(asyncio.wrap_future, running))
-    assert len(begun) == THREADS - 1
-    found = await read(database)
-    assert found["lengths"].succeeded_at is not None
-    assert found[long[-1]].began_at is None, "it is asked for again"
 
 
 async def test_a_duty_that_fails_says_why_is_asked_for_again_and_stops_no_other(

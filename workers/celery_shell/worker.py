@@ -16,11 +16,11 @@ from celery.worker import state
 from app.db.embedded import direct_url
 from app.settings import Settings
 from app.tasks import broker
-from workers.celery_shell import THREADS
 from workers.celery_shell.lease_renewer import LeaseRenewer
 
 log = structlog.get_logger(__name__)
 
+THREADS = 4  # a task only passes its work to an event loop
 _TICK_SECONDS = 0.5
 
 

@@ -1,7 +1,6 @@
 """Does duties on one event loop, each in its turn and within its time limit."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -23,7 +22,6 @@ from app.errors import KeysUnavailable, StorageError, StoreNotShared
 from app.sentences import ended
 from app.settings import Settings
 from workers import metrics_page
-from workers.celery_shell import THREADS
 from workers.celery_shell.loop_thread import OnLoop
 from workers.maintenance import duties
 from workers.maintenance.audit import AuditKeeper
@@ -47,24 +45,12 @@ class Worker(OnLoop):
         audit = AuditKeeper(self._database, settings, Problems(self.metrics.audit_problems))
         self._work = Work(self._database, settings, audit)
         self._stopping = asyncio.Event()
-        self._places = threading.BoundedSemaphore(THREADS - 1)  # for long duties
         self._page: asyncio.Task[None] | None = None
 
     def do(self, name: str) -> None:
-        """Do a duty, if it was asked for and nobody else does it. Returns when it has ended, however it has ended.
-
-        A long one is not begun while others have all threads but one: it is asked for again, and short ones go on meanwhile.
-        """
-        duty = BY_NAME.get(name)
-        if duty is None:  # it is of another version
-            return
-        if not duty.is_long:
-            self._thread.call(self.attempt(duty))
-        elif self._places.acquire(blocking=False):
-            try:
-                self._thread.call(self.attempt(duty))
-            finally:
-                self._places.release()
+        """Do a duty, if it was asked for and nobody else does it. Returns when it has ended, however it has ended."""
+        if name in BY_NAME:  # else it is of another version
+            self._thread.call(self.attempt(BY_NAME[name]))
 
     def stop(self) -> None:
         """Leave what is not done to the next worker."""
