@@ -5,9 +5,12 @@ own process, a transaction that locks rows of `sched` has to do so in its last m
 `holds_accounts` is for tests that hold them on purpose, and for verbs that run while nothing claims.
 """
 
+import os
 import re
+import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +26,22 @@ _MAY = {retention_sql.FORGET_SHARES}  # of an account that is being deleted, and
 
 @lru_cache(maxsize=4096)
 def locks_accounts(text: str) -> bool:
-    """Whether it is a statement of ours that locks rows of `sched`. Those of tests are short, or have no `s`."""
-    return "\n" in text and text not in _MAY and _LOCKS.search(text) is not None
+    """Whether a statement locks rows of `sched`."""
+    return text not in _MAY and _LOCKS.search(text) is not None
 
 
+def _is_ours(text: str) -> bool:
+    """Whether our code sends a statement. Those of tests are in one line."""
+    if "\n" in text:
+        return True
+    frame = sys._getframe(2)
+    while frame.f_back is not None and f"{os.sep}psycopg" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame.f_code.co_filename.startswith(_OURS)
+
+
+_ROOT = Path(pooled_connection.__file__).parents[2]
+_OURS = tuple(f"{_ROOT / folder}{os.sep}" for folder in ("app", "workers"))
 _allowed = [False]
 
 
@@ -48,7 +63,8 @@ def _locks_are_short() -> Iterator[None]:
     async def checked(self: Any, query: Any, *args: Any, **options: Any) -> Any:
         connection = self.connection
         last = getattr(connection, "_pipeline", None) is not None and connection._pipeline.level > 0
-        if not (connection.idle or last or _allowed[0]) and locks_accounts(pooled_connection._text(query)):
+        text = pooled_connection._text(query)
+        if not (connection.idle or last or _allowed[0]) and locks_accounts(text) and _is_ours(text):
             raise AssertionError(f"claims wait for this until the commit, so send it with that:\n{query}")
         return await execute(self, query, *args, **options)
 

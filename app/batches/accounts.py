@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+import structlog
 from psycopg.errors import ForeignKeyViolation
 
 from app.batches import account_sql as queries
@@ -26,6 +27,8 @@ from app.tenants.service import Tenant
 from app.webhooks import account_removal
 
 _SLICE = 100
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +71,26 @@ async def close(conn: Connection, account_id: str) -> None:
 
 
 async def sweep(database: Database, store: Store, keyring: Keyring | None = None) -> list[str]:
-    """Continue to delete every closed account. Returns those that are now deleted. Raises StorageError.
+    """Continue to delete every closed account. Returns those that are now deleted. Raises StorageError; once it is through,
+    ForeignKeyViolation if rows of an account are left that something refers to.
 
     With `keyring`, an account's key is destroyed too, so that no backup of its sealed contents can be read. Raises
     KeysUnavailable.
     """
     async with database.relaxed() as conn:
         closing = await tenants.closing(conn)
-    return [tenant.account_id for tenant in closing if await _remove_contents(database, store, keyring, tenant)]
+    deleted = []
+    left: ForeignKeyViolation | None = None
+    for tenant in closing:
+        try:
+            if await _remove_contents(database, store, keyring, tenant):
+                deleted.append(tenant.account_id)
+                log.info("account.deleted", account=tenant.account_id)
+        except ForeignKeyViolation as error:  # a request from before the close has stored something since
+            left = error
+    if left is not None:
+        raise left
+    return deleted
 
 
 async def _remove_contents(database: Database, store: Store, keyring: Keyring | None, tenant: Tenant) -> bool:
@@ -92,13 +107,11 @@ async def _remove_contents(database: Database, store: Store, keyring: Keyring | 
     await account_removal.delete_all(database, tenant.tenant_id)
     if keyring is not None:
         await batch_keys.destroy_kek(database, keyring, tenant.tenant_id)
-    with suppress(ForeignKeyViolation):  # a request from before the close has stored something since
-        async with database.transaction() as conn:
-            await ledger.forget(conn, tenant.tenant_id)
-            await removal.remove_shares(conn, tenant.tenant_id)
-            await tenants.remove(conn, tenant.tenant_id)
-        return True
-    return False
+    async with database.transaction() as conn:
+        await ledger.forget(conn, tenant.tenant_id)
+        await removal.remove_shares(conn, tenant.tenant_id)
+        await tenants.remove(conn, tenant.tenant_id)
+    return True
 
 
 async def _cancel(database: Database, tenant: Tenant) -> None:

@@ -12,7 +12,7 @@ from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.engines.model_registry import with_adopted
 from app.metering import budget_rules, budgets, lanes, lines
-from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Funding, Unit
+from app.metering.budget_rules import UNLIMITED, Amounts, Budget, Funding, Learned, Unit
 from app.metering.budgets import Drift, Held
 from app.metering.money import TokenPrice
 from app.money_sums import MoneySums
@@ -35,10 +35,12 @@ async def turn(conn: Connection) -> None:
 
 
 async def recount(conn: Connection) -> list[Drift]:
-    """Correct what budgets hold, and return the slices of dead processes. Call inside a transaction."""
-    await budgets.lock_all(conn)
-    await budgets.return_dead_slices(conn)
-    return await budgets.recount(conn, [Held(*row) for row in await funding.held(conn)])
+    """Correct what budgets hold, and return the slices of dead processes. Call inside a transaction. A budget that somebody has
+    locked is left for the next recount.
+    """
+    free = await budgets.lock_all_free(conn)
+    await budgets.return_dead_slices(conn, free)
+    return await budgets.recount(conn, [Held(*row) for row in await funding.held(conn)], only=free)
 
 
 async def hold_anew(conn: Connection, budget: Budget) -> None:
@@ -47,7 +49,7 @@ async def hold_anew(conn: Connection, budget: Budget) -> None:
     Call while no results are counted (`settling.exclusively`).
     """
     await budgets.empty_slices(conn, budget.budget_id)
-    await budgets.recount(conn, [Held(*row) for row in await funding.held(conn)], only=budget.budget_id)
+    await budgets.recount(conn, [Held(*row) for row in await funding.held(conn)], only=[budget.budget_id])
 
 
 async def fund(database: Database, catalogue: Catalogue) -> int:
@@ -66,13 +68,25 @@ async def fund(database: Database, catalogue: Catalogue) -> int:
 
 
 async def _fund_lane(conn: Connection, where: Waiting, blocked: set[int], catalogue: Catalogue) -> int:
-    """Fund one lane. Adds the budgets that its next chunk needs to `blocked`. Returns how many chunks became ready or moved."""
+    """Fund one lane. Adds its budgets to `blocked` if its next chunk needs their money, or somebody has locked one. Returns how
+    many chunks became ready or moved.
+    """
     budget_ids, learned = await lanes.find(conn, where.lane_id)
     if blocked.intersection(budget_ids):
         return 0
     if diverted := await diverting.divert(conn, where, budget_ids, catalogue):
         return diverted  # the rest may have to be diverted, too, before any of it is funded
-    locked = await budgets.locked(conn, budget_ids)
+    locked = await budgets.locked_free(conn, budget_ids)
+    if locked is None:
+        blocked.update(budget_ids)
+        return 0
+    return await _fund_from(conn, where, locked, learned, blocked)
+
+
+async def _fund_from(
+    conn: Connection, where: Waiting, locked: list[Budget], learned: Learned, blocked: set[int]
+) -> int:
+    budget_ids = [budget.budget_id for budget in locked]
     strict = any(budget.strict for budget in locked)
     free, unspent, largest = budget_rules.limits(locked)
     terms = Terms(

@@ -110,7 +110,7 @@ class PooledConnection(WatchedConnection):
         its standby, and commit.
         """
         if self.watched:
-            self.drop(self.patience_seconds)
+            self.cut()
         else:
             await super().give_up(gen)
 

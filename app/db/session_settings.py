@@ -17,7 +17,8 @@ from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import ServerUnfit
 
-# Half of a worker's lease: what a process has locked when it stops is free again before others lose theirs.
+# 5 s, half of a worker's lease as it ships: what a process has locked when it stops is free again before others lose theirs. It
+# does not follow `lease_seconds`: a shorter lease may end first.
 #
 # Statements are planned once, for all parameters. A day's table that was vacuumed while it was empty looks cheap to read as a
 # whole until it is analyzed; with `enable_seqscan` off its index is used from the first row on.

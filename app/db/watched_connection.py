@@ -163,12 +163,14 @@ class WatchedConnection(AsyncConnection[TupleRow]):
             self.pgconn.finish()
             raise
 
-    def drop(self, seconds: float | None) -> None:
-        """End the connection without a word to the server, which has not answered for so many seconds. Whoever waits gets an
-        OperationalError.
-        """
+    def cut(self) -> None:
+        """End the connection without a word to the server. Whoever waits gets an OperationalError."""
         with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
             same.shutdown(socket.SHUT_RDWR)
+
+    def drop(self, seconds: float | None) -> None:
+        """Cut the connection to a server that has not answered for so many seconds."""
+        self.cut()
         log.warning("database.no_answer", host=self.info.host, seconds=seconds)
 
 

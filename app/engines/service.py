@@ -183,6 +183,12 @@ async def forget_old(conn: Connection) -> list[int]:
     return [engine_id for (engine_id,) in await (await conn.execute(sql.FORGET, values)).fetchall()]
 
 
+async def gone(conn: Connection) -> int:
+    """How many engines `forget_old` has left because others have locked them."""
+    row = await (await conn.execute(sql.COUNT_GONE, {"days": FORGOTTEN_DAYS})).fetchone()
+    return row[0] if row else 0
+
+
 async def known(conn: Connection, listed: Sequence[ListedEngine], prefix: str | None = None) -> list[KnownEngine]:
     """The rows of these engines, by URL or name, and of all whose name begins with `prefix`."""
     parameters = {"urls": [each.url for each in listed], "names": [each.name for each in listed], "prefix": prefix}

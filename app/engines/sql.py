@@ -172,10 +172,11 @@ from engine e left join pool p using (pool_id) left join worker w on w.worker_id
 where {KNOWN_OF} order by e.name"""
 
 # Not what an operator has drained: that outlives the engine's worker. Results keep its id, without a name.
+_GONE = f"""select e.engine_id from engine e
+       where e.heartbeat_at < now() - make_interval(days => %(days)s) and e.intake = '{EngineIntake.OPEN}'
+         and not exists (select from worker w where w.worker_id = e.worker_id and w.{WORKER_LEASE_HOLDS})"""
 FORGET = f"""
 delete from engine where engine_id in (
-       select e.engine_id from engine e
-       where e.heartbeat_at < now() - make_interval(days => %(days)s) and e.intake = '{EngineIntake.OPEN}'
-         and not exists (select from worker w where w.worker_id = e.worker_id and w.{WORKER_LEASE_HOLDS})
-       order by e.engine_id limit %(limit)s for update skip locked)
+       {_GONE} order by e.engine_id limit %(limit)s for update skip locked)
 returning engine_id"""
+COUNT_GONE = f"select count(*) from ({_GONE}) gone"

@@ -50,7 +50,8 @@ from app.metering import sessions
 from app.metering.budget_rules import Budget
 from app.metering.latency import MinuteLatencies
 from app.metering.lines import LineParts
-from app.metering.slices import CallHold, CallSize, OnChange, Slices
+from app.metering.slice_rows import OnChange
+from app.metering.slices import CallHold, CallSize, Slices
 from app.metering.sync_usage import SyncUsage
 from app.quantities import duration
 from app.settings import Settings

@@ -22,6 +22,7 @@ LIST = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s order by 
 ALL = f"select {_COLUMNS} from budget order by budget_id"
 OF_IDS = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id"
 LOCK = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id for update"
+LOCK_FREE = f"{LOCK} skip locked"
 ONE = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s and name = %(name)s for update"
 COUNT = "select count(*) from budget where tenant_id = %(tenant_id)s"
 NOW = "select clock_timestamp()"
@@ -50,7 +51,7 @@ update budget b set notified = 0, spent_noted = false, diverted_to = '{{}}', spe
 where b.budget_id = %(budget_id)s"""
 
 DUE = f"""
-select {_COLUMNS}, clock_timestamp() from budget where window_to <= clock_timestamp() order by budget_id for update"""
+select {_COLUMNS}, clock_timestamp() from budget where window_to <= clock_timestamp() order by budget_id for update skip locked"""
 TURN = """
 update budget set spent = 0, notified = 0, spent_noted = false, diverted_to = '{}', window_from = %(window_from)s,
   window_to = %(window_to)s
@@ -97,9 +98,9 @@ with funded as (select b.budget_id, sum(case b.unit when 'cost' then x.cost else
  found as (select b.budget_id, b.held as before, coalesce(f.amount, 0) + coalesce(s.amount, 0) as held
    from budget b left join funded f using (budget_id) left join sliced s using (budget_id))
 update budget b set held = x.held from found x
-where b.budget_id = x.budget_id and b.held <> x.held and (%(only)s::int is null or b.budget_id = %(only)s)
+where b.budget_id = x.budget_id and b.held <> x.held and b.budget_id = any(%(only)s::int[])
 returning b.tenant_id, b.name, x.held - x.before"""
-LOCK_ALL = "select from budget order by budget_id for update"
+LOCK_ALL_FREE = "select budget_id from budget order by budget_id for update skip locked"
 
 # ---------------------------------------------------------------- lanes
 
@@ -134,19 +135,25 @@ from used u join fading f using (lane_id) where lane.lane_id = u.lane_id"""
 
 # ---------------------------------------------------------------- slices
 
-SLICE = "select amount, number from budget_slice where budget_id = %(budget_id)s and writer = %(writer)s"
-PUT_SLICE = """
-insert into budget_slice as s (budget_id, writer, amount, number, beyond)
-values (%(budget_id)s, %(writer)s, %(amount)s, %(number)s, %(beyond)s)
-on conflict (budget_id, writer) do update set amount = excluded.amount, number = excluded.number, beyond = excluded.beyond,
-  seen_at = now()"""
-SLICED = "select coalesce(sum(amount), 0)::int8 from budget_slice where budget_id = %(budget_id)s"
+# A report is planned with what was read, and stored if the budget has not changed since: whatever changes the amount of a slice
+# changes its budget, too. So nobody waits for a process that stops in between.
+READ_SLICE = f"""
+select {_OF_B}, b.xmin::text, coalesce(own.amount, 0), coalesce(own.number, 0),
+  (select coalesce(sum(amount), 0)::int8 from budget_slice x where x.budget_id = b.budget_id)
+from budget b left join budget_slice own on own.budget_id = b.budget_id and own.writer = %(writer)s
+where b.budget_id = %(budget_id)s"""
 REPORT = f"""
-update budget b set spent = spent + %(used)s, held = greatest(0, held + %(change)s) where budget_id = %(budget_id)s
-returning {_COLUMNS}"""
+with stored as (update budget b set spent = spent + %(used)s, held = greatest(0, held + %(change)s)
+       where budget_id = %(budget_id)s and b.xmin::text = %(version)s returning {_OF_B}),
+ put as (insert into budget_slice as s (budget_id, writer, amount, number, beyond)
+       select budget_id, %(writer)s, %(amount)s, %(number)s, %(beyond)s from stored
+       on conflict (budget_id, writer) do update set amount = excluded.amount, number = excluded.number,
+         beyond = excluded.beyond, seen_at = now())
+select * from stored"""
 EMPTY_SLICES = "update budget_slice set amount = 0, beyond = 0 where budget_id = %(budget_id)s"
 DEAD_SLICES = """
-select distinct budget_id from budget_slice where amount > 0 and seen_at < now() - make_interval(secs => %(seconds)s)"""
+select distinct budget_id from budget_slice
+where amount > 0 and seen_at < now() - make_interval(secs => %(seconds)s) and budget_id = any(%(ids)s::int[])"""
 # The number stays, so that a report which the process repeats is not spent twice if it lives after all.
 RETURN_DEAD = """
 with dead as materialized (select writer, amount from budget_slice

@@ -123,8 +123,16 @@ async def locked(conn: Connection, budget_ids: Sequence[int]) -> list[Budget]:
     return [of_row(row) for row in await (await conn.execute(sql.LOCK, {"ids": list(budget_ids)})).fetchall()]
 
 
+async def locked_free(conn: Connection, budget_ids: Sequence[int]) -> list[Budget] | None:
+    """As `locked`, without waiting. None: somebody else has locked one of them."""
+    rows = await (await conn.execute(sql.LOCK_FREE, {"ids": list(budget_ids)})).fetchall()
+    if len(rows) < len(budget_ids) and len(rows) < len(await of_ids(conn, budget_ids)):
+        return None
+    return [of_row(row) for row in rows]
+
+
 async def turn(conn: Connection) -> list[Renewed]:
-    """Begin the next window of every budget whose window has ended."""
+    """Begin the next window of every budget whose window has ended. One that somebody has locked is turned by the next call."""
     renewed = []
     for row in await (await conn.execute(sql.DUE)).fetchall():
         budget, now = of_row(row), row[-1]
@@ -174,13 +182,13 @@ async def note_diverted(conn: Connection, budget: Budget, model: str) -> bool:
     return await rows.fetchone() is not None
 
 
-async def lock_all(conn: Connection) -> None:
-    """Lock every budget until the transaction ends."""
-    await conn.execute(sql.LOCK_ALL)
+async def lock_all_free(conn: Connection) -> list[int]:
+    """Lock every budget that nobody else has locked until the transaction ends. Returns their ids."""
+    return [budget_id for (budget_id,) in await (await conn.execute(sql.LOCK_ALL_FREE)).fetchall()]
 
 
-async def recount(conn: Connection, held: Sequence[Held], only: int | None = None) -> list[Drift]:
-    """Set what every budget holds, or `only` this one, to what chunks, deltas and slices have.
+async def recount(conn: Connection, held: Sequence[Held], only: Sequence[int]) -> list[Drift]:
+    """Set what these budgets hold to what chunks, deltas and slices have.
 
     Call after these budgets were locked, with counts read after it.
     """
@@ -188,7 +196,7 @@ async def recount(conn: Connection, held: Sequence[Held], only: int | None = Non
         "lane": [each.lane_id for each in held],
         "cost": [each.cost for each in held],
         "tokens": [each.tokens for each in held],
-        "only": only,
+        "only": list(only),
     }
     return [Drift(*row) for row in await (await conn.execute(sql.RECOUNT, values)).fetchall()]
 
@@ -198,16 +206,15 @@ async def empty_slices(conn: Connection, budget_id: int) -> None:
     await conn.execute(sql.EMPTY_SLICES, {"budget_id": budget_id})
 
 
-async def return_dead_slices(conn: Connection) -> int:
-    """Return the slices of processes that have not written for DEAD_SECONDS. Returns of how many budgets.
+async def return_dead_slices(conn: Connection, budget_ids: Sequence[int]) -> int:
+    """Return the slices of these locked budgets whose processes have not written for DEAD_SECONDS. Returns of how many budgets.
 
     The number of a process's last report is kept for REPORTS_KEPT_DAYS.
     """
     await conn.execute(sql.FORGET_SLICES, {"days": REPORTS_KEPT_DAYS})
     values = {"seconds": DEAD_SECONDS}
-    rows = await (await conn.execute(sql.DEAD_SLICES, values)).fetchall()
+    rows = await (await conn.execute(sql.DEAD_SLICES, values | {"ids": list(budget_ids)})).fetchall()
     for (budget_id,) in sorted(rows):
-        await conn.execute(sql.LOCK, {"ids": [budget_id]})
         await conn.execute(sql.RETURN_DEAD, values | {"budget_id": budget_id})
     return len(rows)
 

@@ -8,7 +8,7 @@ not reported, at most the use of REPORT_SECONDS, is lost, as in `sync_usage`.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +18,14 @@ import orjson
 import structlog
 
 from app import clock
-from app.db.pool import Connection, Database
+from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import BudgetSpent
 from app.metering import budget_rules, budgets, money, slice_rows
 from app.metering.budget_rules import Budget, Scope, Unit
 from app.metering.lines import LineParts
 from app.metering.money import TokenPrice
-from app.metering.slice_rows import Report
+from app.metering.slice_rows import OnChange, Report
 
 PATIENCE_SECONDS = 0.25
 AWAY_SECONDS = 6.0  # a database that has not answered for so long is away; usually it is known before
@@ -35,7 +35,6 @@ _STILL_HERE_SECONDS = 20.0
 _POLL_SECONDS = 0.01
 
 _log = structlog.get_logger("slices")
-OnChange = Callable[[Connection, Sequence[Budget]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +274,7 @@ class Slices:
         number, wanted, beyond = part.number + 1, part.wanted, part.beyond
         report = Report(budget.budget_id, part.writer, number, part.sent, needed, wanted, budget.counts, beyond)
         try:
-            async with self._database.transaction() as conn:
-                changed = await slice_rows.write(conn, report)
-                if changed is not None and changed.budget is not None:
-                    await self._on_change(conn, [changed.budget])
+            changed = await slice_rows.write(self._database, report, self._on_change)
         except TRANSIENT as error:
             if not part.away:
                 _log.warning("budget.not_reported", budget=part.budget.name, error=str(error).strip())

@@ -4,7 +4,7 @@ Lock order: batch, chunk, sched by pool and tenant.
 """
 
 from app.queue.errors_sql import ERRORS
-from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, chunks_by_account, in_lock_order, waking
+from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, chunks_by_account, free_accounts, is_free, waking
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS
 from app.states import CHUNK, BatchState, ChunkState
 
@@ -29,11 +29,13 @@ select count(*) from released"""
 
 # A chunk that the worker of a cancelled batch has just returned must not be leased again before the sweep removes it.
 PROMOTE = f"""
-with due as materialized (
-       select c.chunk_id from chunk c
+with found as materialized (
+       select c.chunk_id, c.pool_id, c.tenant_id from chunk c
        where {CHUNK.guard("promote", "c.")} and c.not_before <= now()
          and not exists (select from batch b where b.batch_id = c.batch_id and b.{HALTED})
        for update of c skip locked),
+{free_accounts("found")},
+ due as materialized (select chunk_id from found where {is_free("found")}),
  released as (update chunk c set state = {_NEXT_STATE}, not_before = null
        from due where c.chunk_id = due.chunk_id returning c.pool_id, c.tenant_id, c.state, c.deadline, c.chunk_id){_MORE_READY}"""
 
@@ -46,15 +48,21 @@ with due as materialized (
 def _to_move(states: str, verb: str, *, one: bool) -> str:
     """The chunks that `verb` moves: those of one batch, or of all batches in `states`."""
     only, wait = ("and c.batch_id = %(batch_id)s", "") if one else ("", "skip locked")
-    return f"""
-with to_move as materialized (
+    found = f"""materialized (
        select c.* from chunk c join batch b on b.batch_id = c.batch_id
        where b.state in ({states}) and {CHUNK.guard(verb, "c.")} {only}
-       order by c.chunk_id for update of c {wait}),"""
+       order by c.chunk_id for update of c {wait})"""
+    if one:
+        return f"""
+with to_move as {found},"""
+    return f"""
+with found as {found},
+{free_accounts("found")},
+ to_move as materialized (select * from found where {is_free("found")}),"""
 
 
 _LESS_READY = f""",
-{in_lock_order(chunks_by_account(f"to_move where state = '{ChunkState.READY}'"))},
+ changes as materialized ({chunks_by_account(f"to_move where state = '{ChunkState.READY}'")}),
  recounted as (update sched s set ready = s.ready - x.n
        from changes x where s.pool_id = x.pool_id and s.tenant_id = x.tenant_id)
 select count(*) from to_move"""

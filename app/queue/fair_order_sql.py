@@ -151,18 +151,29 @@ with lowest as materialized (select {_LOWEST.format(pool="%(pool_id)s")} as vtim
 # ---------------------------------------------------------------- changes to several accounts at once
 
 
-def in_lock_order(changes: str, name: str = "changes") -> str:
-    """The CTE `changes`: rows by pool and tenant. It locks their rows of `sched` in the one order that every statement uses."""
-    return f""" {name} as materialized (select change.* from sched s join ({changes}) change using (pool_id, tenant_id)
-       order by s.pool_id, s.tenant_id for update of s)"""
+def free_accounts(rows: str) -> str:
+    """The CTE `free`: the accounts of these rows, locked but for those that somebody else has. Were one waited for, all that are
+    locked already would wait with it.
+    """
+    return f""" free as materialized (select s.pool_id, s.tenant_id
+       from sched s join (select distinct pool_id, tenant_id from {rows}) x using (pool_id, tenant_id)
+       order by s.pool_id, s.tenant_id for update of s skip locked)"""
+
+
+def is_free(row: str) -> str:
+    """Whether the account of a row is among `free`, or was deleted. What is not is left for the next round."""
+    return f"""(exists (select from free f where (f.pool_id, f.tenant_id) = ({row}.pool_id, {row}.tenant_id))
+         or not exists (select from sched s where (s.pool_id, s.tenant_id) = ({row}.pool_id, {row}.tenant_id)))"""
 
 
 def waking(changes: str) -> str:
-    """The same for accounts that get work. `changes` also has the `current_vtime` of the pool, which is read once for each."""
-    return f"""{in_lock_order(changes, "locked")},
+    """The CTE `changes`: rows by pool and tenant of `free` accounts that get work, with the `current_vtime` of the pool, which is
+    read once for each.
+    """
+    return f""" awake as materialized ({changes}),
  now_at as materialized (select p.pool_id, {current_virtual_time("p.pool_id")} as vtime
-       from (select distinct pool_id from locked) p),
- changes as materialized (select locked.*, now_at.vtime as current_vtime from locked join now_at using (pool_id))"""
+       from (select distinct pool_id from awake) p),
+ changes as materialized (select awake.*, now_at.vtime as current_vtime from awake join now_at using (pool_id))"""
 
 
 WOKEN = woken("x.current_vtime")  # of account s of `sched` beside its row x of `changes`
@@ -184,12 +195,8 @@ _USED = """select e.pool_id, e.tenant_id, min(w.weight) as weight, sum(e.est_tok
 FOLD_DELTAS = f"""
 with taken as materialized (
        select delta_id, pool_id, tenant_id from sched_delta order by delta_id limit 5000 for update skip locked),
- free as materialized (select s.pool_id, s.tenant_id
-       from sched s join (select distinct pool_id, tenant_id from taken) t using (pool_id, tenant_id)
-       order by s.pool_id, s.tenant_id for update of s skip locked),
- ended as (delete from sched_delta d using taken t where d.delta_id = t.delta_id and (
-         exists (select from free f where f.pool_id = t.pool_id and f.tenant_id = t.tenant_id)
-         or not exists (select from sched s where s.pool_id = t.pool_id and s.tenant_id = t.tenant_id))
+{free_accounts("taken")},
+ ended as (delete from sched_delta d using taken t where d.delta_id = t.delta_id and {is_free("t")}
        returning d.pool_id, d.tenant_id, d.est_tokens, d.used_tokens, d.served_tokens),
  changes as materialized ({_USED}),
  corrected as (update sched s set inflight_tokens = s.inflight_tokens - x.est_tokens,
@@ -199,12 +206,26 @@ select count(*) from ended"""
 
 # ---------------------------------------------------------------- the cached counts
 
-LOCK_CACHES = f"select from sched where {RELAXED} order by pool_id, tenant_id for update"
+# Claims wait for these locks, so no lock is waited for while others are held. Which accounts are locked is kept for the
+# statements that follow in the same message. RELAXED is in the text of both: a statement ahead would end their transaction.
+_LOCK = """select set_config('slackwater.locked', coalesce(string_agg(concat_ws(':', pool_id, tenant_id), ','), ''), true)
+from (select pool_id, tenant_id from sched where {where} for update {wait}) locked"""
+LOCK_FREE_CACHES = _LOCK.format(where=RELAXED, wait="skip locked")
+LOCK_CACHE = _LOCK.format(
+    where=f"{RELAXED} and {_BRIEFLY} and pool_id = %(pool_id)s and tenant_id = %(tenant_id)s", wait=""
+)
+
+_LOCKED = """locked as materialized (select split_part(x, ':', 1)::int2 as pool_id, split_part(x, ':', 2)::int4 as tenant_id
+         from string_to_table(nullif(current_setting('slackwater.locked'), ''), ',') x)"""
+NOT_LOCKED = (
+    f"with {_LOCKED} select pool_id, tenant_id from sched except select pool_id, tenant_id from locked order by 1, 2"
+)
 
 # A separate statement: under READ COMMITTED it sees what earlier holders of the locks have committed. A transaction that
 # changes a chunk later, or folds a delta, has not changed `sched` yet, and adds its difference to the values written here.
 RECOMPUTE = f"""
-with counted as (select pool_id, tenant_id, sum(ready)::int as ready, sum(tokens)::bigint as inflight_tokens,
+with {_LOCKED},
+ counted as (select pool_id, tenant_id, sum(ready)::int as ready, sum(tokens)::bigint as inflight_tokens,
                    coalesce(bool_or(before_mark), false) as overlooked from (
          select pool_id, tenant_id, count(*) filter (where {CHUNK.guard("claim")}) as ready,
                 coalesce(sum(est_tokens) filter (where {CHUNK.guard("finish")}), 0) as tokens,
@@ -213,11 +234,11 @@ with counted as (select pool_id, tenant_id, sum(ready)::int as ready, sum(tokens
          union all select pool_id, tenant_id, 0, est_tokens, false from sched_delta) every group by 1, 2),
  drift as (select s.pool_id, s.tenant_id, s.ready as old_ready, s.inflight_tokens as old_inflight,
                   coalesce(t.ready, 0) as ready, coalesce(t.inflight_tokens, 0) as inflight_tokens, t.overlooked
-           from sched s left join counted t using (pool_id, tenant_id)
+           from locked join sched s using (pool_id, tenant_id) left join counted t using (pool_id, tenant_id)
            where (s.ready, s.inflight_tokens) is distinct from (coalesce(t.ready, 0), coalesce(t.inflight_tokens, 0))
               or t.overlooked)
 update sched s set ready = d.ready, inflight_tokens = d.inflight_tokens, drifts = drifts + 1,
               first_deadline = case when d.overlooked then '-infinity' else s.first_deadline end
 from drift d
-where s.pool_id = d.pool_id and s.tenant_id = d.tenant_id
+where s.pool_id = d.pool_id and s.tenant_id = d.tenant_id and {RELAXED}
 returning s.pool_id, s.tenant_id, d.ready - d.old_ready, d.inflight_tokens - d.old_inflight"""

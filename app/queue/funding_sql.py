@@ -4,7 +4,7 @@
 Lock order: batch, usage, budget, chunk, sched.
 """
 
-from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, waking
+from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, free_accounts, is_free, waking
 from app.queue.holds_sql import HELD_COST, HELD_TOKENS, hold
 from app.queue.types import Kind
 from app.states import CHUNK, ChunkState
@@ -112,7 +112,7 @@ MOVE = f"""
 with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price)s::int8[], %(input_price)s::int8[],
                                     %(context_window)s::int8[], %(strict)s::bool[])
        x (line_id, lane, price, input_price, context_window, strict)),
- moved as materialized (
+ found as materialized (
        select c.*, x.lane as new_lane, x.price, x.input_price, x.context_window,
               x.strict and not coalesce(c.lane = any(%(strict_lanes)s::int[]), false) as widened,
               b.open_ended and coalesce(c.worst_tokens, 0) <= c.est_tokens as unknown,
@@ -122,6 +122,8 @@ with lanes as (select * from unnest(%(line_id)s::int[], %(lane)s::int[], %(price
        from chunk c join batch b using (batch_id) join lanes x on x.line_id = coalesce(c.line_id, b.line_id)
        where c.tenant_id = %(tenant_id)s and {_NOT_LEASED} and c.lane is distinct from x.lane
        order by c.chunk_id limit %(limit)s for update of c skip locked),
+{free_accounts("found")},
+ moved as materialized (select * from found where {is_free("found")}),
  bytes as (select m.chunk_id, sum(case when p.stored or p.sealed then m.context_window
                                      else least(p.size, m.context_window) end) as bytes
        from moved m cross join lateral unnest(coalesce(m.seqs, array(select generate_series(m.lo, m.hi)))) x (seq)

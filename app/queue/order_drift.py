@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from psycopg.errors import LockNotAvailable
+
 from app.db.pool import Connection
 from app.queue import fair_order_sql
 
@@ -16,12 +18,34 @@ class Drift:
     inflight_tokens: int
 
 
-async def recompute(conn: Connection) -> list[Drift]:
-    """Recompute the cached counts of the fair order from the chunks. Returns the corrections.
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """What a recount corrected, and the accounts that it left because others hold them: (pool, tenant)."""
 
-    All claims wait for it, so that it is one message, and in autocommit mode one transaction.
+    drifts: list[Drift]
+    left: list[tuple[int, int]]
+
+
+async def recompute(conn: Connection) -> Recount:
+    """Recompute the cached counts of the fair order from the chunks. Use a connection in autocommit mode.
+
+    Claims wait for it, so that it is one message and waits for nobody while it holds an account: first all that are free, then
+    those that were not, one at a time and for a moment only.
     """
+    drifts, held = await _recompute(conn, fair_order_sql.LOCK_FREE_CACHES)
+    left = []
+    for pool_id, tenant_id in held:
+        try:
+            drifts += (await _recompute(conn, fair_order_sql.LOCK_CACHE, pool_id=pool_id, tenant_id=tenant_id))[0]
+        except LockNotAvailable:
+            left.append((pool_id, tenant_id))
+    return Recount(drifts, left)
+
+
+async def _recompute(conn: Connection, lock: str, **account: int) -> tuple[list[Drift], list[tuple[int, int]]]:
+    """Recompute what `lock` locks, in one transaction. Returns the corrections, and the accounts that it has not locked."""
     async with conn.pipeline():
-        await conn.execute(fair_order_sql.LOCK_CACHES)
+        await conn.execute(lock, account or None)
         corrected = await conn.execute(fair_order_sql.RECOMPUTE)
-    return [Drift(*row) for row in await corrected.fetchall()]
+        others = await conn.execute(fair_order_sql.NOT_LOCKED)
+    return [Drift(*row) for row in await corrected.fetchall()], [(row[0], row[1]) for row in await others.fetchall()]

@@ -2,7 +2,7 @@
 
 from app.changes import sql as changes
 from app.changes.kinds import ChangeKind
-from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, waking
+from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, free_accounts, is_free, waking
 from app.states import CHUNK, ChunkState
 from app.worker_lease import WORKER_LEASE_LAPSED
 
@@ -40,15 +40,18 @@ _LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', coalesce(e.name, l.host),
 # A higher token fences every late write of the lost worker. The estimate is refunded: an account does not pay for lost workers.
 # `lost_workers` decides which losses are charged to their chunks, and `charges` takes back the charge for a worker that is alive.
 # A claim may commit after its worker was reaped or has retired. Its chunk has no worker, and is taken back as well.
-# Locked rows are skipped, since the next round comes anyway. So no two statements wait for each other in a circle.
+# Locked rows, and chunks of locked accounts, are skipped, since the next round comes anyway. So no two statements wait for each
+# other in a circle.
 REAP = f"""
 with lost as materialized (select worker_id, host, pid, renewed_at from worker
        where worker_id = any(%(lapsed)s::bigint[]) and {WORKER_LEASE_LAPSED} for update skip locked),
- taken_back as materialized (
-       select c.chunk_id, c.batch_id, c.worker_id from chunk c
+ found as materialized (
+       select c.chunk_id, c.batch_id, c.worker_id, c.pool_id, c.tenant_id from chunk c
        where {CHUNK.guard("reap", "c.")} and (c.worker_id in (select worker_id from lost)
          or not exists (select from worker w where w.worker_id = c.worker_id))
        for update of c skip locked),
+{free_accounts("found")},
+ taken_back as materialized (select * from found where {is_free("found")}),
  released as (update chunk c set state = '{ChunkState.READY}', token = token + 1, worker_id = null,
               attempt = attempt + (c.worker_id = any(%(charged)s::bigint[]))::int,
               charged_for = case when c.worker_id = any(%(charged)s::bigint[]) then c.worker_id else charged_for end

@@ -5,16 +5,16 @@
     partitions  detached without blocking other statements, then dropped
 
 While a partition of a day exists, the next run starts with that day again, so a run may be killed between any two steps. A
-statement that waits too long for a lock gives up, and the next run continues.
+statement that waits too long for a lock gives up: the run goes on with other days, says which it has left, and the next one
+continues.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import groupby
 
-import psycopg
 from psycopg import sql
+from psycopg.errors import LockNotAvailable
 
 from app import clock
 from app.db import direct
@@ -47,17 +47,19 @@ class Partition:
 
 @dataclass(slots=True)
 class RetentionOutcome:
-    """The dropped days, with the number of batches they still had. `busy`: the day at which a lock stopped the run."""
+    """The dropped days, with the number of batches they still had. `left`: what locks of others kept from being dropped, in
+    words.
+    """
 
     dropped: dict[date, int] = field(default_factory=dict)
-    busy: date | None = None
+    left: list[str] = field(default_factory=list)
 
 
 async def run(url: str, days: int, store: Store, grace_days: int = 0) -> RetentionOutcome:
     """Drop every day whose batches have all been final for `days` days, or longer if their account has a longer retention. Its
     objects are removed `grace_days` later.
 
-    0 days: nothing is ever dropped. Opens its own connection. Does nothing while another run is active. Raises
+    0 days: nothing is ever dropped. Opens its own connection. Leaves everything while another run is active. Raises
     BehindPooler; ServerUnfit while the database's clock is not to be trusted.
     """
     outcome = RetentionOutcome()
@@ -67,18 +69,32 @@ async def run(url: str, days: int, store: Store, grace_days: int = 0) -> Retenti
         await direct.require(conn)
         await _require_clock(conn)
         await conn.execute(_PATIENCE)
-        if await _is_true(conn, queries.TRY_LOCK):
+        if not await _is_true(conn, queries.TRY_LOCK):
+            outcome.left.append("everything, since another run is active")
+            return outcome
+        await _drop_days(conn, outcome, days, store, grace_days)
+        try:
             await _delete_loose_events(conn, days)
-            for day, partitions in groupby(await _partitions(conn, days), lambda partition: partition.day):
-                try:
-                    batches = await _drop_day(conn, list(partitions), days, store, grace_days)
-                except psycopg.errors.LockNotAvailable:  # a half-detached day blocks the days after it
-                    outcome.busy = day
-                    break
-                if batches is not None:
-                    outcome.dropped[day] = batches
-            await conn.execute(queries.UNLOCK)  # the server may notice the end of the connection only later
+        except LockNotAvailable:
+            outcome.left.append("events without a batch")
+        await conn.execute(queries.UNLOCK)  # the server may notice the end of the connection only later
     return outcome
+
+
+async def _drop_days(conn: Connection, outcome: RetentionOutcome, days: int, store: Store, grace_days: int) -> None:
+    """Drop the days that are old enough, as far as no lock is in the way."""
+    stuck: set[str] = set()
+    for day, group in groupby(await _partitions(conn, days), lambda partition: partition.day):
+        partitions = list(group)
+        try:
+            batches = await _empty(conn, partitions[0], days, store, grace_days)
+            gone = batches is None or all([await _drop(conn, partition, stuck) for partition in partitions])
+        except LockNotAvailable:
+            batches, gone = None, False
+        if not gone:
+            outcome.left.append(str(day))
+        elif batches is not None:
+            outcome.dropped[day] = batches
 
 
 async def _require_clock(conn: Connection) -> None:
@@ -91,21 +107,30 @@ async def _require_clock(conn: Connection) -> None:
         raise ServerUnfit(problem, "Correct the clock that is wrong.")
 
 
-async def _drop_day(
-    conn: Connection, partitions: Sequence[Partition], days: int, store: Store, grace_days: int
-) -> int | None:
-    """Drop one day if it is old enough. Returns how many batches it still had. First finishes interrupted detaches."""
-    for partition in partitions:
-        if partition.pending:
-            await _alter(conn, queries.FINALIZE, partition)
-    batches = await _delete_rows(conn, partitions[0], days) if partitions[0].is_old else None
+async def _empty(conn: Connection, partition: Partition, days: int, store: Store, grace_days: int) -> int | None:
+    """Remove the rows and objects of a day's batches. Returns how many there still were. None: the day must be kept."""
+    batches = await _delete_rows(conn, partition, days) if partition.is_old else None
     if batches is not None:
-        await late_removal.remove(conn, store, object_names.of_day(partitions[0].day), grace_days)
-        for partition in partitions:
-            if partition.attached and not partition.pending:
-                await _alter(conn, queries.DETACH, partition)
-            await _alter(conn, queries.DROP, partition)
+        await late_removal.remove(conn, store, object_names.of_day(partition.day), grace_days)
     return batches
+
+
+async def _drop(conn: Connection, partition: Partition, stuck: set[str]) -> bool:
+    """Drop a partition. False: a lock is in the way.
+
+    `stuck`: the parents of which one partition is half detached. No other can be detached from them, so they are added here.
+    """
+    if partition.attached and partition.parent in stuck:
+        return False
+    try:
+        if partition.attached:
+            stuck.add(partition.parent)
+            await _alter(conn, queries.FINALIZE if partition.pending else queries.DETACH, partition)
+            stuck.remove(partition.parent)
+        await _alter(conn, queries.DROP, partition)
+    except LockNotAvailable:
+        return False
+    return True
 
 
 async def _delete_rows(conn: Connection, partition: Partition, days: int) -> int | None:

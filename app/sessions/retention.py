@@ -7,16 +7,17 @@ _SLICE = 500
 
 
 async def run(database: Database, days: int) -> int:
-    """Delete what is older than `days`, or than the longer retention of its account; 0: nothing. Returns the number of rows."""
-    count = 0
+    """Delete what is older than `days`, or than the longer retention of its account; 0: nothing. Returns how many conversations
+    are left because others have locked them.
+    """
     if not days:
-        return count
+        return 0
     for statement in (sql.FORGET_OLD_TURNS, sql.FORGET_OLD_SESSIONS):
         gone = _SLICE
         while gone == _SLICE:
             async with database.relaxed() as conn:
                 gone = (await conn.execute(statement, {"days": days, "limit": _SLICE})).rowcount
-            count += gone
     async with database.durable() as conn:
         await conn.execute(sql.FORGET_OLD_KEYS)
-    return count
+        row = await (await conn.execute(sql.COUNT_OLD_SESSIONS, {"days": days})).fetchone()
+    return row[0] if row else 0

@@ -255,11 +255,12 @@ with old as (select t.turn_id from turn t join tenant a using (tenant_id)
       and t.created_at < now() - make_interval(days => greatest(%(days)s::int, a.retention_days))
     order by t.created_at limit %(limit)s)
 delete from turn using old where turn.turn_id = old.turn_id"""
-FORGET_OLD_SESSIONS = """
-with old as (select s.session_id from session s join tenant a using (tenant_id)
-    where s.turn_id is null and s.used_at < now() - make_interval(days => greatest(%(days)s::int, a.retention_days))
-    order by s.used_at limit %(limit)s for update of s skip locked)
+_OLD_SESSIONS = """select s.session_id from session s join tenant a using (tenant_id)
+    where s.turn_id is null and s.used_at < now() - make_interval(days => greatest(%(days)s::int, a.retention_days))"""
+FORGET_OLD_SESSIONS = f"""
+with old as ({_OLD_SESSIONS} order by s.used_at limit %(limit)s for update of s skip locked)
 delete from session using old where session.session_id = old.session_id"""
+COUNT_OLD_SESSIONS = f"select count(*) from ({_OLD_SESSIONS}) old"
 FORGET_OLD_KEYS = """
 delete from turn_key k where not exists (select from turn t where t.key_id = k.key_id)
   and not exists (select from session s where s.key_id = k.key_id)"""

@@ -9,6 +9,7 @@ from uuid import UUID
 import structlog
 from celery import Celery
 
+from app.duties.schedule import RETRY_SECONDS
 from app.settings import Settings
 from app.tasks import broker, names
 
@@ -42,13 +43,19 @@ class Hints:
         return await self._published(names.DELIVER, names.WEBHOOKS, [each.hex for each in endpoint_ids])
 
     async def duties(self, duties: Sequence[str]) -> bool:
-        """Publish one hint for each duty, by its name. False: the broker did not take all of them."""
-        return await self._published(names.DO, names.DUTIES, duties)
+        """Publish one hint for each duty, by its name. False: the broker did not take all of them.
 
-    async def _published(self, task: str, queue: str, arguments: Sequence[str]) -> bool:
+        They expire, since each is repeated while no worker takes it: not sooner than after RETRY_SECONDS, because that is judged
+        by the clock of the worker, which may go wrong by more than the minute of some duties.
+        """
+        return await self._published(names.DO, names.DUTIES, duties, RETRY_SECONDS)
+
+    async def _published(
+        self, task: str, queue: str, arguments: Sequence[str], expires_seconds: float | None = None
+    ) -> bool:
         if self._current is not None and not self._current.done():
             return False
-        self._current = self._thread.submit(self._publish, task, queue, tuple(arguments))
+        self._current = self._thread.submit(self._publish, task, queue, tuple(arguments), expires_seconds)
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._current)), _PATIENCE_SECONDS)
         except TimeoutError:
@@ -59,7 +66,7 @@ class Hints:
         self._thread.submit(self._app.close)
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _publish(self, task: str, queue: str, arguments: tuple[str, ...]) -> bool:
+    def _publish(self, task: str, queue: str, arguments: tuple[str, ...], expires_seconds: float | None) -> bool:
         try:
             with self._app.producer_pool.acquire(block=True, timeout=_PATIENCE_SECONDS) as producer:
                 for argument in arguments:
@@ -67,6 +74,7 @@ class Hints:
                         task,
                         args=[argument],
                         queue=queue,
+                        expires=expires_seconds,
                         producer=producer,
                         retry=True,
                         retry_policy=_RETRY,

@@ -58,7 +58,7 @@ PARTS = {
     *("app.changes.sql.also", "app.headroom.samples_sql.history", "app.queue.holds_sql.hold"),
     *("app.queue.fair_order_sql.current_virtual_time", "app.queue.fair_order_sql.woken"),
     "app.queue.fair_order_sql.mark_lowered",
-    *("app.queue.fair_order_sql.in_lock_order", "app.queue.fair_order_sql.waking"),
+    *("app.queue.fair_order_sql.free_accounts", "app.queue.fair_order_sql.is_free", "app.queue.fair_order_sql.waking"),
     *("app.queue.fair_order_sql.chunks_by_account", "app.queue.forecast_sql.latest_pace"),
     *("app.webhooks.events_sql.batch_matches", "app.webhooks.events_sql.subscribed_kind"),
     "app.webhooks.events_sql.stable_id",

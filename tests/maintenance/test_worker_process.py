@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import psycopg
 
 from app.db.pool import Database
-from app.duties.schedule import BY_NAME
+from app.duties.schedule import BY_NAME, RETRY_SECONDS
 from app.settings import Settings
 from app.tasks import names
 from app.tasks.producer import Hints
@@ -62,6 +62,14 @@ async def test_a_lost_message_delays_a_duty_until_it_is_asked_for_again(database
         assert set(due) == set(BY_NAME)
         await hinted(settings, due)
         await eventually(lambda: read(database), until=lambda found: all(d.succeeded_at for d in found.values()))
+
+
+async def test_a_hint_that_no_worker_takes_expires(database: Database, settings: Settings) -> None:
+    await hinted(settings, ["lengths"])
+    async with database.relaxed() as conn:
+        query = "select (message->'headers'->>'expires')::timestamptz - now() from pgmq.q_duties"
+        [(left,)] = await (await conn.execute(query)).fetchall()
+    assert RETRY_SECONDS / 2 < left.total_seconds() <= RETRY_SECONDS
 
 
 async def test_a_killed_workers_duty_is_done_by_another_and_a_second_message_of_it_does_nothing(

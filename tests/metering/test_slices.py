@@ -5,16 +5,17 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.pq import TransactionStatus
 
 from app.batches import budget_events
 from app.batches import budgets as verbs
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.errors import BudgetSpent
 from app.metering import budgets, slice_rows
 from app.metering.budget_rules import Budget, Scope, Unit
@@ -22,8 +23,11 @@ from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.slice_rows import Changed, Report
 from app.metering.slices import CallSize, Slices
 from app.metering.spend_labels import SpendLabels
+from app.settings import Settings
 from tests.metering.world import PRICE, TOKEN, World
+from tests.queue import support
 from tests.sets import examples
+from workers.steward.money import Money
 
 SIZE = CallSize(4, 6, 16, {})
 
@@ -35,6 +39,10 @@ def line(world: World, workflow: str = "w") -> LineParts:
 async def call(slices: Slices, of: LineParts, size: CallSize = SIZE) -> None:
     async with slices.holding(of, size) as hold:
         hold.settle(size.prompt, 0, size.likely)
+
+
+async def write(world: World, report: Report) -> Changed | None:
+    return await slice_rows.write(world.database, report, budget_events.reached)
 
 
 async def test_processes_racing_for_a_budget_never_spend_more_and_leave_little(world: World) -> None:
@@ -124,28 +132,26 @@ async def test_the_slice_of_a_dead_process_returns_after_a_minute(world: World) 
 async def test_a_report_whose_commit_had_an_unknown_outcome_is_stored_once(world: World) -> None:
     budget = await world.budget(max_tokens=1000)
     for _ in range(2):
-        async with world.database.transaction() as conn:
-            changed = await slice_rows.write(conn, Report(budget.budget_id, "p", 1, 70, 20, 5, budget.counts))
-            assert changed is not None
-            assert changed.amount == 25
+        changed = await write(world, Report(budget.budget_id, "p", 1, 70, 20, 5, budget.counts))
+        assert changed is not None
+        assert changed.amount == 25
     assert ((await world.state()).spent, (await world.state()).held) == (70, 25)
 
 
 async def test_a_report_is_not_spent_again_after_its_process_was_taken_for_dead(world: World) -> None:
     budget = await world.budget(max_tokens=1000)
     report = Report(budget.budget_id, "p", 1, 70, 20, 5, budget.counts)
+    await write(world, report)
     async with world.database.transaction() as conn:
-        await slice_rows.write(conn, report)
         await conn.execute("update budget_slice set seen_at = now() - interval '61 seconds'")
     await world.recount()
     assert ((await world.state()).spent, (await world.state()).held) == (70, 0)
-    async with world.database.transaction() as conn:  # it lives, and does not know that the report was stored
-        assert await slice_rows.write(conn, report) == Changed(0, None)
+    assert await write(world, report) == Changed(0, None)  # it lives, and does not know that the report was stored
     assert ((await world.state()).spent, (await world.state()).held) == (70, 0)
+    changed = await write(world, replace(report, number=2, used=1))
+    assert changed is not None
+    assert changed.amount == 25
     async with world.database.transaction() as conn:
-        changed = await slice_rows.write(conn, replace(report, number=2, used=1))
-        assert changed is not None
-        assert changed.amount == 25
         await conn.execute("update budget_slice set seen_at = now() - interval '6 days'")
     await world.recount()
     assert await world.rows("select amount, number from budget_slice") == [(0, 2)]
@@ -236,3 +242,46 @@ async def test_the_share_in_the_metric_is_the_one_that_a_policy_compares_and_hol
     await slices.refresh()
     assert slices.used(world.tenant, "key", "w") == 100 * found["budget_used_ratio"] == 50
     assert found["budget_held_ratio"] == 0.4
+
+
+async def test_a_report_locks_no_budget_before_its_last_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = await world.budget(max_tokens=1000)
+    report = Report(budget.budget_id, "p", 1, 70, 20, 5, budget.counts)
+    store, seen = slice_rows._store, []
+
+    async def stopping(conn: Connection, *values: Any) -> Budget | None:
+        """A process that stops before it stores: others go on, and what they change is not overwritten."""
+        if not seen:
+            async with world.database.durable() as other:
+                await other.execute("select from budget for update nowait")
+                await other.execute("update budget set spent = spent + 5")
+        seen.append(conn.info.transaction_status)
+        return await store(conn, *values)
+
+    monkeypatch.setattr(slice_rows, "_store", stopping)
+    changed = await write(world, report)
+    assert changed is not None
+    assert ((await world.state()).spent, (await world.state()).held) == (75, 25)
+    assert seen == [TransactionStatus.IDLE] * 2  # each was a transaction by itself
+
+
+async def test_a_locked_budget_does_not_hold_up_the_steward_nor_other_budgets(world: World, settings: Settings) -> None:
+    first = await world.budget("a", max_tokens=1000)
+    second = await world.budget("b", max_tokens=1000)
+    for budget in (first, second):
+        await write(world, Report(budget.budget_id, "gone", 1, 0, 20, 5, budget.counts))
+    async with world.database.durable() as conn:
+        await conn.execute("update budget_slice set seen_at = now() - interval '61 seconds'")
+    steward = Money(world.database, settings)
+    async with await psycopg.AsyncConnection.connect(world.database.url) as stopped:
+        await stopped.execute("set idle_in_transaction_session_timeout = 0")
+        await stopped.commit()
+        await stopped.execute("select from budget where budget_id = %s for update", (first.budget_id,))
+        running = asyncio.create_task(steward.run())
+        await support.until_waiting_or(world.database, running)
+        assert running.done()
+        assert ((await world.state("a")).held, (await world.state("b")).held) == (25, 0)
+        await stopped.rollback()
+    await running
+    await world.recount()
+    assert (await world.state("a")).held == 0

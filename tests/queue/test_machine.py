@@ -427,7 +427,7 @@ class Walk(RuleBasedStateMachine):
 
     async def _recompute(self) -> None:
         async with self.conn.transaction():
-            assert await order_drift.recompute(self.conn) == []
+            assert (await order_drift.recompute(self.conn)).drifts == []
 
     # ------------------------------------------------------------ invariants
 

@@ -130,7 +130,7 @@ def test_each_claim_takes_the_chunks_that_one_without_a_mark_would(ring: Ring, r
                 await account.step(verb, number)
                 assert await account.one(BEFORE) == 0, f"{verb}: a chunk that no claim would find"
             async with conn.transaction():
-                assert await order_drift.recompute(conn) == []
+                assert (await order_drift.recompute(conn)).drifts == []
         met[0] += account.claims
         met[1] += account.marked
 
@@ -227,10 +227,10 @@ async def test_a_mark_behind_a_ready_chunk_is_reset_and_counts_as_a_drift(databa
     async with database.transaction() as conn:
         await conn.execute("update sched set first_deadline = 'infinity'")
         assert await support.claim(conn, pool, worker) is None
-        [drift] = await order_drift.recompute(conn)
+        [drift] = (await order_drift.recompute(conn)).drifts
         assert (drift.ready, drift.inflight_tokens) == (0, 0)
         assert await support.claim(conn, pool, worker) is not None
-        assert await order_drift.recompute(conn) == []
+        assert (await order_drift.recompute(conn)).drifts == []
 
 
 def test_chunks_that_were_claimed_under_an_old_snapshot_cost_the_next_claim_nothing(backlog: Backlog) -> None:

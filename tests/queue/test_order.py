@@ -133,13 +133,13 @@ async def test_what_a_lease_used_is_charged_once_it_is_folded_and_no_drift_befor
     order = "select inflight_tokens, served_tokens, vtime from sched"
     async with database.transaction() as conn:
         assert await (await conn.execute(order)).fetchall() == [(400, 0, 200.0)]
-        assert await order_drift.recompute(conn) == []
+        assert (await order_drift.recompute(conn)).drifts == []
     async with database.relaxed() as conn:
         assert await order_deltas.fold(conn) == 1
         assert await (await conn.execute(order)).fetchall() == [(0, 400, 16.0)]  # four answers of eight tokens
         assert await order_deltas.fold(conn) == 0
     async with database.transaction() as conn:
-        assert await order_drift.recompute(conn) == []
+        assert (await order_drift.recompute(conn)).drifts == []
 
 
 async def test_an_account_that_wakes_joins_the_lowest_that_are_active_or_else_the_highest(database: Database) -> None:
@@ -164,11 +164,11 @@ async def test_caches_that_were_wrong_are_made_true_and_the_drift_is_told(databa
     worker = await support.make_worker(database, pool)
     assert await claimed(database, pool, worker)
     async with database.transaction() as conn:
-        assert await order_drift.recompute(conn) == []
+        assert (await order_drift.recompute(conn)).drifts == []
         await conn.execute("update sched set ready = 0, inflight_tokens = 5")
     assert await claimed(database, pool, worker) is None  # hidden work
     async with database.transaction() as conn:
-        [drift] = await order_drift.recompute(conn)
+        [drift] = (await order_drift.recompute(conn)).drifts
     assert (drift.pool_id, drift.tenant_id, drift.ready, drift.inflight_tokens) == (pool, tenant, 2, 1595)
     assert await claimed(database, pool, worker)
 

@@ -23,7 +23,7 @@ async def test_a_day_that_is_over_goes_with_all_its_rows_and_its_partitions(past
     await deliver(past)
     assert all(count >= 3 for count in (await past.counts()).values())
     outcome = await past.retire()
-    assert (outcome.dropped, outcome.busy) == ({day: 3}, None)
+    assert (outcome.dropped, outcome.left) == ({day: 3}, [])
     assert await past.counts() == dict.fromkeys(TABLES, 0)
     assert await past.tables(day) == set()
     assert (await past.retire()).dropped == {}

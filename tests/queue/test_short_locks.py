@@ -1,11 +1,18 @@
 """Claims about processes that stop in the middle of a transaction: claims of other accounts, and the steward, go on."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 import psycopg
 import pytest
 
-from app.db.pool import Database
-from app.queue import fair_order_sql, order_deltas, ready_counts, submit_sql
+from app.db.pool import Connection, Database
+from app.queue import chunk_sweeps, fair_order_sql, order_deltas, order_drift, ready_counts, reaping, submit_sql
+from app.settings import Settings
+from tests.maintenance.support import work
 from tests.queue import support
+from workers.maintenance import duties
+from workers.maintenance.work import HeldUp
 
 FREE = "select tenant_id from sched order by tenant_id for update nowait"
 
@@ -80,3 +87,72 @@ async def test_a_lock_that_is_held_over_a_round_trip_fails_the_tests(database: D
         async with conn.transaction():
             with pytest.raises(AssertionError):
                 await conn.execute(statement, values)
+
+
+async def test_a_recount_holds_no_account_while_it_waits_for_another(database: Database) -> None:
+    first, second, pool, worker = await two_accounts(database)
+    async with database.durable() as conn:
+        await conn.execute("update sched set ready = ready + 1")
+    async with await psycopg.AsyncConnection.connect(database.url) as frozen, database.relaxed() as conn:
+        await frozen.execute("select from sched where tenant_id = %s for update", (second,))
+        recount = asyncio.create_task(_recount(database))
+        await support.until_waiting_or(database, recount)
+        lease = await support.claim(conn, pool, worker)
+        assert lease is not None
+        assert lease.tenant_id == first
+        done = await recount
+        assert ([drift.tenant_id for drift in done.drifts], done.left) == ([first], [(pool, second)])
+        await frozen.rollback()
+        assert [drift.tenant_id for drift in (await _recount(database)).drifts] == [second]
+
+
+async def _recount(database: Database) -> order_drift.Recount:
+    async with database.relaxed() as conn:
+        return await order_drift.recompute(conn)
+
+
+async def test_the_duty_says_which_account_it_could_not_count(database: Database, settings: Settings) -> None:
+    _, second, pool, _ = await two_accounts(database)
+    async with await psycopg.AsyncConnection.connect(database.url) as frozen:
+        await frozen.execute("select from sched where tenant_id = %s for update", (second,))
+        with pytest.raises(HeldUp, match=f"account {second} in pool {pool}"):
+            await duties.fair_order(work(database, settings))
+
+
+async def test_the_stewards_sweeps_leave_a_locked_account_for_later(database: Database) -> None:
+    first, second, _, worker = await two_accounts(database)
+    due = "update chunk set state = 'delayed', not_before = now() - interval '1 second'"
+    lost = f"update chunk set state = 'leased', token = 1, worker_id = {worker}"
+    paused, opened = "update batch set state = 'paused'", "update batch set state = 'open'"
+    lapsed = f"update worker set lease_until = now() - interval '1 second' where worker_id = {worker}"
+    states = "select tenant_id, state from chunk group by 1, 2 order by 1"
+    steps: list[tuple[tuple[str, ...], Callable[[Connection], Awaitable[object]], str]] = [
+        ((due,), chunk_sweeps.promote, "ready"),
+        ((paused,), chunk_sweeps.sweep, "held"),
+        ((opened,), chunk_sweeps.sweep, "ready"),
+        ((lost, lapsed), reaping.reap, "ready"),
+    ]
+    async with await psycopg.AsyncConnection.connect(database.url) as frozen, database.relaxed() as conn:
+        await frozen.execute("set idle_in_transaction_session_timeout = 0")
+        await frozen.commit()
+        for before, verb, after in steps:
+            for statement in before:
+                await conn.execute(statement)
+            old = await (await conn.execute(states)).fetchall()
+            await frozen.execute("select from sched where tenant_id = %s for update", (second,))
+            await verb(conn)
+            assert await (await conn.execute(states)).fetchall() == [(first, after), old[1]], verb
+            await frozen.rollback()
+            await verb(conn)
+            assert await (await conn.execute(states)).fetchall() == [(first, after), (second, after)], verb
+            await conn.execute("update sched set ready = 4, inflight_tokens = 0")
+
+
+async def two_accounts(database: Database) -> tuple[int, int, int, int]:
+    """Two accounts with four ready chunks each, their pool, and a worker."""
+    async with database.durable() as conn:
+        first, second = await support.make_tenant(conn, "a"), await support.make_tenant(conn, "b")
+        pool = await support.make_pool(conn)
+    for tenant in (first, second):
+        await support.submit(database, tenant, pool, 4, max_items=1)
+    return first, second, pool, await support.make_worker(database, pool)

@@ -1,6 +1,9 @@
-"""What each duty does. Every one may be ended at any point and done again: it goes on with what is left."""
+"""What each duty does. Every one may be ended at any point and done again: it goes on with what is left.
 
-from collections.abc import Awaitable, Callable, Mapping
+One that returns has done all of it. What others kept it from, it says by raising HeldUp, once it has done the rest.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -18,22 +21,30 @@ from app.metering import ledger as ledger_rows
 from app.policy import samples
 from app.queue import order_drift, partitions, retention, shredding
 from app.sealing.keyring import Keyring
+from app.sentences import ended
 from app.sessions import retention as conversation_retention
 from app.storage import late_removal
 from app.storage.store import Store
-from workers.maintenance.work import Work
+from workers.maintenance.work import HeldUp, Work
 
 log = structlog.get_logger("maintenance")
+
+
+def _require_done(left: Sequence[str]) -> None:
+    """Raise HeldUp if others have locked something, so that it is left."""
+    if left:
+        raise HeldUp(ended(f"Locks of others kept this from being done: {', '.join(left)}"))
 
 
 async def fair_order(work: Work) -> None:
     """Count anew what the fair order remembers."""
     async with work.database.relaxed() as conn:
-        drifts = await order_drift.recompute(conn)
-    for drift in drifts:
+        recount = await order_drift.recompute(conn)
+    for drift in recount.drifts:
         log.error(
             "cache.drift", pool=drift.pool_id, tenant=drift.tenant_id, ready=drift.ready, tokens=drift.inflight_tokens
         )
+    _require_done([f"account {tenant_id} in pool {pool_id}" for pool_id, tenant_id in recount.left])
 
 
 async def ledger(work: Work) -> None:
@@ -77,21 +88,28 @@ async def engines(work: Work) -> None:
             forgotten = await engine_rows.forget_old(conn)
             await decision_log.forget(conn, forgotten)
         if not forgotten:
-            return
+            break
         log.info("engines.forgotten", engines=len(forgotten))
+    async with work.database.relaxed() as conn:
+        left = await engine_rows.gone(conn)
+    _require_done([f"{left} engines"] if left else [])
 
 
 async def conversations(work: Work) -> None:
     """Delete old conversations."""
-    await conversation_retention.run(work.database, work.settings.retention_days)
+    left = await conversation_retention.run(work.database, work.settings.retention_days)
+    _require_done([f"{left} conversations"] if left else [])
 
 
 async def freeze(work: Work) -> None:
     """Vacuum the tables of the last days."""
     async with work.database.durable() as conn:
         frozen = await partitions.freeze(conn)
+        left = await partitions.to_freeze(conn) if frozen else []
     if frozen:
         log.info("partitions.frozen", names=frozen)
+    if left:
+        raise HeldUp(ended(f"The server has not vacuumed these tables; look at their owner: {', '.join(left)}"))
 
 
 async def objects(work: Work) -> None:
@@ -117,15 +135,13 @@ async def days(work: Work) -> None:
     outcome = await retention.run(work.direct_url, settings.retention_days, store, settings.object_grace_days)
     for day, count in outcome.dropped.items():
         log.info("day.dropped", day=str(day), batches=count)
-    if outcome.busy:
-        log.info("retention.waits", day=str(outcome.busy))
+    _require_done(outcome.left)
 
 
 async def accounts(work: Work) -> None:
     """Delete what closed accounts have."""
     store, keyring = Store.of(work.settings), Keyring.of(work.settings)
-    for account_id in await batch_accounts.sweep(work.database, store, keyring):
-        log.info("account.deleted", account=account_id)
+    await batch_accounts.sweep(work.database, store, keyring)
 
 
 async def audit_sign(work: Work) -> None:

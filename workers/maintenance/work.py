@@ -12,6 +12,10 @@ from workers.maintenance.audit import AuditKeeper
 PART = "maintenance"
 
 
+class HeldUp(Exception):
+    """A duty has done what it could, and others keep it from the rest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """The installation that a worker looks after."""

@@ -26,9 +26,9 @@ from workers.celery_shell.loop_thread import OnLoop
 from workers.maintenance import duties
 from workers.maintenance.audit import AuditKeeper
 from workers.maintenance.metrics import Metrics
-from workers.maintenance.work import PART, Work
+from workers.maintenance.work import PART, HeldUp, Work
 
-_EXPECTED = (psycopg.Error, PoolTimeout, StorageError, StoreNotShared, KeysUnavailable, TimeoutError)
+_EXPECTED = (psycopg.Error, PoolTimeout, StorageError, StoreNotShared, KeysUnavailable, HeldUp, TimeoutError)
 _PORT_VARIABLE = "SLACKWATER_MAINTENANCE_METRICS_PORT"
 
 log = structlog.get_logger("maintenance")
