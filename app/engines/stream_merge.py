@@ -5,6 +5,8 @@ from typing import Any
 
 import orjson
 
+from app.engines.call_parts import CallNumbers
+
 # Fields of a message that a stream sends in pieces.
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
 
@@ -63,20 +65,18 @@ class Chunks:
 
 
 class _Calls:
-    """The tool calls of one choice.
-
-    A part belongs to the call that its index names, or else its id. Not every server sends an index, or another one for each
-    call, or an id. So a part with a name also begins a call if nothing says to which it belongs, or if its id is a new one.
-    """
+    """The tool calls of one choice."""
 
     def __init__(self) -> None:
+        self._numbers = CallNumbers()
         self._calls: list[dict[str, Any]] = []
-        self._at: dict[int, dict[str, Any]] = {}  # the newest call of each index
 
     def add(self, parts: Sequence[Mapping[str, Any]]) -> None:
         """Add the parts of one chunk."""
-        for place, part in enumerate(parts):
-            call = self._of(part, place if len(parts) > 1 else len(self._calls) - 1)
+        for number, part in self._numbers.of(parts):
+            if number == len(self._calls):
+                self._calls.append({"id": None, "type": "function"})
+            call = self._calls[number]
             again = part.get("id") and part["id"] == call["id"]
             call["id"] = part.get("id") or call["id"]
             call["type"] = part.get("type") or call["type"]
@@ -84,31 +84,9 @@ class _Calls:
                 if isinstance(said := part.get(owner), Mapping):
                     _add_named(call.setdefault(owner, {}), said, again=again)
 
-    def _of(self, part: Mapping[str, Any], place: int) -> dict[str, Any]:
-        index, its_id = part.get("index"), part.get("id")
-        begins = its_id or _name(part)
-        if index is None:
-            known = next((call for call in self._calls if its_id and call["id"] == its_id), None)
-            if known is None and not begins and place in range(len(self._calls)):
-                known = self._calls[place]
-            index = len(self._calls)
-        else:
-            known = self._at.get(index)
-            if known and its_id and known["id"] not in (None, its_id) and _name(part):
-                known = None
-        if known is None:
-            known = {"id": None, "type": "function"}
-            self._calls.append(known)
-        self._at[index] = known
-        return known
-
     def whole(self) -> list[dict[str, Any]]:
         """The calls, put together, in their order."""
         return [_completed(call) for call in self._calls]
-
-
-def _name(part: Mapping[str, Any]) -> object:
-    return any((part.get(owner) or {}).get("name") for owner in ("function", "custom"))
 
 
 def _completed(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from app.engines.call_parts import CallNumbers
 from app.gateway.sse_frames import SseEvent
 from app.policy.placeholders import StreamRestorer
 from app.policy.redaction import restored
@@ -35,13 +36,15 @@ class EventRestorer:
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
         self._texts: dict[Hashable, StreamRestorer] = {}
+        self._calls: dict[Hashable, CallNumbers] = {}
         self._last: dict[Hashable, dict[str, Any]] = {}  # deltas of the Responses API
 
     def feed(self, event: SseEvent) -> list[SseEvent]:
         """What can be sent now: this event with restored texts, and before it the rest of a text that it ends."""
         body = event.body
         if isinstance(body.get("choices"), list) and "type" not in body:
-            return [_event({**body, "choices": [self._choice(choice) for choice in body["choices"]]})]
+            choices = [self._choice(choice, place) for place, choice in enumerate(body["choices"])]
+            return [_event({**body, "choices": choices})]
         kind = str(body.get("type", ""))
         name = (
             kind.removesuffix(_DELTA).removesuffix(_DONE),
@@ -54,8 +57,9 @@ class EventRestorer:
         before = [_event({**self._last[name], "delta": rest})] if rest else []
         return [*before, _event(restored(body, self._values, of_answer=True))]
 
-    def _choice(self, choice: dict[str, Any]) -> dict[str, Any]:
-        index, ends = choice.get("index", 0), choice.get("finish_reason") is not None
+    def _choice(self, choice: dict[str, Any], place: int) -> dict[str, Any]:
+        index = place if choice.get("index") is None else choice["index"]
+        ends = choice.get("finish_reason") is not None
         found = dict(choice)
         if isinstance(choice.get("text"), str):
             found["text"] = self._piece((index, "text"), choice["text"], ends=ends)
@@ -67,15 +71,18 @@ class EventRestorer:
             if isinstance(delta.get(field), str) or (ends and name in self._texts):
                 delta[field] = self._piece(name, delta.get(field) or "", ends=ends)
         if delta.get("tool_calls"):
-            delta["tool_calls"] = [self._call(index, call) for call in delta["tool_calls"]]
+            numbers = self._calls.setdefault(index, CallNumbers())
+            delta["tool_calls"] = [
+                self._call((index, _ARGUMENTS, number), dict(call)) for number, call in numbers.of(delta["tool_calls"])
+            ]
         return found
 
-    def _call(self, index: int, call: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, name: Hashable, call: dict[str, Any]) -> dict[str, Any]:
         """A part of a tool call. Its arguments end in `}`, so nothing is held back at their end."""
         function = call.get("function")
         if not isinstance(function, dict) or not isinstance(function.get(_ARGUMENTS), str):
             return call
-        text = self._text((index, _ARGUMENTS, call.get("index", 0)), in_json=True).feed(function[_ARGUMENTS])
+        text = self._text(name, in_json=True).feed(function[_ARGUMENTS])
         return {**call, "function": {**function, _ARGUMENTS: text}}
 
     def _piece(self, name: Hashable, piece: str, *, ends: bool) -> str:

@@ -7,10 +7,11 @@ sent. See `tool_calls` for the forms.
 
 from typing import Any
 
+from app.engines.call_parts import CallNumbers
 from app.policy import tool_calls
 from app.policy.tool_calls import CallJudge
 
-_OLD_FORM = -1  # the index of a `function_call`, of which a choice has one
+_OLD_FORM = -1  # the number of a `function_call`, of which a choice has one
 
 
 class EventWithholder:
@@ -33,24 +34,25 @@ class EventWithholder:
             return [body]
         if (name := body.get("id")) != self._name:
             self._name, self._choices = name, {}
-        found = [self._of(choice).feed(choice) for choice in choices]
+        found = [self._of(choice, place).feed(choice) for place, choice in enumerate(choices)]
         if all(one is other for one, other in zip(found, choices, strict=True)):
             return [body]
         left = [choice for choice in found if choice is not None]
         return [{**body, "choices": left}] if left else []
 
-    def _of(self, choice: dict[str, Any]) -> "_Choice":
-        index = choice.get("index", 0)
+    def _of(self, choice: dict[str, Any], place: int) -> "_Choice":
+        index = place if choice.get("index") is None else choice["index"]
         if index not in self._choices:
             self._choices[index] = _Choice(self._judge)
         return self._choices[index]
 
 
 class _Choice:
-    """One choice of a chat. `_places`: by the engine's index of a call, its index for the caller; None: it is withheld."""
+    """One choice of a chat. `_places`: by the number of a call, its index for the caller; None: it is withheld."""
 
     def __init__(self, judge: CallJudge) -> None:
         self._judge = judge
+        self._numbers = CallNumbers()
         self._held: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
         self._refused = False
@@ -59,22 +61,22 @@ class _Choice:
         """The choice as it may be sent; None: nothing of it."""
         delta = choice.get("delta")
         given = delta if isinstance(delta, dict) else {}
-        parts = [part for part in given.get("tool_calls") or () if isinstance(part, dict)]
+        calls = [part for part in given.get("tool_calls") or () if isinstance(part, dict)]
+        parts: list[tuple[int, dict[str, Any]]] = [(number, dict(part)) for number, part in self._numbers.of(calls)]
         if isinstance(old_form := given.get("function_call"), dict):
-            parts.append({"index": _OLD_FORM, "function": old_form})
+            parts.append((_OLD_FORM, {"function": old_form}))
         ends = choice.get("finish_reason") is not None
         if not parts and not self._held and None not in self._places.values():
             return _without_traces(choice, given)
         sent: list[dict[str, Any]] = []
         refusals: list[str] = []
-        for part in parts:
-            self._add(part, sent, refusals)
+        for number, part in parts:
+            self._add(number, part, sent, refusals)
         for index in list(self._held) if ends else ():
             self._decide(index, sent, refusals)
         return self._sent(choice, given, sent, refusals, ends=ends)
 
-    def _add(self, part: dict[str, Any], sent: list[dict[str, Any]], refusals: list[str]) -> None:
-        index = part.get("index", 0)
+    def _add(self, index: int, part: dict[str, Any], sent: list[dict[str, Any]], refusals: list[str]) -> None:
         for other in [each for each in self._held if each != index and not self._judge.reads_arguments]:
             self._decide(other, sent, refusals)
         if index in self._places:

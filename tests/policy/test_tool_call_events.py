@@ -195,3 +195,16 @@ def test_a_response_has_refusals_in_the_places_of_forbidden_calls(names: list[st
         assert all(event["item"]["type"] == "message" for event in own)
         assert '"shell"' not in str(own)
         assert "planted" not in str(own)
+
+
+def test_a_forbidden_call_without_an_index_is_no_part_of_the_one_before_it() -> None:
+    for index in ({}, {"index": None}, {"index": 0}):
+        bodies = [
+            chunk({"tool_calls": [{"id": f"call_{name}", **index, "function": {"name": name, "arguments": "{}"}}]})
+            for name in ("lookup", "shell", "she")
+        ]
+        events, noted = fed([*bodies, chunk({}, "tool_calls")])
+        message = joined(events)
+        assert [call["name"] for call in message["tool_calls"]] == ["lookup", "she"]
+        assert len(noted) == 1
+        assert "shell" not in str(message["tool_calls"])
