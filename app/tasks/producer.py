@@ -9,7 +9,6 @@ from uuid import UUID
 import structlog
 from celery import Celery
 
-from app.duties.schedule import RETRY_SECONDS
 from app.settings import Settings
 from app.tasks import broker, names
 
@@ -42,13 +41,13 @@ class Hints:
         """Publish one hint for each endpoint. False: the broker did not take all of them."""
         return await self._published(names.DELIVER, names.WEBHOOKS, [each.hex for each in endpoint_ids])
 
-    async def duties(self, duties: Sequence[str]) -> bool:
+    async def duties(self, duties: Sequence[str], seconds: float) -> bool:
         """Publish one hint for each duty, by its name. False: the broker did not take all of them.
 
-        They expire, since each is repeated while no worker takes it: not sooner than after RETRY_SECONDS, because that is judged
-        by the clock of the worker, which may go wrong by more than the minute of some duties.
+        They expire after so many seconds, since each is repeated while no worker takes it. That is judged by the clock of the
+        worker, which may be wrong by more than the minute of some duties.
         """
-        return await self._published(names.DO, names.DUTIES, duties, RETRY_SECONDS)
+        return await self._published(names.DO, names.DUTIES, duties, seconds)
 
     async def _published(
         self, task: str, queue: str, arguments: Sequence[str], expires_seconds: float | None = None

@@ -14,6 +14,7 @@ from uuid import uuid4
 from app.audit.problems import Problems
 from app.db.pool import Database
 from app.duties import standing
+from app.duties.schedule import RETRY_SECONDS
 from app.duties.standing import Standing
 from app.settings import Settings
 from app.tasks.producer import Hints
@@ -78,7 +79,7 @@ async def asked(database: Database) -> list[str]:
 async def hinted(settings: Settings, names: Sequence[str]) -> None:
     """Send messages on the real broker."""
     hints = Hints.of(settings, settings.database_url)
-    assert await hints.duties(names)
+    assert await hints.duties(names, RETRY_SECONDS)
     await hints.close()
 
 

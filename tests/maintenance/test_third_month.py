@@ -44,7 +44,7 @@ class Asked:
     async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
         return True
 
-    async def duties(self, duties: Sequence[str]) -> bool:
+    async def duties(self, duties: Sequence[str], seconds: float) -> bool:
         self.names += duties
         return True
 

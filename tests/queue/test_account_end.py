@@ -257,6 +257,6 @@ class Asked:
     async def endpoints(self, endpoint_ids: list[uuid.UUID]) -> bool:
         return not endpoint_ids
 
-    async def duties(self, duties: Sequence[str]) -> bool:
+    async def duties(self, duties: Sequence[str], seconds: float) -> bool:
         self.names += duties
         return True

@@ -23,7 +23,7 @@ from app.clock import monotonic
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
 from app.duties import standing as duties
-from app.duties.schedule import ACCOUNTS
+from app.duties.schedule import ACCOUNTS, RETRY_SECONDS
 from app.pipelines import parked
 from app.pipelines.lifecycle import tell_stages
 from app.queue import (
@@ -67,8 +67,8 @@ log = structlog.get_logger("steward")
 class HintPublisher(due_sweep.HintPublisher, Protocol):
     """Publishes hints on the broker: `app.tasks.producer.Hints`."""
 
-    async def duties(self, duties: Sequence[str]) -> bool:
-        """Publish one hint for each duty. False: the broker did not take them."""
+    async def duties(self, duties: Sequence[str], seconds: float) -> bool:
+        """Publish one hint for each duty, good for so many seconds. False: the broker did not take them."""
 
 
 def _log(events: Iterable[LogLine]) -> None:
@@ -240,4 +240,4 @@ class Rounds:
                 await duties.hasten(conn, ACCOUNTS)
             due = await duties.ask(conn)
         if due:
-            await self._hints.duties(due)
+            await self._hints.duties(due, RETRY_SECONDS)
