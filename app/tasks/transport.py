@@ -136,6 +136,8 @@ class Transport(pgmq.Transport):
         *pgmq.Transport.connection_errors,
         kombu.exceptions.OperationalError,
         psycopg.errors.UndefinedTable,
+        psycopg.errors.IdleInTransactionSessionTimeout,  # this process stood still
+        psycopg.errors.ReadOnlySqlTransaction,  # the server is no longer the primary
     )
     _pool: ConnectionPool[Any] | None = None
     _look_at = 0.0  # the monotonic second of the next look without a notification

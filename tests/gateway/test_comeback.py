@@ -18,9 +18,9 @@ from tests.queue import support
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.gateway.engine_directory.GRACE_SECONDS", 0.05)
-    monkeypatch.setattr(
-        "app.gateway.engine_directory.BLIND_SECONDS", 3600.0
-    )  # a read that takes long is no outage here
+    # A read that takes long is no outage here, and is waited for.
+    monkeypatch.setattr("app.gateway.engine_directory.BLIND_SECONDS", 3600.0)
+    monkeypatch.setattr("app.db.stale_if_error.PATIENCE_SECONDS", 3600.0)
 
 
 async def away(database: Database, ids: tuple[int, int], expected: float | None) -> None:

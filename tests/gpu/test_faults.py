@@ -168,7 +168,7 @@ async def test_a_killed_engine_gets_nothing_until_it_is_back(world: World) -> No
     engine = await asyncio.create_subprocess_exec(*command)
     try:
         async with world.worker(engine_url=f"http://127.0.0.1:{port}") as running:
-            await eventually(lambda: len(running.worker._runner.calling) == 16)
+            await eventually(lambda: running.worker._runner.calling)
             engine.send_signal(signal.SIGKILL)
             await engine.wait()
             await eventually(lambda: running.worker._health.fault is not None and closed(running))

@@ -16,6 +16,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tasks import names
 from app.tasks.producer import Hints
+from app.tasks.transport import Transport
 from app.webhooks import due_sweep
 from testing.waiting import wait_for
 from tests.webhooks.support import (
@@ -245,3 +246,11 @@ def test_the_message_of_a_running_task_stays_invisible_beyond_its_timeout(settin
         (settings.data_dir / "go on").touch()
         wait_for_value(settings.database_url, STATE, "delivered")
         assert len(receiver.requests) == 1
+
+
+def test_a_transaction_that_the_server_ended_is_a_lost_connection(settings: Settings) -> None:
+    with psycopg.connect(settings.database_url) as conn:
+        conn.execute("set idle_in_transaction_session_timeout = '1ms'")
+        with pytest.raises(Transport.connection_errors) as raised:
+            wait_for(lambda: conn.execute("select 1") is None, "the end of the transaction")
+    assert isinstance(raised.value, psycopg.errors.IdleInTransactionSessionTimeout)
