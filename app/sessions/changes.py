@@ -48,6 +48,7 @@ async def delete(keeper: Keeper, account: str, session_id: UUID, if_match: str |
     """
     values = {"session_id": session_id, "tenant_id": keeper.tenant_id}
     await ending.lapse(keeper.database, session_id)
+    await reading.until_settled(keeper, session_id)
     async with keeper.database.relaxed() as conn:
         await _checked(conn, sql.VERSION, values, if_match)
         made = await (await conn.execute(sql.CHECKPOINT_OF, values)).fetchone()
@@ -94,6 +95,8 @@ async def forgetting(keeper: Keeper, turn: StoredTurn) -> AsyncIterator[Callable
     if turn.session_id is not None and turn.response is None:
         yield _nothing  # it is emptied as its batch ends
         return
+    if turn.session_id is not None:
+        await reading.until_settled(keeper, turn.session_id)
     pruned = await pruning.of_turn(keeper, turn)
     if turn.session_id is None:
         yield partial(_forget_loose, keeper, turn, pruned)
@@ -118,6 +121,7 @@ async def _forget_loose(keeper: Keeper, turn: StoredTurn, pruned: pruning.Prunin
 
 async def delete_item(keeper: Keeper, account: str, session_id: UUID, item_id: str, if_match: str | None) -> None:
     """Delete an item of a conversation. Raises NotFound, VersionMoved, ConversationLocked."""
+    await reading.until_settled(keeper, session_id)
     session = await reading.state(keeper, session_id)
     service.check_version(if_match, session.version)  # which `_rewrite` finds again, or changes nothing
     turn, place = await reading.item(keeper, session_id, item_id)

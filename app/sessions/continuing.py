@@ -14,9 +14,6 @@ from app.sessions.sealing import CLEAR, TurnSeal
 from app.sessions.service import CONVERSATION, RESPONSE, Keeper, Session
 from app.sessions.transcript import Item
 
-SETTLE_SECONDS = 5.0
-_POLL_SECONDS = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class Continued:
@@ -97,7 +94,7 @@ async def of_response(keeper: Keeper, previous: object) -> Continued:
     Of one in the background whose batch has just ended, the steward stores the answer at once; this waits for it.
     """
     turn_id = service.parse(previous, RESPONSE, "previous_response_id")
-    deadline = clock.monotonic() + SETTLE_SECONDS
+    deadline = clock.monotonic() + reading.SETTLE_SECONDS
     while True:
         chain = await reading.chain(keeper, turn_id)
         if not chain:
@@ -105,7 +102,7 @@ async def of_response(keeper: Keeper, previous: object) -> Continued:
         last = chain[-1]
         if last.response is not None or clock.monotonic() >= deadline or not await reading.is_ending(keeper, last):
             break
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(reading.POLL_SECONDS)
     if last.response is None:
         raise BadInput(
             f"previous_response_id: the response is {last.state}; wait for its answer", param="previous_response_id"

@@ -1,12 +1,13 @@
 """Reads conversations and their turns, opened, with the values behind their placeholders."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from app import off_loop
+from app import clock, off_loop
 from app.db import byte_pages
 from app.errors import KeysUnavailable, NotFound
 from app.policy.vaults import NO_VALUES
@@ -18,6 +19,7 @@ from app.states import TurnState
 
 _SESSION_COLUMNS, _KEY_ID, _VAULT_KEY_ID = 13, 5, 11  # of a row of `sql.WITH_PAST`; those of the turn follow
 PAGE_TURNS = 20
+SETTLE_SECONDS, POLL_SECONDS = 5.0, 0.05  # the steward stores the turn of a batch that has ended at once
 Seals = Mapping[UUID | None, TurnSeal]
 
 
@@ -163,6 +165,16 @@ async def is_ending(keeper: Keeper, turn: StoredTurn) -> bool:
         return False
     async with keeper.database.relaxed() as conn:
         return await (await conn.execute(sql.IS_ENDING, {"turn_id": turn.turn_id})).fetchone() is not None
+
+
+async def until_settled(keeper: Keeper, session_id: UUID) -> None:
+    """Wait while turns of a conversation whose batches have ended, and so are shown as ended, are not stored yet."""
+    deadline = clock.monotonic() + SETTLE_SECONDS
+    while clock.monotonic() < deadline:
+        async with keeper.database.relaxed() as conn:
+            if await (await conn.execute(sql.ENDING_IN, {"session_id": session_id})).fetchone() is None:
+                return
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def keyed(keeper: Keeper, session_id: UUID, key: str) -> StoredTurn | None:

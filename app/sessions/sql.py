@@ -169,6 +169,9 @@ where t.state in ('queued', 'running') and b.finalized_at is not null"""
 ENDED_BATCHES = f"{_ENDED} and t.turn_id <> all(%(stuck)s::uuid[]) order by t.batch_id limit %(limit)s"
 IS_ENDING = """
 select from turn t join batch b using (batch_id) where t.turn_id = %(turn_id)s and b.finalized_at is not null"""
+ENDING_IN = f"""
+select from turn t join batch b using (batch_id) where t.session_id = %(session_id)s
+  and t.state in ('{TurnState.QUEUED}', '{TurnState.RUNNING}') and b.finalized_at is not null limit 1"""
 ENDED_OF = f"{_ENDED} and t.turn_id = any(%(turn_ids)s)"
 # The first turn that waits in each conversation, except where one is stuck.
 NEXT_QUEUED = f"""

@@ -18,7 +18,7 @@ from app.queue import service
 from app.queue.bodies import opened
 from app.queue.types import Result
 from app.sealing.keyring import Keyring
-from app.sessions import continuing, queued, reading
+from app.sessions import queued, reading
 from app.settings import Settings
 from app.storage.store import Store
 from testing.fakes import embeddings_and_responses
@@ -125,7 +125,7 @@ async def test_a_response_whose_batch_has_ended_can_be_continued_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = await queue(client, "one")
-    monkeypatch.setattr(continuing, "SETTLE_SECONDS", 60.0)
+    monkeypatch.setattr(reading, "SETTLE_SECONDS", 60.0)
     with monkeypatch.context() as patch:
         patch.setattr(Turns, "look", AsyncMock())
         await work(database, settings)
@@ -240,3 +240,22 @@ async def test_the_version_is_looked_at_when_the_turn_is_queued(
     assert moved.status_code == 412
     async with database.durable() as conn:
         assert await (await conn.execute("select from batch")).fetchall() == []
+
+
+async def test_a_conversation_whose_turn_is_just_being_stored_can_be_deleted(
+    client: httpx.AsyncClient, database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk, deletions, end = await new(client), [], queued.end
+
+    async def delayed(*given: Any) -> int:
+        async with database.relaxed() as conn:
+            ended = await (await conn.execute("select from batch where finalized_at is not null")).fetchone()
+        if ended is not None and not deletions:
+            deletions.append(asyncio.create_task(client.delete(f"/v1/conversations/{talk}")))
+            await asyncio.sleep(0.1)
+        return await end(*given)
+
+    await queue(client, "one", conversation=talk)
+    monkeypatch.setattr(queued, "end", delayed)
+    await work(database, settings)
+    assert (await deletions[0]).status_code == 200
