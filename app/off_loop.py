@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 SMALL_BYTES = 64 * 1024  # parsed in about a millisecond
 SEARCHED_BYTES = 4 * 1024  # the same of what is searched for sensitive values, which a hostile text makes slow
-_PLAIN = (int, float, list, tuple, type(None))  # told apart from mappings quickly
+_SCALARS = frozenset({int, float, bool, type(None)})  # told apart from mappings quickly
 T = TypeVar("T")
 
 
@@ -33,20 +33,22 @@ async def of_size(size: int, call: Callable[..., T], *args: Any, most: int = SMA
 
 def _size(given: Any, most: int) -> int:
     """About the bytes that something takes. What is larger than `most` is not looked at to its end."""
-    size, waiting = 0, [given]
-    while waiting and size <= most:
-        each = waiting.pop()
-        if isinstance(each, str | bytes | bytearray):
+    size, seen = 0, [given]
+    for each in seen:  # which grows meanwhile
+        kind = type(each)
+        if kind is str or kind is bytes or kind is bytearray:
             size += len(each)
-            continue
-        size += 2
-        if isinstance(each, dict) or (not isinstance(each, _PLAIN) and isinstance(each, Mapping)):
-            size += len(each)
+        elif kind is list or kind is tuple:
+            size += 2 + len(each)
             if size <= most:
-                waiting += each.keys()
-                waiting += each.values()
-        elif isinstance(each, list | tuple):
-            size += len(each)
+                seen += each
+        elif kind is dict or (kind not in _SCALARS and isinstance(each, Mapping)):
+            size += 2 + len(each)
             if size <= most:
-                waiting += each
+                seen += each.keys()
+                seen += each.values()
+        else:
+            size += 2
+        if size > most:
+            break
     return size

@@ -355,7 +355,7 @@ def _has_result(answer: Mapping[str, Any]) -> bool:
 
 def is_abort(reason: object) -> bool:
     """Whether an answer with this `finish_reason`, which may be anything, is not whole."""
-    if isinstance(reason, Mapping):  # SGLang's own form
+    if isinstance(reason, dict):  # SGLang's own form
         reason = reason.get("type")
     return isinstance(reason, str) and reason.lower() in _ABORTS
 
