@@ -51,11 +51,7 @@ def main(
         if unknown := [each for each in options.arms if each not in arms]:
             parser.error(f"--only: {', '.join(unknown)}: not one of {', '.join(arms)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and engines are stopped
-    say(
-        f"{name}: about {minutes} minutes on two idle cores"
-        if not options.quick
-        else f"{name} --quick: under 3 minutes"
-    )
+    say(f"{name}: about {minutes} minutes on two idle cores" if not options.quick else f"{name} --quick: a few minutes")
     began = monotonic()
     head = {"benchmark": name, "quick": options.quick}
     found = run(options)

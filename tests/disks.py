@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.needs import missing
 
 
 @contextmanager
@@ -17,7 +17,7 @@ def small_disk(folder: Path, megabytes: float) -> Iterator[None]:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"a tmpfs cannot be mounted here; it takes root: {getattr(error, 'stderr', None) or error}")
+        missing(f"a tmpfs cannot be mounted: {getattr(error, 'stderr', None) or error}; run the tests as root")
     try:
         yield
     finally:

@@ -1,4 +1,6 @@
-"""What tests need beside Python. Where it is missing they are skipped, with one line that says how to get it; CI fails."""
+"""What tests need beside Python. What can be installed and is missing skips them, with one line that says how to get it;
+CI fails. What the machine itself cannot do skips them everywhere. No other place skips a test (tests/test_needs.py).
+"""
 
 import fcntl
 import importlib
@@ -17,6 +19,16 @@ def missing(what: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(what, pytrace=False)
     pytest.skip(what)
+
+
+def unable(why: str) -> NoReturn:
+    """Skip the test: this machine, its user or this version of a package cannot do what it is about."""
+    pytest.skip(why)
+
+
+def only(able: object, why: str) -> pytest.MarkDecorator:
+    """A mark of tests that only some machines, users or versions can run. `why`: what the others lack."""
+    return pytest.mark.skipif(not able, reason=why)
 
 
 def module(name: str, extra: str = "cpu") -> Any:

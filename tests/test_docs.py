@@ -28,7 +28,7 @@ NOT_SETTINGS = {"password", "examples", *(name.removeprefix("SLACKWATER_").lower
 MARKER = "<!-- settings -->\n"
 SLOW = "pytest.mark.slow"
 ONLY_ALL = " (`make test-all`)"
-NAMED = re.compile(r"`(?:(?P<path>tests/[\w/]+\.py)|(?P<name>test_\w+))`(?: \(`make test-all`\))?")
+NAMED = re.compile(r"`(?P<path>tests/[\w/]+\.py)?(?P<colons>(?:::)?)(?P<name>(?:test_\w+)?)`(?: \(`make test-all`\))?")
 
 
 def named_tests(text: str) -> Iterator[tuple[str, str]]:
@@ -154,10 +154,12 @@ def marked(text: str) -> str:
 
     def renewed(found: re.Match[str]) -> str:
         nonlocal last
-        path, name = found["path"] or "", found["name"] or ""
+        path, colons, name = found["path"] or "", found["colons"], found["name"]
+        if not path and not name:
+            return found[0]
         last = path or last
         slow = bool(name) and only_slow(last, name)
-        return f"`{path or name}`{ONLY_ALL if slow else ''}"
+        return f"`{path}{colons}{name}`{ONLY_ALL if slow else ''}"
 
     return head + proofs + NAMED.sub(renewed, rest)
 

@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from testing.waiting import LIMIT_SECONDS
+from tests.needs import only
 
 ROOT = Path(__file__).parents[1]
 # What is in use lies above all that is free: without a trim, the C library keeps all of it.
@@ -30,7 +29,7 @@ print(before - resident_mb() > 80)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps what is free and can be told to trim")
+@only(platform.libc_ver()[0] == "glibc", "only glibc keeps what is free and can be told to trim")
 def test_memory_that_is_free_goes_back_to_the_system_though_memory_above_it_is_in_use() -> None:
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM], check=False, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_SECONDS

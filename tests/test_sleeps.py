@@ -1,5 +1,5 @@
 """No test of `make test` sleeps for long: it moves its clock (tests/clock.py), waits for a condition (testing/waiting.py), or
-dates rows back. A test that needs real time is `slow`.
+dates rows back. A test that needs real time is `slow`. What is seen here are sleeps of Python by constant numbers in tests.
 """
 
 import ast

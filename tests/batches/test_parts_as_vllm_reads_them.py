@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from app.batches.validation.openai import response
 from app.batches.validation.text_generation import ItemError, ItemRules, examine
 from app.engines.requests import CHAT, RESPONSES, Target, build
+from tests.needs import module
 
 pytestmark = pytest.mark.slow
 
-chat_utils = pytest.importorskip("vllm.renderers.chat_utils")
-protocol = pytest.importorskip("vllm.entrypoints.openai.chat_completion.protocol")
-responses = pytest.importorskip("vllm.entrypoints.openai.responses.protocol")
-inputs = pytest.importorskip("vllm.entrypoints.openai.responses.utils")
+chat_utils = module("vllm.renderers.chat_utils")
+protocol = module("vllm.entrypoints.openai.chat_completion.protocol")
+responses = module("vllm.entrypoints.openai.responses.protocol")
+inputs = module("vllm.entrypoints.openai.responses.utils")
 
 BLIND = ItemRules(context_window=4096, default_max_tokens=16)
 SEES = ItemRules(context_window=4096, default_max_tokens=16, vision=True)

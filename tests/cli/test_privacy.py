@@ -15,9 +15,10 @@ from app.cli.doctor.check import CheckStatus
 from app.db import cluster
 from app.processes import python_module
 from app.settings import Settings
+from tests.needs import only
 from tests.system.stack import open_to_others
 
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="as root the server has a user of its own")
+root_only = only(os.geteuid() == 0, "only as root the server has a user of its own")
 
 
 def made(folder: Path, mode: int) -> Settings:

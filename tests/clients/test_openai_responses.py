@@ -10,6 +10,7 @@ from openai.types.responses import Response
 
 from testing.waiting import wait_for
 from tests.clients.batches import ENDLESS, REFUSED, resumed
+from tests.needs import unable
 from tests.system.stack import MODEL, Stack
 
 pytestmark = pytest.mark.slow
@@ -122,7 +123,7 @@ def test_a_client_continues_responses_of_every_kind(client: OpenAI) -> None:
 
 def test_a_client_holds_a_conversation(client: OpenAI) -> None:
     if not hasattr(client, "conversations"):
-        pytest.skip("this client has no conversations")
+        unable("this client has no conversations")
     talk = client.conversations.create(
         metadata={"team": "search"}, items=[{"type": "message", "role": "user", "content": "I am Ada."}]
     )
@@ -182,7 +183,7 @@ def test_a_request_that_is_sent_again_is_not_queued_again(client: OpenAI) -> Non
 
 def test_ends_of_responses_are_told_by_webhook(client: OpenAI, installation: Stack) -> None:
     if not hasattr(client.webhooks, "create"):
-        pytest.skip("this client cannot make webhook endpoints")
+        unable("this client cannot make webhook endpoints")
     types = ["response.completed", "response.failed", "response.cancelled", "response.incomplete"]
     made = client.webhooks.create(name="r", url="https://127.0.0.1:9/hook", event_types=types)  # type: ignore[arg-type]
     told = "select e.kind from event e join batch b using (batch_id) where b.request_id::text = %s"

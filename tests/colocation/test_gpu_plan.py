@@ -4,11 +4,13 @@ from statistics import mean, pstdev
 
 import pytest
 
-pytest.importorskip("numpy")
+from tests.needs import module
 
-from benchmarks.colocation.engine_profiles import DEVICES, GPU, of_device
-from benchmarks.colocation.gpu_model import SIZES, vocabulary
-from benchmarks.colocation.gpu_plan import (
+module("numpy")
+
+from benchmarks.colocation.engine_profiles import DEVICES, GPU, of_device  # noqa: E402
+from benchmarks.colocation.gpu_model import SIZES, vocabulary  # noqa: E402
+from benchmarks.colocation.gpu_plan import (  # noqa: E402
     INSIDE,
     PLAN,
     RAMP_CALLS,
@@ -23,8 +25,8 @@ from benchmarks.colocation.gpu_plan import (
     ramp,
     rate_of_ramp,
 )
-from benchmarks.colocation.sync_callers import Call
-from benchmarks.colocation.track_gpu import DRAIN_SECONDS
+from benchmarks.colocation.sync_callers import Call  # noqa: E402
+from benchmarks.colocation.track_gpu import DRAIN_SECONDS  # noqa: E402
 
 BIG = SIZES["8b"]
 

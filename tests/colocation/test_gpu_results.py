@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-np = pytest.importorskip("numpy")
+from tests.needs import module
+
+np = module("numpy")
 
 from app.headroom.engine_metrics import EngineGauges  # noqa: E402
 from benchmarks.colocation import gpu_results, track_gpu  # noqa: E402

@@ -5,16 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-pytest.importorskip("vllm")
+from tests.needs import module
 
-from benchmarks.colocation.engine_profiles import SLOW
-from benchmarks.colocation.policy_arms import arms
-from benchmarks.colocation.simulated_engine import SimulatedEngine
-from benchmarks.colocation.simulation import Simulation
-from benchmarks.colocation.simulation_view import Conditions
-from benchmarks.colocation.workloads import Arrival, Workload
-from testing.bare_scheduler import BATCH, BLOCK
-from workers.engine.quiet import Quiet
+module("vllm")
+
+from benchmarks.colocation.engine_profiles import SLOW  # noqa: E402
+from benchmarks.colocation.policy_arms import arms  # noqa: E402
+from benchmarks.colocation.simulated_engine import SimulatedEngine  # noqa: E402
+from benchmarks.colocation.simulation import Simulation  # noqa: E402
+from benchmarks.colocation.simulation_view import Conditions  # noqa: E402
+from benchmarks.colocation.workloads import Arrival, Workload  # noqa: E402
+from testing.bare_scheduler import BATCH, BLOCK  # noqa: E402
+from workers.engine.quiet import Quiet  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

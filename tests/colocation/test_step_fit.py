@@ -5,7 +5,9 @@ from random import Random
 
 import pytest
 
-np = pytest.importorskip("numpy")
+from tests.needs import module
+
+np = module("numpy")
 
 from benchmarks.colocation.engine_profiles import DEVICES, GPU  # noqa: E402
 from benchmarks.colocation.step_fit import Steps, errors, fitted, predicted  # noqa: E402

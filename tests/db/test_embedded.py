@@ -20,8 +20,9 @@ from structlog.testing import capture_logs
 from app import processes
 from app.db import cluster, embedded
 from app.settings import Settings
+from tests.needs import only, unable
 
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="as root the server has a user of its own")
+root_only = only(os.geteuid() == 0, "only as root the server has a user of its own")
 NOBODY = 65534
 CHECK = """
 import psycopg, sys
@@ -154,7 +155,7 @@ def test_a_user_with_a_private_home_has_the_cluster_in_the_data_directory(home: 
     os.chown(home, NOBODY, NOBODY)
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(home), "PATH": os.environ["PATH"]}
     if not can_run_python(environment):
-        pytest.skip(f"user {NOBODY} cannot run {sys.executable}: it lies below a folder that is private to root")
+        unable(f"user {NOBODY} cannot run {sys.executable}: it lies below a folder that is private to root")
     command = [sys.executable, "-c", CHECK, str(home / "data")]
     done = subprocess.run(
         command,

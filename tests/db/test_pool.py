@@ -5,7 +5,7 @@ import asyncio
 from psycopg.sql import SQL, Identifier
 
 from app.db.pool import Database
-from testing.waiting import in_time
+from testing.waiting import LIMIT_SECONDS, in_time
 from tests.db import commits
 
 
@@ -20,7 +20,7 @@ async def test_a_cancellation_that_comes_together_with_the_connection_is_not_los
             for _ in range(turns):
                 await asyncio.sleep(0)
             waiting.cancel()
-            await asyncio.wait({waiting}, timeout=5)
+            await asyncio.wait({waiting}, timeout=LIMIT_SECONDS)
             assert waiting.cancelled(), turns
 
 

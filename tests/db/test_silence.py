@@ -13,9 +13,10 @@ from app.db.keepalive import LEAST_SECONDS, noticed
 from app.db.pool import Database
 from app.settings import Settings
 from app.tasks import broker
+from tests.needs import only
 
 URL = "postgresql://user:secret@db.example.com:5432/slackwater"
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the names of these options are Linux's")
+linux = only(sys.platform == "linux", "the names of these options are Linux's")
 
 
 @pytest.mark.parametrize("lease", [0.3, 2.0, 10.0, 60.0])

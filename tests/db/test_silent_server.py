@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -177,42 +178,41 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 async def test_a_statement_runs_for_as_long_as_it_needs_through_a_proxy_too(
-    wire: tuple[Wire, Database], asked: list[object]
+    wire: tuple[Wire, Database], settings: Settings, asked: list[object]
 ) -> None:
     _, database = wire
-    async with in_time(), database.relaxed() as conn:
-        await conn.execute(f"select pg_sleep({6 * QUIET})")
-    assert len(asked) >= 2
-
-
-async def test_a_statement_waits_for_a_lock_for_as_long_as_it_is_held(database_url: str, asked: list[object]) -> None:
-    async with (
-        in_time(),
-        Database(database_url, size=2, quiet=QUIET) as database,
-        database.relaxed() as conn,
-        database.relaxed() as other,
-    ):
-        await conn.execute("select pg_advisory_lock(1)")
-        waiting = asyncio.create_task(_lock(other))
-        await eventually(lambda: len(asked) >= 3)
-        await conn.execute("select pg_advisory_unlock(1)")
+    async with in_time(), database.relaxed() as conn, held(settings.database_url) as release:
+        waiting = asyncio.create_task(_lock(conn))
+        await eventually(lambda: len(asked) >= 2)
+        await release()
         await waiting
 
 
-async def _lock(conn: Connection) -> None:
-    await conn.execute("select pg_advisory_lock(1)")
-
-
 async def test_a_whole_pipeline_runs_for_as_long_as_it_needs(database_url: str, asked: list[object]) -> None:
-    async with (
-        in_time(),
-        Database(database_url, size=1, quiet=QUIET) as database,
-        database.relaxed() as conn,
-        conn.pipeline(),
-    ):
-        for _ in range(3):
-            await conn.execute(f"select pg_sleep({QUIET})")
-    assert asked
+    async with in_time(), Database(database_url, size=1, quiet=QUIET) as database, held(database_url) as release:
+        waiting = asyncio.create_task(_pipeline(database))
+        await eventually(lambda: len(asked) >= 3)
+        await release()
+        await waiting
+
+
+async def _pipeline(database: Database) -> None:
+    async with database.relaxed() as conn, conn.pipeline():
+        await conn.execute("select 1")
+        await _lock(conn)
+        await conn.execute("select 2")
+
+
+@asynccontextmanager
+async def held(url: str) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+    """A lock that `_lock` waits for, until what is yielded is called."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
+        await conn.execute("select pg_advisory_lock(1)")
+        yield lambda: conn.execute("select pg_advisory_unlock(1)")
+
+
+async def _lock(conn: psycopg.AsyncConnection[Any]) -> None:
+    await conn.execute("select pg_advisory_lock(1)")
 
 
 async def test_a_server_that_answers_but_has_no_connection_left_ends_nothing(
@@ -231,11 +231,13 @@ async def test_a_server_that_answers_but_has_no_connection_left_ends_nothing(
     administer("create role only_one login connection limit 1")
     try:
         url = database_url.replace("//postgres@", "//only_one@")
-        async with in_time(), await WatchedConnection.to(url, QUIET) as conn:
-            await conn.execute(f"select pg_sleep({3 * QUIET})")
+        async with in_time(), await WatchedConnection.to(url, QUIET) as conn, held(database_url) as release:
+            waiting = asyncio.create_task(_lock(conn))
+            await eventually(lambda: refusals)
+            await release()
+            await waiting
     finally:
         administer("drop role only_one")
-    assert refusals
 
 
 @contextmanager

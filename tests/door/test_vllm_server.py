@@ -11,16 +11,17 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tests.door.conftest import CHAT, TOKEN
+from tests.needs import module
 from workers.engine.door.paths import Kind, kind_of
 from workers.engine.door.settings import OUR_HEADER
 
 pytestmark = pytest.mark.slow
 
-launchers = pytest.importorskip("vllm.entrypoints.launchers.app")
-cli_args = pytest.importorskip("vllm.entrypoints.launchers.cli_args")
-arguments = pytest.importorskip("vllm.utils.argparse_utils")
-serving = pytest.importorskip("vllm.entrypoints.generate.base.serving")
-protocol = pytest.importorskip("vllm.entrypoints.openai.chat_completion.protocol")
+launchers = module("vllm.entrypoints.launchers.app")
+cli_args = module("vllm.entrypoints.launchers.cli_args")
+arguments = module("vllm.utils.argparse_utils")
+serving = module("vllm.entrypoints.generate.base.serving")
+protocol = module("vllm.entrypoints.openai.chat_completion.protocol")
 
 EVERY_TASK = ("generate", "embed", "classify", "transcription", "realtime", "render")
 JSON = {"content-type": "application/json"}

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.needs import module
+
 pytestmark = pytest.mark.slow
 
-torch = pytest.importorskip("torch")
-numpy = pytest.importorskip("numpy")
+torch = module("torch")
+numpy = module("numpy")
 
 
 class Runner:

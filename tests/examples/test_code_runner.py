@@ -18,7 +18,7 @@ from standardwebhooks import Webhook
 from app.processes import free_port
 from examples import code_runner
 from testing.waiting import LIMIT_SECONDS, wait_for
-from tests.needs import missing
+from tests.needs import missing, unable
 from tests.system.stack import MODEL, Account
 from tests.webhooks.support import receiving, statuses
 
@@ -38,7 +38,7 @@ def namespaces() -> None:
         missing("bubblewrap or prlimit is not installed: deploy/install-tools.sh bwrap")
     tried = subprocess.run([bwrap, "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False)
     if tried.returncode:
-        pytest.skip(f"this machine makes no namespaces: {tried.stderr.decode().strip()}")
+        unable(f"this machine makes no namespaces: {tried.stderr.decode().strip()}")
 
 
 sandboxed = pytest.mark.usefixtures("namespaces")

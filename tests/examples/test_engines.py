@@ -14,6 +14,7 @@ import pytest
 
 from app import processes
 from testing.waiting import wait_for
+from tests.needs import unable
 from tests.system.stack import Account
 
 FOLDER = Path(__file__).parents[2] / "examples/engines"
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow
 def _python(engine: str) -> Path:
     environment = FOLDER / ".venv" / engine
     if not (environment / "built").exists():
-        pytest.skip(f"not built, as it takes minutes: examples/engines/setup.sh {engine}")
+        unable(f"not built, as it takes minutes: examples/engines/setup.sh {engine}")
     return environment / "bin/python"
 
 

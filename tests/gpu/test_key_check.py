@@ -8,13 +8,14 @@ from starlette.routing import Mount, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from tests.needs import module
 from workers.engine.key_check import MIDDLEWARE, OPEN, OTHERS, VARIABLE, KeyCheck
 
 pytestmark = pytest.mark.slow
 
-launchers = pytest.importorskip("vllm.entrypoints.launchers.app")
-cli_args = pytest.importorskip("vllm.entrypoints.launchers.cli_args")
-arguments = pytest.importorskip("vllm.utils.argparse_utils")
+launchers = module("vllm.entrypoints.launchers.app")
+cli_args = module("vllm.entrypoints.launchers.cli_args")
+arguments = module("vllm.utils.argparse_utils")
 
 SHOWN = {"authorization": "Bearer secret"}
 EVERY_TASK = ("generate", "embed", "classify", "transcription", "realtime", "render")

@@ -7,6 +7,7 @@ import pytest
 
 from app.engines import catalogue
 from app.settings import Settings
+from tests.needs import only
 from workers.gpu.managed_engine import vllm_environment
 
 # Two children of one user; of each, another process of that user reads environment and memory.
@@ -38,7 +39,7 @@ print([is_readable(hidden, name) for hidden in (False, True) for name in ("envir
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hides a process from others of its user")
+@only(sys.platform == "linux", "only Linux hides a process from others of its user")
 def test_nobody_of_the_same_user_reads_the_environment_or_the_memory_of_a_worker() -> None:
     done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=False)
     assert done.stdout == "[True, True, False, False]\n", done.stderr

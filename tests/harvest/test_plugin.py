@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
+from tests.needs import module
 
-from vllm.engine.arg_utils import EngineArgs
+module("vllm")
 
-from testing.bare_scheduler import tiny_model_dir
-from workers.engine import plugin
-from workers.engine.plugin import SCHEDULER, VARIABLE, register
-from workers.engine.scheduler import HarvestScheduler
+from vllm.engine.arg_utils import EngineArgs  # noqa: E402
+
+from testing.bare_scheduler import tiny_model_dir  # noqa: E402
+from workers.engine import plugin  # noqa: E402
+from workers.engine.plugin import SCHEDULER, VARIABLE, register  # noqa: E402
+from workers.engine.scheduler import HarvestScheduler  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

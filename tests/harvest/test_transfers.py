@@ -11,6 +11,7 @@ from vllm.v1.outputs import KVConnectorOutput
 
 from testing.bare_scheduler import BATCH, SYNC, finish_step
 from tests.harvest.support import BOTH, COMMANDS, Bench
+from tests.needs import only
 from workers.engine import vllm_support
 from workers.engine.scheduler import SyncHarvestScheduler
 
@@ -30,13 +31,13 @@ def transfer(role: str = "kv_consumer") -> KVTransferConfig:
     )
 
 
-@pytest.mark.skipif(LOADS, reason="supported in this vLLM")
+@only(not LOADS, "supported in this vLLM")
 def test_a_connector_is_refused_where_its_tests_do_not_pass() -> None:
     bench = Bench(SyncHarvestScheduler, kv_transfer_config=transfer())
     assert vllm_support.objections(bench.scheduler) == ["KV connectors need vLLM 0.31"]
 
 
-@pytest.mark.skipif(not LOADS, reason="refused in this vLLM")
+@only(LOADS, "refused in this vLLM")
 @both
 def test_loading_batch_requests_that_hold_all_memory_do_not_block_a_synchronous_one(cls: Any) -> None:
     bench = Bench(cls, kv_blocks=100, max_seqs=8, kv_transfer_config=transfer()).learnt(30)
@@ -61,7 +62,7 @@ def test_loading_batch_requests_that_hold_all_memory_do_not_block_a_synchronous_
     }
 
 
-@pytest.mark.skipif(not LOADS, reason="refused in this vLLM")
+@only(LOADS, "refused in this vLLM")
 @both
 def test_a_synchronous_request_whose_cache_is_loaded_gets_a_slot(cls: Any) -> None:
     bench = Bench(cls, max_seqs=4, kv_transfer_config=transfer()).learnt(30)
@@ -80,7 +81,7 @@ def test_a_synchronous_request_whose_cache_is_loaded_gets_a_slot(cls: Any) -> No
     assert bench.steps_until("remote-s", 10) == (1 if bench.scheduler.defer_block_free else 0)
 
 
-@pytest.mark.skipif(not LOADS, reason="refused in this vLLM")
+@only(LOADS, "refused in this vLLM")
 def test_a_request_whose_blocks_a_connector_may_still_write_is_frozen_and_not_evicted() -> None:
     bench = Bench(SyncHarvestScheduler, STRICT, max_seqs=2, kv_transfer_config=transfer()).learnt(30)
     made = bench.crowd(2)
@@ -96,7 +97,7 @@ def test_a_request_whose_blocks_a_connector_may_still_write_is_frozen_and_not_ev
     assert bench.steps_until("s") == 0
 
 
-@pytest.mark.skipif(not LOADS, reason="refused in this vLLM")
+@only(LOADS, "refused in this vLLM")
 def test_a_batch_prompt_that_holds_the_encoder_cache_is_evicted_only_when_its_blocks_can_be_freed() -> None:
     bench = seeing(SyncHarvestScheduler, step_tokens=512, kv_transfer_config=transfer())
     batch = bench.add("b", 4000, 10, BATCH, mm_features=image("one", 0, 590))

@@ -23,6 +23,7 @@ from app.environment import foreign_environment
 from app.settings import Settings
 from testing.waiting import wait_for
 from tests.kubernetes.chart import Manifest, Manifests, Node, example, render
+from tests.needs import unable
 from tests.system.stack import ACCOUNT, MODEL, RUN
 
 pytestmark = pytest.mark.slow
@@ -182,7 +183,7 @@ def pods_of(manifests: Manifests) -> dict[str, Manifest]:
 def cluster(tmp_path: Path, server_settings: Settings, administer: Callable[[str], None]) -> Iterator[Cluster]:
     """Every container of the chart, on an empty database."""
     if sys.platform != "linux":
-        pytest.skip("it takes all of 127.0.0.0/8")
+        unable("it takes all of 127.0.0.0/8")
     administer("create database kubernetes")
     url = embedded.database_url(server_settings).replace("/postgres?", "/kubernetes?")
     secret = "a-secret-key-of-at-least-32-bytes-for-the-chart"

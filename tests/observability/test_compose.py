@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from app.access import origin
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS
+from tests.needs import unable
 from tests.observability.support import DEPLOY, ROOT, dashboards
 from tests.services.compose import VALUES
 
@@ -108,7 +108,7 @@ def test_docker_accepts_the_file_with_and_without_the_profile() -> None:
         )
 
     if not shutil.which("docker") or compose("version").returncode:
-        pytest.skip("no `docker compose` here: the file is checked as YAML only")
+        unable("there is no `docker compose` here: the file is checked as YAML only")
     for profile in ((), ("--profile", PROFILE)):
         done = compose(*profile, "config", "--quiet")
         assert done.returncode == 0, done.stderr

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from app import __version__
+from tests.needs import only
 from tests.packaging.environments import BUILD_SECONDS, ROOT
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not (ROOT / ".git").exists(), reason="these sources are no git checkout"),
+    only((ROOT / ".git").exists(), "these sources are no git checkout"),
 ]
 
 

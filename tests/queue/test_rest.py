@@ -12,6 +12,7 @@ from app.batches.waits_sql import WAITS
 from app.db.pool import Database
 from app.queue import wakes
 from app.settings import Settings
+from testing.waiting import in_time
 from tests.queue import support
 from workers.steward import rest as resting
 from workers.steward.leader import Leadership, leadership
@@ -108,7 +109,7 @@ async def test_a_call_reaches_the_leader_also_when_it_comes_with_the_answer_to_a
     settings: Settings, database: Database
 ) -> None:
     stopping = asyncio.Event()
-    async with leadership(settings.database_url, stopping) as lead, asyncio.timeout(30):
+    async with leadership(settings.database_url, stopping) as lead, in_time():
         assert lead is not None
         waits = asyncio.create_task(lead.called(60, stopping))
         await call(database)
@@ -125,7 +126,7 @@ async def test_a_call_reaches_the_leader_also_when_it_comes_with_the_answer_to_a
 
 async def test_a_lost_lead_ends_the_wait_for_calls(settings: Settings, database: Database) -> None:
     with pytest.raises(psycopg.OperationalError):
-        async with leadership(settings.database_url, asyncio.Event()) as lead, asyncio.timeout(30):
+        async with leadership(settings.database_url, asyncio.Event()) as lead, in_time():
             assert lead is not None
             waits = asyncio.create_task(lead.called(60, asyncio.Event()))
             async with database.relaxed() as conn:
