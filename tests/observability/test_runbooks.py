@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,27 +44,36 @@ def shell(served: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield shell
 
 
-@pytest.fixture(scope="module")
-def read() -> set[str]:
-    """Commands that read and were run for an earlier page."""
-    return set()
-
-
 def unread(code: str, read: set[str]) -> str:
-    """A block without the commands in `read`: twelve pages begin with the same one. Its own are added."""
+    """A block without the commands in `read`, which read and were run for an earlier page: twelve begin with the same one. Its
+    own are added.
+    """
     left = [line for line in code.splitlines() if line not in read]
     read.update(filter(READS.fullmatch, left))
     return "\n".join([*left, ""])
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, id=page.stem, marks=[] if page.stem == ALONE else pytest.mark.slow) for page in PAGES]
-)
-def test_the_commands_of_a_runbook_run(page: Path, shell: Shell, read: set[str]) -> None:
-    runnable = [block for block in blocks(page.read_text()) if not block.skipped]
-    assert runnable
-    for block in runnable:
-        shell.paste(replace(block, code=unread(block.code, read)))
+def test_the_commands_of_a_runbook_run(shell: Shell) -> None:
+    paste([RUNBOOKS / f"{ALONE}.md"], shell)
+
+
+@pytest.mark.slow
+def test_the_commands_of_every_runbook_run(shell: Shell) -> None:
+    paste(PAGES, shell)
+
+
+def paste(pages: Sequence[Path], shell: Shell) -> None:
+    """Run the blocks of these pages."""
+    read = set[str]()
+    for page in pages:
+        runnable = [block for block in blocks(page.read_text()) if not block.skipped]
+        assert runnable, page
+        for block in runnable:
+            try:
+                shell.paste(replace(block, code=unread(block.code, read)))
+            except AssertionError as error:
+                error.add_note(f"{page.name}, line {block.line}")
+                raise
 
 
 def test_a_runbook_says_what_it_means_what_to_check_how_to_mend_and_whom_to_call() -> None:
