@@ -33,8 +33,8 @@ async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: Wor
 
 
 async def test_cancel_of_one_batch_leaves_another_alone(world: World) -> None:
-    world.engine.script({"match": "slow", "mode": "slow", "seconds": 1.5})
-    cancelled = await world.submit([f"slow {n}." for n in range(4)])
+    world.engine.script({"match": "hangs", "mode": "hang"}, {"match": "slow", "mode": "slow", "seconds": 1.5})
+    cancelled = await world.submit([f"hangs {n}." for n in range(4)])
     kept = await world.submit([f"slow too {n}." for n in range(4)])
     async with world.worker(heartbeat_seconds=0.2):
         await running(world, 8)
