@@ -12,6 +12,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -90,7 +91,7 @@ class Inquiry:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await _running(self._url)
-        except (TimeoutError, Error) as error:
+        except (OSError, Error) as error:
             return None if _FULL.search(str(error)) else Running({})
 
 
@@ -164,8 +165,8 @@ class WatchedConnection(AsyncConnection[TupleRow]):
             raise
 
     def cut(self) -> None:
-        """End the connection without a word to the server. Whoever waits gets an OperationalError."""
-        with socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
+        """End the connection, if it has not ended yet, without a word to the server. Whoever waits gets an OperationalError."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self.pgconn.socket)) as same:
             same.shutdown(socket.SHUT_RDWR)
 
     def drop(self, seconds: float | None) -> None:

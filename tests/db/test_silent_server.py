@@ -5,9 +5,12 @@ connection, and a statement that takes its time does not end.
 import asyncio
 import os
 import signal
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -161,6 +164,17 @@ async def test_what_is_cancelled_at_a_server_that_answers_leaves_a_connection_th
             async with asyncio.timeout(0.05):
                 await conn.execute("select pg_sleep(60)")
         assert await (await conn.execute("select 1")).fetchone() == (1,)
+
+
+def test_a_connection_that_the_other_side_has_reset_is_cut_without_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        theirs, _ = server.accept()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        with pytest.raises(ConnectionResetError):
+            ours.recv(1)
+        conn = cast(WatchedConnection, SimpleNamespace(pgconn=SimpleNamespace(socket=ours.fileno())))
+        WatchedConnection.cut(conn)
 
 
 @pytest.fixture
