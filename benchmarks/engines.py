@@ -4,6 +4,7 @@
 
 versions   what `make engines` found: `.engines/report.json` with `versions_supported` and `versions_failed`
 attached   python -m benchmarks.colocation attached
+first      python -m benchmarks.colocation first
 door       python -m benchmarks.door
 agree      python -m benchmarks.colocation agree
 frontier   python -m benchmarks.colocation simulate --frontier
@@ -26,6 +27,7 @@ from typing import Any
 
 from benchmarks import command
 from benchmarks.colocation.block_store import write_whole
+from benchmarks.colocation.track_first import ENGINES, ROUTES
 from benchmarks.harness import say
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +47,11 @@ class Part:
 PARTS = (
     Part("versions", ("versions_supported", "versions_failed"), file=ROOT / ".engines" / "report.json"),
     Part("attached", ("attached_l2_harvest_ratio",), module=("benchmarks.colocation", "attached", "--json")),
+    Part(
+        "first",
+        tuple(f"first_{engine}_{route}_x" for engine in ENGINES for route in ROUTES),
+        module=("benchmarks.colocation", "first", "--json"),
+    ),
     Part("door", ("door_added_ttft_p50_ms", "door_added_ttft_p99_ms"), module=("benchmarks.door", "--json")),
     Part("agree", ("outside_client_agreement",), module=("benchmarks.colocation", "agree", "--json")),
     Part("frontier", ("frontier",), module=("benchmarks.colocation", "simulate", "--frontier", "--json")),
@@ -129,7 +136,9 @@ def gathered(wanted: Collection[str], keep: Path | None, *, quick: bool = False)
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Gather. With --quick, without what co-location measures on real engines, which has quick forms of its own."""
-    wanted = [name for name in options.arms if not options.quick or name not in ("attached", "agree", "frontier")]
+    wanted = [
+        name for name in options.arms if not options.quick or name not in ("attached", "first", "agree", "frontier")
+    ]
     return gathered(wanted, options.keep, quick=options.quick)
 
 

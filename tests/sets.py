@@ -42,6 +42,7 @@ SECONDS: dict[str, float] = {
     "tests/engine/test_smoke.py": 90,
     "tests/system/test_kill.py": 80,
     "tests/failover/test_failover.py": 80,
+    "tests/benchmarks/test_quick.py[colocation first]": 150,
     "tests/benchmarks/test_quick.py[governance]": 70,
     "tests/crash/test_crash.py": 60,
     "tests/failover/test_restore.py": 60,

@@ -8,6 +8,7 @@ simulate   vLLM's own scheduler under a simulated clock: deterministic, no GPU, 
 engine     real vLLM with a real model on this machine, inside a whole installation
 agree      our own client and outside tools on one idle vLLM: whether they measure the same
 attached   the scheduler inside an attached engine, against the same in a managed one
+first      the first caller after a pause, at an attached engine with default settings
 gpu        an 8B model on a GPU, in pieces of some minutes; without a GPU, the result has `not_run`
 
 Progress goes to stderr; the last line of stdout is one JSON object: `arms.<arm>.<workload>` with `ttft_p50_x`, `ttft_p99_x`,
@@ -24,7 +25,7 @@ import sys
 from pathlib import Path
 from time import monotonic
 
-from benchmarks.colocation import track_agree, track_attached, track_engine, track_gpu, track_simulate
+from benchmarks.colocation import track_agree, track_attached, track_engine, track_first, track_gpu, track_simulate
 from benchmarks.colocation.report import draw, markdown, write_result
 from benchmarks.harness import say
 from benchmarks.machine import describe
@@ -34,10 +35,11 @@ TRACKS = {
     "engine": track_engine,
     "agree": track_agree,
     "attached": track_attached,
+    "first": track_first,
     "gpu": track_gpu,
 }
 # On two idle cores. Those of a GPU are an option.
-MINUTES = {"simulate": 120, "engine": 240, "agree": 15, "attached": 10, "gpu": 9}
+MINUTES = {"simulate": 120, "engine": 240, "agree": 15, "attached": 10, "first": 20, "gpu": 9}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -64,7 +64,9 @@ class _JobCount:
 async def pgqueuer(act: str, url: str, jobs: int) -> None:
     """pgqueuer on asyncpg."""
     lib, drain = _library("pgqueuer"), _library("pgqueuer.domain.types").QueueExecutionMode.drain
-    url = url.partition("&connect_timeout=")[0]  # asyncpg asks the server for any parameter of libpq that it does not know
+    url = url.partition("&connect_timeout=")[
+        0
+    ]  # asyncpg asks the server for any parameter of libpq that it does not know
     connection = await _library("asyncpg").connect(url)
     queries, done = lib.Queries(lib.AsyncpgDriver(connection)), _JobCount()
     if act == "setup":

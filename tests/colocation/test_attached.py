@@ -3,9 +3,10 @@
 import argparse
 
 import numpy as np
+import pytest
 
 from app.settings import Settings
-from benchmarks.colocation import track_attached
+from benchmarks.colocation import track_attached, track_first
 from benchmarks.colocation.run_samples import RunSamples
 from benchmarks.colocation.sync_callers import Call
 from workers.engine.control_page import Report, Weights
@@ -26,6 +27,16 @@ def test_the_attached_side_as_a_multiple():
     assert found["attached_l2_harvest_ratio"] == 0.95
     assert found["attached_ttft_p95_x"]["value"] == 1.0
     assert found["errors"] == {"managed": 0, "attached": 0}
+
+
+def test_the_first_callers_beside_batch_work_as_a_multiple_of_those_alone():
+    alone = [Call(n, n, n + 0.1, n + 0.3, 3, [0.1, 0.1]) for n in range(9)]
+    beside = [*(Call(n, n, n + 0.12, n + 0.3, 3, [0.1, 0.1]) for n in range(8)), Call(8, 8, error="HTTP 503")]
+    routes = dict.fromkeys(track_first.ROUTES, alone)
+    found = track_first.compared("plain", routes, routes | {"gateway": beside})
+    assert found["first_plain_gateway_x"]["value"] == pytest.approx(1.2)
+    assert found["first_plain_gateway_ms"] == {"alone": 100.0, "beside": 120.0}
+    assert (found["first_plain_direct_errors"], found["first_plain_gateway_errors"]) == (0, 1)
 
 
 def test_without_the_setting_it_says_so(monkeypatch):
