@@ -77,7 +77,7 @@ def main() -> None:
     options = parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that engines and servers are stopped
     say(
-        f"colocation {options.track}: {'under 3 minutes' if options.quick else f'about {MINUTES[options.track]} minutes'}"
+        f"colocation {options.track}: {'a few minutes' if options.quick else f'about {MINUTES[options.track]} minutes'}"
     )
     began = monotonic()
     measured = TRACKS[options.track].run(options)
