@@ -6,6 +6,7 @@ from typing import Any
 
 from app.audit import log, sealing
 from app.audit.actor import Actor
+from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Database
 from benchmarks.harness import Testbed, say
@@ -38,4 +39,4 @@ async def _run(url: str, rows: int) -> tuple[float, float]:
 def _record(n: int) -> Record:
     by = Actor("key 3f21ab90", "key", correlation=f"req-{n}")
     before, after = {"max": n, "period": "month"}, {"max": n + 1, "period": "month"}
-    return Record("budget.set", f"budget-{n}", f"account-{n % _ACCOUNTS}", before=before, after=after, actor=by)
+    return Record(Act.BUDGET_SET, f"budget-{n}", f"account-{n % _ACCOUNTS}", before=before, after=after, actor=by)

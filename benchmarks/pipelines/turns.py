@@ -15,11 +15,11 @@ import aiohttp
 
 from app import cells, processes
 from app.db.pool import Database
-from app.policy.vaults import NO_VALUES, Vaults
+from app.policy.vaults import Vaults
 from app.sealing.keyring import Keyring
 from app.sessions import ending, reading, service
 from app.sessions.sealing import CLEAR
-from app.sessions.service import Keeper, NewTurn
+from app.sessions.service import Keeper, Known, NewTurn
 from app.settings import Settings
 from app.tenants import service as tenants
 from benchmarks.gateway.installation import RunningGateway, installation, running
@@ -68,7 +68,7 @@ async def _turns(settings: Settings, count: int) -> dict[str, list[float]]:
             turn = NewTurn(cells.new_id(), tenant_id, MODEL, _INPUT)
             assert await service.begin(keeper, session, turn) is not None
             times.append(perf_counter())
-            await ending.end(keeper, turn, session_id, _ANSWER, NO_VALUES)
+            await ending.end(keeper, turn, session_id, _ANSWER, Known())
             times.append(perf_counter())
             for name, before, after in zip(spent, times, times[1:], strict=False):
                 spent[name] += [(after - before) * 1e3] if n >= TURNS else []

@@ -1,6 +1,7 @@
 """How long a round of the steward takes beside many open batches, and its look at the pools."""
 
 import asyncio
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -35,6 +36,10 @@ class NoHints:
     """A broker to which nothing is said."""
 
     async def endpoints(self, endpoint_ids: list[UUID]) -> bool:
+        """Take the hints."""
+        return True
+
+    async def duties(self, duties: Sequence[str], seconds: float) -> bool:
         """Take the hints."""
         return True
 
