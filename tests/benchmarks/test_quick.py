@@ -17,11 +17,14 @@ MOST_MINUTES = 20  # as docs/benchmarks.md says
 QUICK_SECONDS = 1800  # what would hang; each takes a few minutes on idle cores
 
 
+ELSEWHERE = {"pipelines"}  # tests/pipelines/test_benchmark.py runs it, and looks at its figures
+
+
 def commands() -> list[str]:
     """Every module or package of `benchmarks` that `python -m` runs; co-location is one for each track."""
     packages = [path.parent.name for path in HERE.glob("*/__main__.py")]
     modules = [path.stem for path in HERE.glob("*.py") if 'if __name__ == "__main__":' in path.read_text()]
-    found = sorted([*packages, *modules])
+    found = sorted({*packages, *modules} - ELSEWHERE)
     return [
         each for name in found for each in ([f"{name} {track}" for track in TRACKS] if name == "colocation" else [name])
     ]
