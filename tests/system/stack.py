@@ -164,7 +164,7 @@ class Stack(Account):
 
     def start(self) -> None:
         """`slackwater up`, attached to the fake engine if there is one, until the API answers."""
-        command = [sys.executable, "-m", "app.cli.main", "up"]
+        command = [sys.executable, "-m", "app.cli.main", "up", "--verbose"]
         if self.engine:
             command += ["--attach", f"http://127.0.0.1:{self.engine_port}"]
         with self.log.open("ab") as log:
