@@ -171,6 +171,13 @@ class Catalogue:
             return self
         return Catalogue(MappingProxyType({**self.models, **new}), MappingProxyType({**self._by_name, **new}))
 
+    def served_by(self, engines: frozenset[str]) -> "Catalogue":
+        """Those of these models which are answered by the engines of these models."""
+        return Catalogue(
+            MappingProxyType({name: model for name, model in self.models.items() if model.served in engines}),
+            MappingProxyType({name: model for name, model in self._by_name.items() if model.served in engines}),
+        )
+
 
 @lru_cache(256)
 def adopted(name: str, window: int, task: Task) -> Model:
