@@ -44,11 +44,12 @@ def demo(
     attach: Annotated[
         str | None, typer.Option(metavar="URL", help="use the vLLM that runs at this URL; start none")
     ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="show every answer, and the body of every webhook")] = False,
 ) -> None:
-    """Run a batch of real prompts through the whole system, show the answers and the webhook, and stop."""
+    """Run a batch of real prompts through the whole system, show answers and the webhook, and stop."""
     from app.cli.demo import demo as run
 
-    run(settings(engine_url=_engine_url(attach)), console, requests)
+    run(settings(engine_url=_engine_url(attach)), console, requests, show_all=show_all)
 
 
 def doctor(

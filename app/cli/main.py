@@ -104,7 +104,7 @@ class CommandLine(LateGroup):
             RUN,
             "demo",
             "app.cli.installation:demo",
-            "Run a batch of real prompts through the whole system, show the answers and the webhook, and stop.",
+            "Run a batch of real prompts through the whole system, show answers and the webhook, and stop.",
         ),
         LateCommand(
             RUN,
