@@ -66,6 +66,12 @@ class CommandLine(LateGroup):
         ),
         LateCommand(
             USE,
+            "shadow",
+            "app.cli.shadow:shadow",
+            "Send a file to Slackwater and to another batch API, and show answers, time and cost of both side by side.",
+        ),
+        LateCommand(
+            USE,
             "subscription",
             "app.cli.subscription:app",
             "Create and manage webhooks and queues for the events of batches; see what was delivered.",
