@@ -83,10 +83,15 @@ def shadow(
 
 
 def _price(given: str | None) -> PerMillion | None:
+    if given is None:
+        return None
     try:
-        return PerMillion(*(Decimal(part) for part in given.split(","))) if given else None
-    except (InvalidOperation, TypeError):
+        prompt, output = (Decimal(part) for part in given.split(","))
+        if not (0 <= prompt < Decimal("Infinity") and 0 <= output < Decimal("Infinity")):
+            raise ValueError(given)
+    except (InvalidOperation, ValueError):
         raise Failure(f"--price: must be two numbers with a comma between, as 0.15,0.60, got '{given}'") from None
+    return PerMillion(prompt, output)
 
 
 def _requests(file: Path) -> tuple[list[str], str]:
@@ -175,7 +180,7 @@ def _show(found: list[Pair], here: Side, there: Side, output: Path | None) -> No
         ("batch", here.batch["id"], there.batch["id"]),
         ("ended as", here.batch["status"], there.batch["status"]),
         ("answered", f"{here.answered} of {len(found)}", f"{there.answered} of {len(found)}"),
-        ("time", *(None if side.seconds is None else duration(side.seconds) for side in (here, there))),
+        ("time", _time(here), _time(there)),
         ("tokens of prompts", f"{here.prompt_tokens:,}", f"{there.prompt_tokens:,}"),
         ("tokens of answers", f"{here.output_tokens:,}", f"{there.output_tokens:,}"),
         ("cost", _money(here), _money(there)),
@@ -188,6 +193,10 @@ def _show(found: list[Pair], here: Side, there: Side, output: Path | None) -> No
     rest = f"All of them are in {output}." if output else "-o FILE writes all of them."
     if len(found) > len(shown):
         tables.sentence(console, f"{len(shown)} of {len(found)} requests, those that differ first. {rest}", "dim")
+
+
+def _time(side: Side) -> str | None:
+    return None if side.seconds is None else duration(side.seconds)
 
 
 def _money(side: Side) -> str | None:

@@ -84,7 +84,9 @@ def pairs(ids: Iterable[str], here: Side, there: Side) -> list[Pair]:
 def same(pair: Pair) -> bool:
     """Whether both have answered, with the same words. White space does not count."""
     _, here, there = pair
-    return bool(here and there) and not (here.error or there.error) and here.text.split() == there.text.split()
+    if here is None or there is None or here.error or there.error:
+        return False
+    return here.text.split() == there.text.split()
 
 
 def _answer(line: Mapping[str, Any]) -> Answer:

@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_compared_is_refused(run: Run, tmp_path: Path, con
 
 
 def test_a_price_is_two_numbers(run: Run, tmp_path: Path) -> None:
-    for wrong in ("1", "a,b", "1,2,USD,3"):
+    for wrong in ("1", "a,b", "1,2,USD,3", "nan,1", "-1,1", "1,inf"):
         done = run("shadow", str(tmp_path / "x.jsonl"), "--price", wrong)
         assert (done.exit_code, "--price: must be two numbers" in done.output) == (1, True), done.output
 
