@@ -11,6 +11,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.protect import BUDGETS, DEFAULT, Protect
 
 PACKAGE = Path(__file__).parent
+SHIPPED_MODELS = PACKAGE / "models.toml"
+DEMO_MODELS = PACKAGE / "demo_models.toml"  # of `slackwater demo`
 PREFIX = "SLACKWATER_"
 _BUDGET = BUDGETS[DEFAULT]
 PrivateTargets = Literal["off", "loopback", "all"]
@@ -39,7 +41,7 @@ class Settings(BaseSettings):
         pattern="^((amqps?|rediss?|pgmq)://.+)?$",
         description="amqp://… or redis://… ; if empty, pgmq in the same database is used",
     )
-    models_file: Path = Field(PACKAGE / "models.toml", description="model catalogue: aliases, prices, engine flags")
+    models_file: Path = Field(SHIPPED_MODELS, description="model catalogue: aliases, prices, engine flags")
     secret_key: SecretStr = Field(
         SecretStr(""), description="peppers API keys, encrypts webhook secrets; if empty, one is created in data_dir"
     )

@@ -52,8 +52,6 @@ def configure(settings: Settings, part: str, stream: TextIO | None = None) -> No
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
     _filter_uncaught()
-    # Each part logs once that the database is unavailable; the pool would log every connection and attempt.
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 def log_file(data_dir: Path, part: str) -> Path:

@@ -45,7 +45,7 @@ _USER_ERRORS = (
     (
         "psycopg.OperationalError",
         "The database cannot be reached: {}",
-        "Start `slackwater up` first, or set SLACKWATER_DATABASE_URL.",
+        "Start it (`slackwater up` starts the embedded one), or correct SLACKWATER_DATABASE_URL.",
     ),
     ("psycopg.Error", "The database cannot be used: {}", "`slackwater doctor` checks it."),
     ("sqlalchemy.exc.SQLAlchemyError", "The database cannot be used: {}", "`slackwater doctor` checks it."),

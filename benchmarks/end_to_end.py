@@ -65,7 +65,7 @@ class UpInstallation:
 
     async def __aenter__(self) -> "UpInstallation":
         with self._log.open("wb") as log:
-            command = [sys.executable, "-m", "app.cli.main", "up", *self._attach]
+            command = [sys.executable, "-m", "app.cli.main", "up", "--verbose", *self._attach]
             self._process = subprocess.Popen(command, env=child_environment(self.settings, {}), stdout=log, stderr=log)
         await eventually(self._ready, f"the API; see {self._log}")
         await eventually(self._engine_ready, f"the engine; see {self._log}", seconds=LOADING_SECONDS)

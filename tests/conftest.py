@@ -10,7 +10,7 @@ import structlog
 from app import quick_start
 from app.db.pool import Database
 from app.metering import families
-from app.settings import Settings
+from app.settings import DEMO_MODELS, Settings
 from testing import clusters
 
 pytest_plugins = [
@@ -57,6 +57,7 @@ def _usual() -> Settings:
     """Fast timers. Made once, because it takes as long as many a test."""
     return Settings(
         secret_key="test-secret-key-of-at-least-32-bytes!",
+        models_file=DEMO_MODELS,
         lease_seconds=3,
         heartbeat_seconds=0.5,
         steward_seconds=0.1,

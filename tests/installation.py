@@ -19,7 +19,7 @@ import pytest
 
 from app import processes
 from app.environment import child_environment
-from app.settings import PACKAGE
+from app.settings import DEMO_MODELS
 from testing.waiting import wait_for
 from tests import sets
 from tests.databases import Ring
@@ -56,7 +56,7 @@ def installation(request: pytest.FixtureRequest) -> Iterator[Stack]:
     request.node.stash[_ENDS] = lambda: request._fixturedef.finish(request)  # type: ignore[attr-defined]
     with ring.taken() as url, tempfile.TemporaryDirectory(prefix="slackwater-") as folder:
         models = Path(folder) / "models.toml"
-        models.write_text((PACKAGE / "models.toml").read_text() + _ENTRY)
+        models.write_text(DEMO_MODELS.read_text() + _ENTRY)
         ports = {name: processes.free_port() for name in PORTS}
         with running(shared=True, database_url=url, models_file=models, **ports) as stack, _embedder(stack):
             yield stack

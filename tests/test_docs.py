@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 from starlette.routing import Route
 
+from app import __version__
 from app.api.app import create_app
 from app.settings import PACKAGE, Settings
 from tests.harvest.test_in_vllm import FILES as IN_VLLM
@@ -96,6 +97,10 @@ def test_every_code_block_can_be_parsed() -> None:
         return (f"line {each.line}: {problem}" for each in blocks(text) if (problem := each.problem()))
 
     assert on_pages(wrong) == {}
+
+
+def test_the_readme_says_which_version_it_is() -> None:
+    assert f"*Version {__version__}" in (ROOT / "README.md").read_text()
 
 
 def test_every_mark_of_the_readme_stands_above_a_block() -> None:

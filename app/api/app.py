@@ -83,7 +83,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         gateway.latencies.keeping(),
         gateway.slices.keeping(),
     ):
-        models = ModelRegistry(database, entries)
+        models = ModelRegistry(database, entries, offers=True)
         await models.renew()
         store = StoreCheck(database, settings, passed=store_checked)
         admission = AdmissionControl(

@@ -167,7 +167,8 @@ def _database_away(request: Request, error: Exception) -> Response:
     name = "database.away" if gone else "database.refused"
     _log.warning(name, path=request.url.path, kind=type(error).__name__, error=str(error).strip())
     what = "cannot be reached" if gone else "could not do this"
-    message = f"The database {what} right now. Try again in a few seconds; the request may have been stored."
+    stored = "" if request.method in ("GET", "HEAD") else "; the request may have been stored"
+    message = f"The database {what} right now. Try again in a few seconds{stored}."
     return failure(request, 503, 5001, message, {"retry-after": "2"})
 
 

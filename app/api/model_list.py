@@ -1,4 +1,4 @@
-"""The names of the catalogue, which both dialects list."""
+"""The names of models, which both dialects list."""
 
 from app.engines.catalogue import Catalogue, Model
 

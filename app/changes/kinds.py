@@ -1,5 +1,6 @@
 """The kinds of changes, and what each means. Pure."""
 
+import signal
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -65,7 +66,7 @@ _SENTENCES = {
     ChangeKind.BUDGET_RENEWED: "budget {subject} is renewed",
     ChangeKind.STEWARD_LEADS: "a steward has taken the lead",
     ChangeKind.PART_STARTED: "{subject} started, version {version}",
-    ChangeKind.PART_DIED: "{subject} ended by itself with the exit code {exit_code}; it is started again",
+    ChangeKind.PART_DIED: "{subject} {end}; it is started again",
     ChangeKind.VERSION_CHANGED: "{subject} runs version {to} instead of {from}",
     ChangeKind.DATABASE_LOST: "the {subject} did not answer the steward any more",
     ChangeKind.DATABASE_BACK: "the {subject} answers the steward again, after {seconds} s",
@@ -80,9 +81,18 @@ class _Facts(dict[str, Any]):
         return f"{name} not known"
 
 
+def _end(code: object) -> str:
+    """How a process ended. A negative exit code is the signal that it died of."""
+    if not isinstance(code, int):
+        return "ended by itself"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"was killed ({names[-code]})" if -code in names else f"ended by itself with exit code {code}"
+
+
 def sentence(kind: str, subject: str, data: Mapping[str, Any]) -> str:
     """The change in words. An unknown kind, which a newer version has written, is shown as it is."""
     if kind not in _SENTENCES:
         return f"{kind}: {subject}"
     known = {name: value for name, value in data.items() if value is not None}
+    known["end"] = _end(known.get("exit_code"))
     return _SENTENCES[ChangeKind(kind)].format_map(_Facts(known, subject=subject))

@@ -24,10 +24,10 @@ from app.cli.supervisor import Supervisor, on_signals
 from app.engines import catalogue
 from app.engines import model_weights as weights
 from app.events import EventKind
-from app.settings import Settings
+from app.settings import DEMO_MODELS, Settings
 from app.user_errors import Failure
 
-MODEL = "@cf/moonshotai/kimi-k2.5"
+MODEL = "@cf/openai/gpt-oss-120b"
 ACCOUNT = "demo"
 _ACCOUNT_PATH = f"/client/v4/accounts/{ACCOUNT}"
 _SUBSCRIPTIONS = f"{_ACCOUNT_PATH}/event_subscriptions/subscriptions"
@@ -39,13 +39,23 @@ _PATIENCE_SECONDS = 900
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """The inputs of a demo: the items, the model that answers them, and the settings of the installation."""
+    """The inputs of a demo: the items, the name that they are sent to, and the settings of the installation.
+
+    `all`: show every answer and webhook.
+    """
 
     settings: Settings
     console: Console
     items: list[dict[str, Any]]
     model: str
+    all: bool = False
     stages: demo_output.StageTimes = field(default_factory=demo_output.StageTimes)
+
+    @property
+    def answered_by(self) -> str:
+        """The model whose engine answers, where it is not the one that the requests name."""
+        model = catalogue.load(self.settings.models_file).resolve(self.model)
+        return model.served if model is not None and model.served != model.name else ""
 
     @property
     def log_file(self) -> Path:
@@ -53,8 +63,13 @@ class DemoPlan:
         return self.settings.data_dir / "logs" / "demo.log"
 
 
-def demo(settings: Settings, console: Console, requests: Path | None) -> None:
-    """Run the demo. Raises Failure when something does not work; leaves nothing running."""
+def demo(settings: Settings, console: Console, requests: Path | None, *, show_all: bool = False) -> None:
+    """Run the demo. Raises Failure when something does not work; leaves nothing running.
+
+    Unless a catalogue is set, it has the names of Workers AI that the demo's own asks for.
+    """
+    if "models_file" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"models_file": DEMO_MODELS})
     items = read_items(requests or _EXAMPLES)
     settings = require_engine(settings, answering=True)
     changes = {"port": processes.free_port(), "webhook_allow_private": "loopback", "log_format": "console"}
@@ -66,7 +81,7 @@ def demo(settings: Settings, console: Console, requests: Path | None) -> None:
         "steward_metrics_port": 0,
         "console_port": 0,
     }
-    asyncio.run(_demo(DemoPlan(settings.model_copy(update=changes), console, items, model_name(settings))))
+    asyncio.run(_demo(DemoPlan(settings.model_copy(update=changes), console, items, model_name(settings), show_all)))
 
 
 def read_items(file: Path) -> list[dict[str, Any]]:
@@ -110,6 +125,7 @@ async def _demo(plan: DemoPlan) -> None:
             raise Failure(f"The API does not answer: {error!r}", f"The log is {plan.log_file}.") from error
     plan.stages.done("shut down")
     demo_output.times(plan.console, plan.stages, plan.log_file)
+    demo_output.next_steps(plan.console, plan.settings)
 
 
 async def attended(supervisor: Supervisor, watch: Coroutine[Any, Any, None]) -> None:
@@ -189,10 +205,11 @@ async def _drive(plan: DemoPlan, client: httpx.AsyncClient, receiver: Receiver) 
     submitted = _checked(await client.post(path, params={"queueRequest": "true"}, json={"requests": plan.items}))
     request_id = submitted["request_id"]
     plan.stages.done("submit")
-    text = f"Submitted {len(plan.items)} requests as batch [bold]{escape(request_id)}[/] for {escape(plan.model)}."
+    by = f" (answered by {escape(plan.answered_by)})" if plan.answered_by else ""
+    text = f"Submitted {len(plan.items)} requests as batch [bold]{escape(request_id)}[/] for {escape(plan.model)}{by}."
     plan.console.print(text, highlight=False, soft_wrap=True)
     result = await _poll(plan, client, path, request_id)
-    demo_output.answers(plan.console, plan.items, result)
+    demo_output.answers(plan.console, plan.items, result, show_all=plan.all)
     await _show_webhooks(plan, receiver, request_id)
     plan.stages.done("last webhook")
     await client.delete(f"{_SUBSCRIPTIONS}/{subscription}")
@@ -250,13 +267,14 @@ def _checked(answer: httpx.Response) -> dict[str, Any]:
 
 
 async def _show_webhooks(plan: DemoPlan, receiver: Receiver, request_id: str) -> None:
-    """Show webhooks until the final event of this batch arrives."""
+    """Show webhooks until the final event of this batch arrives, and the body of that one."""
     try:
         async with asyncio.timeout(_WEBHOOK_SECONDS):
             while True:
                 got = await receiver.received.get()
-                demo_output.webhook(plan.console, got)
-                if got.body["payload"]["requestId"] == request_id and got.body["type"].endswith("succeeded"):
+                last = got.body["payload"]["requestId"] == request_id and got.body["type"].endswith("succeeded")
+                demo_output.webhook(plan.console, got, whole=last or plan.all)
+                if last:
                     return
     except TimeoutError:
         raise Failure(f"No webhook for the finished batch within {_WEBHOOK_SECONDS} seconds.") from None

@@ -10,13 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from app import clock
+from app.cli import ready_message
 from app.cli.receiver import Received
 from app.cli.text import plain
 from app.engines.native_response import answer_in
 from app.engines.outcome import usage_of
+from app.settings import Settings, masked
 from app.user_errors import Failure
 
 Object = dict[str, Any]
+_SHOWN = 5  # answers of a demo
 
 
 class StageTimes:
@@ -33,31 +36,38 @@ class StageTimes:
         self._since = now
 
 
-def answers(console: Console, items: list[Object], result: Object) -> None:
-    """Print every prompt with its answer, and the batch's usage. Raises Failure if a request failed."""
-    table = Table("id", "prompt", "answer", "tokens", title="Answers", show_lines=True, expand=True)
-    for response in result["responses"]:
+def answers(console: Console, items: list[Object], result: Object, *, show_all: bool) -> None:
+    """Print prompts with their answers, `show_all` or a few and those that failed, and the batch's usage.
+
+    Raises Failure if a request failed.
+    """
+    responses = result["responses"]
+    shown = [each for number, each in enumerate(responses) if show_all or number < _SHOWN or not each["success"]]
+    title = "Answers" if show_all else f"{len(shown)} of {len(responses)} answers; --all shows them all"
+    table = Table("id", "prompt", "answer", "tokens", title=title, show_lines=True, expand=True)
+    for response in shown:
         answer, tokens = _answer(response)
         prompt = plain(_short(_prompt(items[response["id"]]), 160))
         table.add_row(str(response["id"]), prompt, answer, tokens)
     console.print(table)
     usage = result["usage"]
-    failed = sum(not response["success"] for response in result["responses"])
+    failed = sum(not response["success"] for response in responses)
     console.print(
-        f"{len(result['responses']) - failed} succeeded, {failed} failed. Tokens: {usage['prompt_tokens']} prompt "
+        f"{len(responses) - failed} succeeded, {failed} failed. Tokens: {usage['prompt_tokens']} prompt "
         f"(of which {usage['prompt_tokens_details']['cached_tokens']} cached), {usage['completion_tokens']} completion."
     )
     if failed:
         raise Failure(f"{failed} of the demo's requests failed.")
 
 
-def webhook(console: Console, got: Received) -> None:
-    """Print one webhook with its body. Raises Failure if its signature is wrong."""
+def webhook(console: Console, got: Received, *, whole: bool) -> None:
+    """Print one webhook, if `whole` with its body. Raises Failure if its signature is wrong."""
     if not got.verified:
         raise Failure(f"The webhook {got.headers.get('webhook-id')} has a wrong signature.")
     number, kind = escape(got.headers["webhook-id"]), escape(got.body["type"])
     console.print(f"Webhook {number}: [bold]{kind}[/], signature [green]verified[/]", highlight=False, soft_wrap=True)
-    console.print_json(data=got.body)
+    if whole:
+        console.print_json(data=got.body)
 
 
 def times(console: Console, stages: StageTimes, log_file: Path) -> None:
@@ -69,6 +79,19 @@ def times(console: Console, stages: StageTimes, log_file: Path) -> None:
     console.print(table)
     text = f"Everything has stopped. The log of all parts is {log_file}."
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def next_steps(console: Console, settings: Settings) -> None:
+    """Print how to go on."""
+    command = ready_message.program()
+    attach = f" --attach {masked(settings.attached_to)}" if settings.attached_to else ""
+    console.print("\nTo go on:", highlight=False)
+    for line, meaning in (
+        ("up", "run until Ctrl-C, and say how to send requests"),
+        ("demo --all", "show every answer"),
+    ):
+        text = f"  {command} {line}{attach}   # {meaning}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _answer(response: Object) -> tuple[Text, str]:

@@ -23,6 +23,9 @@ def up(
     ] = None,
     model: Annotated[str | None, typer.Option(help="catalogue model that the engine serves")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="port of the API")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="show the logs of all parts; by default warnings and errors only")
+    ] = False,
 ) -> None:
     """Run everything on this machine: database, API, engine, GPU worker, notifier, steward, maintenance, console."""
     from app.cli.up import up as run
@@ -33,7 +36,7 @@ def up(
     # On one machine, receivers are on it too.
     if "webhook_allow_private" not in current.model_fields_set and private_targets.only_here(current):
         current = current.model_copy(update={"webhook_allow_private": "loopback"})
-    run(current, console)
+    run(current, console, verbose=verbose)
 
 
 def demo(
@@ -41,11 +44,12 @@ def demo(
     attach: Annotated[
         str | None, typer.Option(metavar="URL", help="use the vLLM that runs at this URL; start none")
     ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="show every answer, and the body of every webhook")] = False,
 ) -> None:
-    """Run a batch of real prompts through the whole system, show the answers and the webhook, and stop."""
+    """Run a batch of real prompts through the whole system, show answers and the webhook, and stop."""
     from app.cli.demo import demo as run
 
-    run(settings(engine_url=_engine_url(attach)), console, requests)
+    run(settings(engine_url=_engine_url(attach)), console, requests, show_all=show_all)
 
 
 def doctor(

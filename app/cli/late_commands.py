@@ -11,15 +11,18 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True, slots=True)
 class LateCommand:
-    """A command or a group of commands: its name, its place as `module:attribute`, and its line in the list of commands."""
+    """A command or a group of commands: its name, its place as `module:attribute`, its line in the list of commands, and the
+    heading that it is listed under.
+    """
 
+    heading: str
     name: str
     place: str
     summary: str
 
     def listed(self) -> TyperCommand:
         """What the list of commands shows, without an import."""
-        return TyperCommand(name=self.name, help=self.summary)
+        return TyperCommand(name=self.name, help=self.summary, rich_help_panel=self.heading)
 
     def imported(self) -> Any:
         """The command itself, with its options."""

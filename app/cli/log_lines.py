@@ -7,6 +7,8 @@ from datetime import datetime
 
 from rich.text import Text
 
+from app.quantities import duration, many
+
 _CONSOLE = re.compile(r"(?P<at>\d{4}-\d\d-\d\dT\S+Z) \[(?P<level>\w+)\s*\] (?P<part>\S+)\s+(?P<text>.*)")
 _FACT = re.compile(r"\b(\w+)=('[^']*'|\S+)")
 _STYLES = {"warning": "yellow", "error": "bold red", "critical": "bold red", "debug": "dim"}
@@ -74,6 +76,16 @@ def _batch(text: str) -> str:
         return f"{name} started, items: {facts.get('items')}"
     failed = f", {facts['failed']} failed" if facts.get("failed", "0") != "0" else ""
     return f"{name} {verb}, {facts.get('ok')} ok{failed}{speed}"
+
+
+def draining(line: LogLine) -> str:
+    """What an ending worker waits for, in words; empty for other events and where it waits for nothing."""
+    event, _, rest = line.text.partition(" ")
+    facts = dict(_FACT.findall(rest))
+    if event != "worker.draining" or not int(facts.get("in_flight", 0)):
+        return ""
+    patience = duration(float(facts.get("seconds", 0)))
+    return f"{line.part.rpartition('/')[2]} finishes {many(int(facts['in_flight']), 'request')}, in at most {patience}."
 
 
 class Tracebacks:

@@ -19,12 +19,12 @@ def gpu_worker() -> None:
 
 
 def maintenance() -> None:
-    """Run the Celery worker that does what may take long: retention, checks, the audit log."""
+    """Run the worker that does what may take long: retention, checks, the audit log."""
     become("workers.maintenance")
 
 
 def notifier() -> None:
-    """Run the Celery worker that delivers webhooks."""
+    """Run the worker that delivers webhooks."""
     become("workers.notifier")
 
 

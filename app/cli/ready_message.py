@@ -131,7 +131,7 @@ def commands(settings: Settings, access: Access, served: str) -> list[tuple[str,
     fields = (
         '"input": "Slack water"'
         if embeds
-        else '"max_tokens": 40,\n    "messages": [{"role": "user", "content": "Name three colours."}]'
+        else '"temperature": 0, "max_tokens": 30,\n    "messages": [{"role": "user", "content": "Name three colours."}]'
     )
     curl = (
         f'{setup}curl -s {access.url}{path} \\\n  -H "Authorization: Bearer {secret}" \\\n'
@@ -139,7 +139,7 @@ def commands(settings: Settings, access: Access, served: str) -> list[tuple[str,
     )
     submit = (
         f"{setup}printf 'Name three colours.\\nWhat is a tide?\\n' > prompts.txt\n"
-        f"{program()} submit prompts.txt --model {shlex.quote(model)} --watch"
+        f"{program()} submit prompts.txt --model {shlex.quote(model)} \\\n  --temperature 0 --max-tokens 30 --watch"
     )
     return [("One answer now:", curl), ("A batch:", submit)]
 

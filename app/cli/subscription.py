@@ -1,14 +1,16 @@
 """`slackwater subscription …`: create, list and change webhooks and queues. Their deliveries are in `deliveries`."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from app.cli import deliveries, tables
 from app.cli.client import Client
 from app.cli.deliveries import SubscriptionId
-from app.cli.options import Json, console, pairs, settings
+from app.cli.options import Json, console, errors, pairs, settings
 from app.events import KINDS, USUAL_KINDS
 from app.webhooks.formats import FORMATS, known_kinds
 from app.webhooks.validation import MOST_IN_FLIGHT
@@ -40,7 +42,7 @@ Format = Annotated[str, typer.Option("--format", help=f"format of the bodies: {'
 @app.command("create")
 def create(
     url: Annotated[str, typer.Argument(help="https URL that receives the webhooks")],
-    name: Name = "webhook",
+    name: Annotated[str | None, typer.Option(help="name of the subscription; default: the host of the URL")] = None,
     model: Model = None,
     tag: Tag = None,
     metadata: Pair = None,
@@ -63,8 +65,11 @@ def create(
     destination |= {"max_in_flight": at_once, "max_per_second": per_second}
     source = _source(model, tag, metadata)
     with Client.of(settings()) as client:
-        found = register(client, name, destination, source=source, events=event, shape=shape)
+        found = register(client, name or _host(url), destination, source=source, events=event, shape=shape)
     _print_made(found, as_json=as_json)
+    if not as_json and found["state"] == "pending":
+        test = f"slackwater subscription test {found['id']}"
+        errors.print(f"Nothing is sent until it accepts a test event. Start the receiver, then: {test}", soft_wrap=True)
 
 
 @app.command("queue")
@@ -188,6 +193,13 @@ def _all(client: Client) -> Iterator[Object]:
         page += 1
 
 
+def _host(url: str) -> str:
+    """The host of a URL, to name a webhook by; the API says what is wrong with the others."""
+    with suppress(ValueError):
+        return urlsplit(url).hostname or "webhook"
+    return "webhook"
+
+
 def _source(model: str | None, tags: list[str] | None, metadata: list[str] | None) -> Object:
     return {"model_name": model or "*", "tags": tags or [], "metadata": pairs(metadata)}
 
@@ -197,7 +209,7 @@ def _print_made(made: Object, *, as_json: bool) -> None:
     if as_json:
         tables.document(console, made)
     else:
-        tables.facts(console, {"id": made["id"]} | _keys(made))
+        tables.facts(console, {"id": made["id"]} | _keys(made) | {"state": _state(made)})
 
 
 def _keys(subscription: Object) -> Object:

@@ -20,6 +20,7 @@ from app.cli.supervisor import Supervisor, on_signals
 from app.cli.up_output import Screen, StartStages
 from app.engines import catalogue
 from app.engines import model_weights as weights
+from app.quantities import duration
 from app.sentences import ended
 from app.settings import Settings, masked
 from app.user_errors import Failure
@@ -31,8 +32,11 @@ _DEATHS = 2  # of the GPU worker; after so many its engine is reported as not re
 log = structlog.get_logger("supervisor")
 
 
-def up(settings: Settings, console: Console) -> None:
-    """Run until a signal stops it. If this machine has no API key, create, show and store one. Raises Failure."""
+def up(settings: Settings, console: Console, *, verbose: bool = False) -> None:
+    """Run until a signal stops it. If this machine has no API key, create, show and store one. Raises Failure.
+
+    `verbose`: show the logs of all parts.
+    """
     refuse_second(settings)
     private_targets.check(settings)
     settings = require_engine(settings)
@@ -40,7 +44,7 @@ def up(settings: Settings, console: Console) -> None:
         raise _port_taken(settings, problem)
     file = telemetry.log_file(settings.data_dir, "up")
     file.parent.mkdir(parents=True, exist_ok=True)
-    screen = Screen(settings.data_dir, Console(stderr=True, highlight=False), settings.engine_name)
+    screen = Screen(settings.data_dir, Console(stderr=True, highlight=False), settings.engine_name, verbose=verbose)
     with file.open("a") as output:
         telemetry.configure(settings, "up", output)
         log.info("up.started", version=__version__, data_dir=str(settings.data_dir), port=settings.port)
@@ -80,10 +84,20 @@ async def _up(settings: Settings, console: Console, screen: Screen) -> None:
             if not settings.attached_to:
                 await _prepare(settings, screen.stages)
             on_signals(supervisor)
-            async with _in_background(Greeter(settings, supervisor, console, screen.stages).run()):
+            greeter = Greeter(settings, supervisor, console, screen.stages)
+            async with _in_background(greeter.run()), _in_background(_say_of_the_stop(settings, supervisor, screen)):
                 await supervisor.run()
         finally:
             screen.stages.close()
+    screen.say("Stopped.")
+
+
+async def _say_of_the_stop(settings: Settings, supervisor: Supervisor, screen: Screen) -> None:
+    """Once it stops, say what that waits for and how not to wait."""
+    await supervisor.stopping.wait()
+    screen.stages.close()
+    patience = duration(settings.drain_seconds)
+    screen.say(f"Stopping; running requests get up to {patience} to end. Ctrl-C again stops at once.")
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
-"""The output of `slackwater up`: the stages of its start, and the logs of its parts.
+"""The output of `slackwater up`: the stages of its start, what goes wrong, and with `--verbose` the logs of its parts.
 
-A terminal gets a bar for each stage and one row per event, in local time. A pipe gets the log lines unchanged.
+A terminal gets a bar for each stage and one row per event, in local time. A pipe gets a line for each stage and the log lines
+unchanged.
 """
 
 import asyncio
@@ -9,7 +10,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import structlog
 from rich.console import Console, RenderableType
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.progress_bar import ProgressBar
@@ -26,14 +26,14 @@ _QUIET_POLL_SECONDS = 1.0
 _QUIET_SECONDS = 5.0  # without a new line, from which on the logs are looked at less often
 _STALLED_SECONDS = 2.0
 _BAR_WIDTH = 20
-log = structlog.get_logger("start")
 
 
 class Screen:
-    """Follows the logs of all parts. The stages of the start are shown at the same time."""
+    """Follows the logs of all parts and shows warnings and errors, or with `verbose` every line."""
 
-    def __init__(self, data_dir: Path, console: Console, engine_name: str) -> None:
+    def __init__(self, data_dir: Path, console: Console, engine_name: str, *, verbose: bool = False) -> None:
         self.console = console
+        self._verbose = verbose
         self.stages = StartStages(console)
         self._files = [log_file(data_dir, part) for part in (*OURS, engine_name)]
         self._tails = [Tail.from_end(log_file(data_dir, part)) for part in OURS]
@@ -64,12 +64,20 @@ class Screen:
             finally:
                 self._polling.release()
 
+    def say(self, text: str) -> None:
+        """Print a line of our own."""
+        self.console.print(Text(text), soft_wrap=True)
+
     def _show(self, file: Path, line: str) -> None:
-        if not self.console.is_terminal:
-            self.console.print(Text(line), soft_wrap=True)
-        elif (event := log_lines.parse(line)) is None:
+        event = log_lines.parse(line)
+        if not self._verbose and (event is None or event.quiet):
+            if event is not None and (said := log_lines.draining(event)):
+                self.say(said)
+        elif not self.console.is_terminal:
+            self.say(line)
+        elif event is None:
             if line.strip() and not self._tracebacks[file].drops(line):
-                self.console.print(Text(line), soft_wrap=True)
+                self.say(line)
         elif not (event.quiet and self.stages.shown):
             self.console.print(log_lines.shown(event, self.console.width), soft_wrap=not event.quiet)
 
@@ -116,15 +124,14 @@ class StartStages:
         if self._progress is not None:
             self._task = self._progress.add_task(name, total=None, note=note, usual=usual, slow=slow, failed=False)
         elif slow:
-            known = {"usual_seconds": round(usual)} if usual else {}
-            log.info("starting", stage=name, note=note, **known)
+            self._say(note + (f", usually {duration(usual)}" if usual else ""))
 
     def note(self, text: str) -> None:
         """Show what the current stage does now."""
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, note=text)
         else:
-            log.info("starting", stage=self._name, note=text)
+            self._say(text)
 
     def end(self, note: str | None = None, *, failed: bool = False) -> None:
         """End the current stage, if there is one."""
@@ -134,9 +141,11 @@ class StartStages:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, total=1, completed=1, slow=False, failed=failed, **more)
         else:
-            event = "not started" if failed else "started"
-            log.info(event, stage=self._name, seconds=round(self.seconds, 1), **more)
+            self._say(", ".join([note or "done", *([] if failed else [duration(self.seconds)])]))
         self._name, self._task = "", None
+
+    def _say(self, text: str) -> None:
+        self._console.print(Text(f"{self._name:<9} {text}"), soft_wrap=True)
 
 
 class _Mark(SpinnerColumn):

@@ -53,7 +53,7 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
         Database.reading(settings, "console reads", size=_READERS, patience_seconds=_PATIENCE_SECONDS) as reader,
     ):
         await session_settings.require_at_start(database)
-        models = ModelRegistry(reader, entries)
+        models = ModelRegistry(reader, entries, offers=True)
         await models.renew()
         admission = AdmissionControl(database, models, secret_key(settings), no_budget)
         await admission.policy.renew()

@@ -7,6 +7,7 @@ tests/queue/test_plans.py), and planning would take longer than most of them run
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Self
@@ -23,6 +24,9 @@ from app.db.watched_connection import QUIET_SECONDS, Inquiry, quiet_seconds
 from app.settings import Settings
 
 Connection = AsyncConnection[TupleRow]
+
+# Whoever needs the database says once that it is away; the pool would log every connection and attempt.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 IDLE_SECONDS = 1.0  # a connection unused for longer is checked before use
 SPARE_SECONDS = 20.0  # one connection that nobody needed for so long is closed: each costs the server some 3 MB

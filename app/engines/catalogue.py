@@ -16,6 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import PydanticCustomError
 
 from app import host_lists
+from app.settings import SHIPPED_MODELS
 
 Capability = Literal["async_queue", "function_calling", "json_mode", "reasoning", "vision", "lora"]
 Shape = Literal["native", "openai", "responses"]
@@ -33,6 +34,7 @@ _NO_KEY = (
 )
 _STRICT = ConfigDict(extra="forbid")
 _NOT_INHERITED = ("aliases", "serves")
+_SHIPPED = "slackwater"  # what a catalogue extends to have the tables that come with us, too
 
 
 def _keyless(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -171,6 +173,13 @@ class Catalogue:
             return self
         return Catalogue(MappingProxyType({**self.models, **new}), MappingProxyType({**self._by_name, **new}))
 
+    def served_by(self, engines: frozenset[str]) -> "Catalogue":
+        """Those of these models which are answered by the engines of these models."""
+        return Catalogue(
+            MappingProxyType({name: model for name, model in self.models.items() if model.served in engines}),
+            MappingProxyType({name: model for name, model in self._by_name.items() if model.served in engines}),
+        )
+
 
 @lru_cache(256)
 def adopted(name: str, window: int, task: Task) -> Model:
@@ -187,11 +196,15 @@ def load(path: Path) -> Catalogue:
         content = tomllib.loads(path.read_text(), parse_float=Decimal)
     except (OSError, ValueError) as error:
         raise CatalogueError(f"{path}: {error}") from error
-    tables = content.pop("models", None)
+    tables, extended = content.pop("models", None), content.pop("extends", None)
+    if extended not in (None, _SHIPPED):
+        raise CatalogueError(f'{path}: extends: must be "{_SHIPPED}", whose catalogue is meant, got {extended!r}')
     if content:
         raise CatalogueError(f"{path}: {next(iter(content))}: unknown; models stand in [models.<name>] tables")
     if not isinstance(tables, dict) or not tables:
         raise CatalogueError(f"{path}: [models]: at least one [models.<name>] table is needed")
+    if extended:
+        tables = {**tomllib.loads(SHIPPED_MODELS.read_text(), parse_float=Decimal)["models"], **tables}
     models = {name: _model(path, tables, name) for name in tables}
     return Catalogue(MappingProxyType(models), MappingProxyType(_names(path, models)))
 

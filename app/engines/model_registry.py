@@ -18,11 +18,16 @@ log = structlog.get_logger("models")
 
 
 class ModelRegistry:
-    """Every request reads `current`. `keep` refreshes it from the database every REFRESH_SECONDS."""
+    """Every request reads `current`. `keep` refreshes it from the database every REFRESH_SECONDS.
 
-    def __init__(self, database: Database, file: Catalogue) -> None:
+    `offered`: those of them that engines serve or have served, for a process that `offers` models and may read engines.
+    """
+
+    def __init__(self, database: Database, file: Catalogue, *, offers: bool = False) -> None:
         self.current = file
+        self.offered = file.served_by(frozenset())
         self._file = file
+        self._offers = offers
         self._database = database
         self._read_at = float("-inf")
 
@@ -38,11 +43,13 @@ class ModelRegistry:
             await self.renew()
 
     async def renew(self) -> None:
-        """Read the adopted models once."""
+        """Read the adopted models, and which are offered, once."""
         self._read_at = clock.monotonic()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 self.current = await with_adopted(conn, self._file)
+                if self._offers:
+                    self.offered = self.current.served_by(await service.served_models(conn))
         except (TimeoutError, *TRANSIENT):
             pass
         except Exception:

@@ -155,6 +155,11 @@ async def adopted_models(conn: Connection) -> list[tuple[str, int, Task]]:
     return [(row[0], row[1], row[2]) for row in await (await conn.execute(sql.ADOPTED)).fetchall()]
 
 
+async def served_models(conn: Connection) -> frozenset[str]:
+    """The models that an engine serves, or has served within FORGOTTEN_DAYS."""
+    return frozenset([row[0] for row in await (await conn.execute(sql.SERVED)).fetchall()])
+
+
 async def note_engine(conn: Connection, *, name: str, url: str, problem: EngineProblem) -> None:
     """Store the problem of an attached engine that no worker controls. Does nothing if another worker controls it."""
     parameters = {"name": name, "url": url, "mode": "attached", "reason": problem.code, "problems": _json((problem,))}

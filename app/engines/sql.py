@@ -27,6 +27,8 @@ where p.pool_id = %(pool_id)s returning context_window"""
 PROMISED = f"select {_IN_FORCE} from pool p where p.model = %(model)s"
 ADOPTED = "select model, context_window, coalesce(task, 'text-generation') from pool where context_window is not null"
 
+SERVED = "select model from pool where exists (select from engine where engine.pool_id = pool.pool_id)"
+
 # Serialises TAKE for each URL, so that two workers cannot both take it.
 ONE_URL = "select pg_advisory_xact_lock(hashtext('engine'), hashtext(%(url)s))"
 

@@ -16,6 +16,7 @@ from math import ceil
 
 from app.metering import money
 from app.metering.money import TokenPrice
+from app.quantities import moment
 
 UNLIMITED = 2**62
 LARGEST = (9, 10)
@@ -210,6 +211,6 @@ def windows_needed(budgets: list[Budget], cost: int, tokens: int) -> int:
 
 def spent_message(budget: Budget) -> str:
     """Why a request is refused."""
-    until = f"is renewed at {budget.window_to.isoformat()}" if budget.window_to else "is not renewed; raise it"
+    until = f"is renewed on {moment(budget.window_to)}" if budget.window_to else "is not renewed; raise it"
     used = budget.shown(budget.spent + budget.held)
-    return f"Budget {budget.name!r} is used up: {used} of {budget.shown(budget.max)} are spent or held; it {until}"
+    return f"Budget {budget.name!r} is used up: {used} of {budget.shown(budget.max)} spent or held; it {until}"

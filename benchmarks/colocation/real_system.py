@@ -54,7 +54,7 @@ class System:
 
     async def __aenter__(self) -> Self:
         with self._log.open("wb") as output:
-            command = [sys.executable, "-m", "app.cli.main", "up"]
+            command = [sys.executable, "-m", "app.cli.main", "up", "--verbose"]
             environment = child_environment(self.settings, {})
             self._process = subprocess.Popen(
                 command,

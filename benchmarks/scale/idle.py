@@ -83,7 +83,7 @@ def _up(engine: str) -> Iterator[tuple[Settings, int]]:
     names = (*names, "worker_metrics_port")
     settings = Settings(data_dir=folder / "data", **{name: processes.free_port() for name in names})
     log = folder / "up.log"
-    command = [sys.executable, "-m", "app.cli.main", "up", "--attach", engine]
+    command = [sys.executable, "-m", "app.cli.main", "up", "--verbose", "--attach", engine]
     try:
         process = start(command, child_environment(settings, {}), log)
         try:

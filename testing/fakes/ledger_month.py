@@ -27,7 +27,7 @@ from app.tenants import service as tenants
 from app.usage_counts import UsageCounts
 
 ACCOUNT = "acme"
-CHAT, LARGE, SMALL = "@cf/moonshotai/kimi-k2.5", "@cf/openai/gpt-oss-120b", "@cf/openai/gpt-oss-20b"
+CHAT, LARGE, SMALL = "@cf/moonshotai/kimi-k2.6", "@cf/openai/gpt-oss-120b", "@cf/openai/gpt-oss-20b"
 BEGIN, DAYS = datetime(2026, 10, 1, tzinfo=UTC), 31
 CHANGE = datetime(2026, 10, 19, tzinfo=UTC)
 _CHAT = "/v1/chat/completions"

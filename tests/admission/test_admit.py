@@ -23,13 +23,13 @@ from app.policy.language import parse
 from app.policy.match import Requester, narrowed
 from app.policy.rules import Policy
 from app.policy.vaults import Vaults
-from app.settings import Settings
+from app.settings import DEMO_MODELS
 from app.tenants.service import Tenant
 from tests.timing import note
 
-MODELS = catalogue.load(Settings().models_file)
+MODELS = catalogue.load(DEMO_MODELS)
 SMALL = MODELS.models["smollm2-135m-instruct"]
-KIMI = MODELS.models["@cf/moonshotai/kimi-k2.5"]
+KIMI = MODELS.models["@cf/moonshotai/kimi-k2.6"]
 OSS = MODELS.models["@cf/openai/gpt-oss-20b"]
 WHO = Requester("acme", "k1", "search", "extract", "sync", critical=True)
 HELLO = {"model": KIMI.name, "messages": [{"role": "user", "content": "hello"}]}

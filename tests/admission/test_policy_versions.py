@@ -7,10 +7,10 @@ from app.admission import policy_versions
 from app.db.pool import Connection, Database
 from app.engines import catalogue
 from app.errors import NotFound
-from app.settings import PACKAGE
+from app.settings import DEMO_MODELS
 from tests.queue import support
 
-MODELS = catalogue.load(PACKAGE / "models.toml")
+MODELS = catalogue.load(DEMO_MODELS)
 TEXT = '[[rule]]\nid = "short"\nmax_tokens = {}\n'
 
 

@@ -10,7 +10,7 @@ import httpx
 
 from app.db.pool import Database
 from app.engines import catalogue
-from app.settings import PACKAGE, Settings
+from app.settings import DEMO_MODELS, Settings
 from testing.waiting import eventually
 from tests.gpu.world import Running, tend
 from workers.gpu.worker import WorkerEngine
@@ -30,7 +30,7 @@ capabilities = ["async_queue"]
 def with_embedder(settings: Settings, folder: Path, more: str = "") -> Settings:
     """Settings whose models file has the embedding model too; `more` goes into its table."""
     file = folder / "models.toml"
-    file.write_text((PACKAGE / "models.toml").read_text() + ENTRY + more)
+    file.write_text(DEMO_MODELS.read_text() + ENTRY + more)
     return settings.model_copy(update={"models_file": file})
 
 

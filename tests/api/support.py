@@ -33,7 +33,7 @@ COMPLETION = {
 NEW_SUBSCRIPTION: dict[str, Any] = {
     "name": "mine",
     "enabled": True,
-    "source": {"type": "workersAi.model", "model_name": "@cf/moonshotai/kimi-k2.5"},
+    "source": {"type": "workersAi.model", "model_name": "@cf/moonshotai/kimi-k2.6"},
     "destination": {"type": "webhook", "url": "http://127.0.0.1:9/hook"},
     "events": ["batch.queued", "batch.succeeded"],
 }

@@ -21,7 +21,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines import catalogue
 from app.policy import service as policies
-from app.settings import PACKAGE, Settings
+from app.settings import DEMO_MODELS, Settings
 from app.tenants import service as tenants
 from app.tenants.rate_limits import KeyLimits
 from testing.fakes.engine import FakeEngine
@@ -237,7 +237,7 @@ async def _scene(
 def settings(settings: Settings, tmp_path: Path) -> Settings:
     """Short patience everywhere, and a model that cannot be queued."""
     file = tmp_path / "models.toml"
-    file.write_text((PACKAGE / "models.toml").read_text() + UNQUEUED)
+    file.write_text(DEMO_MODELS.read_text() + UNQUEUED)
     changes = {"models_file": file, "request_timeout_seconds": 1, "line_seconds": 0.2, "json_body_mb": 0.5}
     return settings.model_copy(update=changes)
 

@@ -35,7 +35,7 @@ async def test_another_body_under_the_key_is_refused(client: httpx.AsyncClient) 
 
 async def test_the_same_body_for_another_model_is_another_request(client: httpx.AsyncClient) -> None:
     await client.post(SUBMIT, json=BODY, headers=KEY)
-    url = SUBMIT.replace("smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.5")
+    url = SUBMIT.replace("smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.6")
     assert (await client.post(url, json=BODY, headers=KEY)).status_code == 422
 
 

@@ -14,7 +14,7 @@ from tests.api.embedding import EMBEDDER, with_embedder
 AI = "/client/v4/accounts/acme/ai"
 OWN = "smollm2-135m-instruct"
 ALIAS = "HuggingFaceTB/SmolLM2-135M-Instruct"
-KIMI = "@cf/moonshotai/kimi-k2.5"
+KIMI = "@cf/moonshotai/kimi-k2.6"
 GPT = {"@cf/openai/gpt-oss-120b", "@cf/openai/gpt-oss-20b"}
 ALL = {OWN, ALIAS, KIMI, EMBEDDER, "embedder"} | GPT
 
@@ -60,7 +60,7 @@ async def test_a_model_without_a_price_has_none_and_an_embedding_model_shows_its
 async def test_ids_are_uuids_that_stay(client: httpx.AsyncClient) -> None:
     first, second = await found(client), await found(client, search="kimi")
     assert len({UUID(model["id"]) for model in first.values()}) == len(ALL)
-    assert first[KIMI]["id"] == second[KIMI]["id"] == "57bc7aef-1d63-5693-a63b-af71b0b3e2ad"
+    assert first[KIMI]["id"] == second[KIMI]["id"] == "8e519d64-2f15-5742-9081-fb5b985d301e"
 
 
 @pytest.mark.parametrize(

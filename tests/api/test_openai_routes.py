@@ -8,9 +8,10 @@ import openai
 import pytest
 
 from app.db.pool import Database
-from app.settings import PACKAGE, Settings
+from app.settings import DEMO_MODELS, Settings
 from testing.fakes.embeddings_and_responses import vector
 from testing.fakes.engine import FakeEngine
+from testing.waiting import eventually
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"
@@ -30,7 +31,7 @@ price = {{ input = 0.01, cached_input = 0.01, output = 0 }}
 def settings(settings: Settings, tmp_path: Path) -> Settings:
     """The catalogue with an embedding model."""
     file = tmp_path / "models.toml"
-    file.write_text((PACKAGE / "models.toml").read_text() + ENTRY)
+    file.write_text(DEMO_MODELS.read_text() + ENTRY)
     return settings.model_copy(update={"models_file": file})
 
 
@@ -92,10 +93,19 @@ async def test_embeddings_come_in_the_order_of_their_texts(api: openai.AsyncOpen
     assert "stream" not in embedder.bodies[-1]
 
 
-async def test_the_models_are_listed_with_their_aliases(api: openai.AsyncOpenAI) -> None:
-    names = [model.id async for model in api.models.list()]
-    assert {MODEL, "HuggingFaceTB/SmolLM2-135M-Instruct", "@cf/moonshotai/kimi-k2.5"} <= set(names)
-    assert (await api.models.retrieve("@cf/moonshotai/kimi-k2.5")).id == "@cf/moonshotai/kimi-k2.5"
+async def test_the_models_with_an_engine_are_listed_with_their_aliases_and_every_name_is_known(
+    api: openai.AsyncOpenAI, database: Database
+) -> None:
+    async def names() -> set[str]:
+        return {model.id async for model in api.models.list()}
+
+    assert await names() == set()
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine)
+    of_workers_ai = {"@cf/moonshotai/kimi-k2.6", "@cf/openai/gpt-oss-120b", "@cf/openai/gpt-oss-20b"}
+    listed = {MODEL, "HuggingFaceTB/SmolLM2-135M-Instruct", *of_workers_ai}
+    assert await eventually(names) == listed  # an engine that is away counts, too
+    assert (await api.models.retrieve(EMBEDDER)).id == EMBEDDER
 
 
 async def test_errors_have_openais_form_and_the_envelopes(api: openai.AsyncOpenAI) -> None:

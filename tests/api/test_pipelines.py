@@ -183,7 +183,7 @@ async def test_a_check_adds_no_amounts_of_several_currencies(
 ) -> None:
     registry = in_process.application().state.parts.models
     models = registry.current.models
-    other = models["@cf/moonshotai/kimi-k2.5"]
+    other = models["@cf/moonshotai/kimi-k2.6"]
     given = two(stages=[stage("a", "x"), stage("b", "y", model=other.name)])
     one = (await client.post(f"{URL}/check", json=given)).json()
     assert one["most"]["cost"] == sum(each["most"]["cost"] for each in one["stages"])

@@ -18,7 +18,7 @@ from tests.api import in_process
 from tests.api.support import BATCHES, NEW_SUBSCRIPTION, SUBSCRIPTIONS, frames, run_all, uploaded
 from tests.gateway.support import Registry
 
-SMALL, KIMI = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.5"
+SMALL, KIMI = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.6"
 CHAT = {"model": KIMI, "messages": [{"role": "user", "content": "hello"}]}
 AI = "/client/v4/accounts/acme/ai"
 HEADER = "x-slackwater-policy"

@@ -46,12 +46,12 @@ async def test_poll_works_with_and_without_the_query_parameter(client: httpx.Asy
 
 
 @pytest.mark.parametrize(
-    "model", ["@cf/moonshotai/kimi-k2.5", "@cf%2Fmoonshotai%2Fkimi-k2.5", "@cf/moonshotai/kimi-k2.5/"]
+    "model", ["@cf/moonshotai/kimi-k2.6", "@cf%2Fmoonshotai%2Fkimi-k2.6", "@cf/moonshotai/kimi-k2.6/"]
 )
 async def test_models_with_slashes_are_found_raw_and_percent_encoded(client: httpx.AsyncClient, model: str) -> None:
     url = f"/client/v4/accounts/acme/ai/run/{model}?queueRequest=true"
     answer = await client.post(url, json={"requests": TWO})
-    assert answer.json()["result"]["model"] == "@cf/moonshotai/kimi-k2.5"
+    assert answer.json()["result"]["model"] == "@cf/moonshotai/kimi-k2.6"
 
 
 async def test_a_started_batch_reads_running(client: httpx.AsyncClient, database: Database) -> None:
@@ -93,7 +93,7 @@ async def test_final_results_are_sorted_complete_and_without_status(
 
 
 async def test_newer_models_answer_in_the_openai_shape(client: httpx.AsyncClient, database: Database) -> None:
-    url = "/client/v4/accounts/acme/ai/run/@cf/moonshotai/kimi-k2.5"
+    url = "/client/v4/accounts/acme/ai/run/@cf/moonshotai/kimi-k2.6"
     body = {"requests": [{"prompt": "x"}]}
     request_id = (await client.post(f"{url}?queueRequest=true", json=body)).json()["result"]["request_id"]
     await run_all(database)
@@ -155,9 +155,9 @@ async def test_a_queued_and_a_final_event_are_written_with_the_state(
 
 async def test_the_generic_form_names_the_model_in_the_body(client: httpx.AsyncClient) -> None:
     url = "/client/v4/accounts/acme/ai/run"
-    body = {"model": "@cf/moonshotai/kimi-k2.5", "requests": TWO}
+    body = {"model": "@cf/moonshotai/kimi-k2.6", "requests": TWO}
     made = await client.post(f"{url}?queueRequest=true", json=body)
-    assert made.json()["result"]["model"] == "@cf/moonshotai/kimi-k2.5"
+    assert made.json()["result"]["model"] == "@cf/moonshotai/kimi-k2.6"
     polled = await client.post(url, json={"request_id": made.json()["result"]["request_id"]})
     assert polled.json()["result"]["status"] == "queued"
 

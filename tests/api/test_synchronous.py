@@ -17,7 +17,7 @@ from tests.api.support import RUN, frames
 from tests.gateway.support import Registry, serve
 
 CHAT = "/client/v4/accounts/acme/ai/v1/chat/completions"
-KIMI = RUN.replace("smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.5")
+KIMI = RUN.replace("smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.6")
 SAY = {"messages": [{"role": "user", "content": "hello"}]}
 MODEL = {"model": "smollm2-135m-instruct"}
 

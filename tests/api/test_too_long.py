@@ -11,13 +11,13 @@ import pytest
 from app.batches.intake import prompt_length
 from app.db.pool import Database
 from app.engines.catalogue import load
-from app.settings import PACKAGE
+from app.settings import DEMO_MODELS
 from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"
-WINDOW = load(PACKAGE / "models.toml").models[MODEL].context_window
+WINDOW = load(DEMO_MODELS).models[MODEL].context_window
 USUAL = 256  # tokens of an answer where nothing is asked
 
 

@@ -209,7 +209,7 @@ async def run_pool(database: Database, model: str, *, ok: bool) -> None:
 async def test_what_is_retried_of_a_mixed_batch_is_booked_for_its_own_model_whatever_its_family(
     client: httpx.AsyncClient, database: Database
 ) -> None:
-    small, big = MODEL, "@cf/moonshotai/kimi-k2.5"
+    small, big = MODEL, "@cf/moonshotai/kimi-k2.6"
     lines = []
     for n in range(8):
         messages = [{"role": "system", "content": f"You are clerk {n // 4}. " * 9}, {"role": "user", "content": "go"}]

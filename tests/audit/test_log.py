@@ -25,7 +25,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.errors import StorageError
 from app.policy import service as policy
-from app.settings import Settings
+from app.settings import DEMO_MODELS, Settings
 from app.storage import object_names
 from app.storage.store import Store
 from app.tenants import service as tenants
@@ -105,7 +105,7 @@ async def signed(database: Database, settings: Settings) -> None:
 
 
 async def test_every_change_of_the_terms_leaves_a_row_with_before_after_and_who(database: Database) -> None:
-    models = catalogue.load(Settings().models_file)
+    models = catalogue.load(DEMO_MODELS)
     with actor.acting(ADA):
         async with database.transaction() as conn:
             await tenants.create_tenant(conn, "acme")

@@ -25,7 +25,7 @@ from tests.api import in_process
 from tests.api.support import NEW_SUBSCRIPTION, SUBSCRIPTIONS
 
 SECRET = "correct horse battery staple"
-MODEL = "@cf/moonshotai/kimi-k2.5"
+MODEL = "@cf/moonshotai/kimi-k2.6"
 RULES = """
 [[rule]]
 id = "no-drafts"
@@ -34,7 +34,7 @@ deny = "Drafts are not answered here"
 [[rule]]
 id = "no-kimi"
 when = { task = "extract" }
-deny = { models = ["@cf/moonshotai/kimi-k2.5"] }
+deny = { models = ["@cf/moonshotai/kimi-k2.6"] }
 """
 
 

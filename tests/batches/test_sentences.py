@@ -22,7 +22,7 @@ from app.files.service import File
 from app.sentences import bare, ended
 from app.tenants.service import Tenant
 
-MODELS = catalogue.load(Path(app.__file__).with_name("models.toml"))
+MODELS = catalogue.load(Path(app.__file__).with_name("demo_models.toml"))
 RULES = {model.name: rules_of(model) for model in MODELS.models.values()}
 TENANT = Tenant(1, "acme")
 CHAT, MODEL = "/v1/chat/completions", "smollm2-135m-instruct"

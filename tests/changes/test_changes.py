@@ -151,6 +151,12 @@ async def test_a_part_that_dies_is_a_change_with_its_exit_code(database: Databas
         [found] = await service.page(conn, limit=9)
     assert (found.kind, found.subject, found.data["exit_code"]) == ("part.died", "notifier", -9)
     assert found.kind in kinds.TROUBLE
+    said = "notifier {}; it is started again"
+    assert kinds.sentence(found.kind, found.subject, found.data) == said.format("was killed (SIGKILL)")
+    assert kinds.sentence(found.kind, found.subject, {"exit_code": 1}) == said.format(
+        "ended by itself with exit code 1"
+    )
+    assert kinds.sentence(found.kind, found.subject, {}) == said.format("ended by itself")
 
 
 async def test_a_part_starts_without_the_database_and_without_the_schema(database: Database) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from app.cli import demo
 from app.cli.doctor import require_engine, services
 from app.cli.supervisor import Supervisor
-from app.settings import Settings
+from app.settings import DEMO_MODELS, SHIPPED_MODELS, Settings
 from app.user_errors import Failure
 from testing.waiting import LIMIT_SECONDS
 
@@ -93,14 +93,38 @@ def test_a_folder_holds_no_requests() -> None:
         demo.read_items(Path("/etc"))
 
 
-def test_the_demo_asks_for_a_model_that_the_engine_serves(settings: Settings, tmp_path: Path) -> None:
-    assert demo.model_name(settings) == demo.MODEL
+def plan(settings: Settings) -> demo.DemoPlan:
+    return demo.DemoPlan(settings, Console(file=io.StringIO()), [{}], demo.model_name(settings))
+
+
+def test_the_demo_asks_for_a_name_of_workers_ai_and_says_which_model_answers(settings: Settings) -> None:
+    of_workers_ai = plan(settings.model_copy(update={"models_file": DEMO_MODELS}))
+    assert (of_workers_ai.model, of_workers_ai.answered_by) == (demo.MODEL, "smollm2-135m-instruct")
+    own = plan(settings.model_copy(update={"models_file": SHIPPED_MODELS}))
+    assert (own.model, own.answered_by) == ("smollm2-135m-instruct", "")
+
+
+def test_the_demo_asks_for_what_the_engine_serves_where_that_is_another_model(
+    settings: Settings, tmp_path: Path
+) -> None:
     other = tmp_path / "models.toml"
-    own = settings.models_file.read_text().replace("smollm2-135m-instruct", "other-model")
-    kimi = own.index('[models."@cf/moonshotai')
-    other.write_text(settings.models_file.read_text() + "\n" + own[:kimi].replace("HuggingFaceTB/", "x/"))
+    other.write_text(DEMO_MODELS.read_text() + "[models.other-model]\ncontext_window = 128\n")
     changed = settings.model_copy(update={"models_file": other, "engine_model": "other-model"})
     assert demo.model_name(changed) == "other-model"
+
+
+@pytest.mark.parametrize(("show_all", "rows"), [(False, [0, 1, 2, 3, 4, 7]), (True, list(range(8)))])
+def test_a_few_answers_are_shown_and_every_failed_one(show_all: bool, rows: list[int]) -> None:
+    console = Console(file=io.StringIO(), record=True, width=100)
+    items = [{"prompt": f"question {number}"} for number in range(8)]
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}}
+    responses = [{"id": number, "success": True, "result": {"response": "yes"}} for number in range(7)]
+    failed = {"id": 7, "success": False, "error": {"message": "no"}}
+    with pytest.raises(Failure, match="1 of the demo's requests failed"):
+        demo.demo_output.answers(console, items, {"responses": [*responses, failed], "usage": usage}, show_all=show_all)
+    text = console.export_text()
+    assert [number for number in range(8) if f"question {number}" in text] == rows
+    assert ("--all" in text) is not show_all
 
 
 def test_what_keeps_an_engine_from_starting_is_said_at_once(

@@ -59,6 +59,15 @@ def test_help_explains_every_command_at_80_columns() -> None:
         assert (command.help or "").split()[0] in shown.output, words
 
 
+def test_the_list_of_commands_begins_with_what_callers_use() -> None:
+    shown = CliRunner().invoke(main.app, ["--help"], env={"COLUMNS": "80"}).output
+    places = [
+        shown.index(f" {word} ") for word in ("Use", "submit", "status", "Run", "up", "demo", "Administer", "account")
+    ]
+    assert places == sorted(places)
+    assert "Commands" not in shown
+
+
 def test_the_list_of_commands_shows_the_first_paragraph_of_each_commands_own_help() -> None:
     for name, summary in LISTED.items():
         first = (IMPORTED[name].help or "").strip().partition("\n\n")[0]

@@ -14,7 +14,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from tests.cli.support import slackwater
 
-SMALL, KIMI = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.5"
+SMALL, KIMI = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.6"
 RULE = f'[[rule]]\nid = "small"\nwhen = {{ task = "extract" }}\nroute = "{SMALL}"\n'
 
 

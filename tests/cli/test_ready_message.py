@@ -239,10 +239,10 @@ def test_a_lock_that_says_nothing_is_respected_as_well(settings: Settings) -> No
             refuse_second(settings)
 
 
-def screen(settings: Settings, *, terminal: bool) -> Screen:
+def screen(settings: Settings, *, terminal: bool, verbose: bool = False) -> Screen:
     (settings.data_dir / "logs").mkdir(exist_ok=True)
     console = Console(file=io.StringIO(), width=80, force_terminal=terminal, record=True, highlight=False)
-    return Screen(settings.data_dir, console, settings.engine_name)
+    return Screen(settings.data_dir, console, settings.engine_name, verbose=verbose)
 
 
 def write(settings: Settings, *lines: str) -> None:
@@ -257,10 +257,22 @@ def event(level: str, text: str) -> str:
 TRACE = ["Traceback (most recent call last):", '  File "x.py", line 1, in <module>', "RuntimeError: no device"]
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_only_warnings_and_errors_are_shown_and_what_the_end_waits_for(settings: Settings, terminal: bool) -> None:
+    shown = screen(settings, terminal=terminal)
+    draining = event("info", "worker.draining                in_flight={} seconds=20.0")
+    write(settings, event("info", "quiet"), event("error", "engine.died log=/x"), *TRACE, "a word of a library")
+    write(settings, draining.format(0), draining.format(30))
+    shown.poll()
+    died, drains = shown.console.export_text().splitlines()
+    assert "engine.died" in died
+    assert drains == "engine-0 finishes 30 requests, in at most 20 s."
+
+
 def test_while_stages_are_shown_a_terminal_gets_only_what_asks_for_attention_and_no_traceback(
     settings: Settings,
 ) -> None:
-    shown = screen(settings, terminal=True)
+    shown = screen(settings, terminal=True, verbose=True)
     shown.stages.open()
     write(settings, event("info", "quiet"), event("error", "engine.died log=/x"), *TRACE, "error said plainly")
     shown.poll()
@@ -274,8 +286,8 @@ def test_while_stages_are_shown_a_terminal_gets_only_what_asks_for_attention_and
     assert "later" in shown.console.export_text()
 
 
-def test_a_pipe_gets_every_line_as_it_is(settings: Settings) -> None:
-    shown = screen(settings, terminal=False)
+def test_a_pipe_gets_every_line_as_it_is_if_wanted(settings: Settings) -> None:
+    shown = screen(settings, terminal=False, verbose=True)
     lines = [event("info", "x" * 200), *TRACE]
     write(settings, *lines)
     shown.poll()
@@ -298,11 +310,28 @@ def test_a_stage_shows_its_time_what_is_usual_and_whether_it_came_to_a_good_end(
     assert "✗ engine" in console.export_text()
 
 
-def test_stages_are_log_lines_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    stages = StartStages(Console(file=io.StringIO()))
+def test_stages_are_plain_lines_in_a_pipe() -> None:
+    console = Console(file=io.StringIO(), width=80, record=True)
+    stages = StartStages(console)
     stages.open()
+    stages.begin("database")
     stages.begin("engine", "loading m", usual=47.0, slow=True)
-    stages.end("m is ready")
+    stages.note("its weights are there")
+    stages.end("it is away", failed=True)
     stages.close()
-    said = capsys.readouterr().out
-    assert all(part in said for part in ("starting", "usual_seconds", "started", "m is ready"))
+    first, *rest = console.export_text().splitlines()
+    assert first.startswith("database  done, ")
+    assert rest == [
+        "engine    loading m, usually 47 s",
+        "engine    its weights are there",
+        "engine    it is away",
+    ]
+
+
+async def test_the_end_says_what_it_waits_for_and_how_not_to(settings: Settings) -> None:
+    shown, supervisor = screen(settings, terminal=False), Supervisor(settings)
+    telling = asyncio.create_task(up._say_of_the_stop(settings, supervisor, shown))
+    supervisor.stop()
+    await telling
+    said = shown.console.export_text()
+    assert said == "Stopping; running requests get up to 20 s to end. Ctrl-C again stops at once.\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -74,7 +75,9 @@ def webhook_to(run: Run, settings: Settings) -> Make:
 def test_subscriptions_are_made_listed_and_deleted(run: Run) -> None:
     made = run("subscription", "create", URL, "--name", "[/b]x", "--metadata", "team=search", "--asymmetric")
     assert made.exit_code == 0, made.output
-    fields = dict(line.split() for line in made.output.splitlines())
+    fields = dict(line.split() for line in made.output.splitlines() if len(line.split()) == 2)
+    assert fields["state"] == "pending"
+    assert f"slackwater subscription test {fields['id']}" in " ".join(made.output.split())
     assert fields["secret"].startswith("whsec_")
     assert fields["public"].startswith("whpk_")
     head, row = (line.split("\t") for line in run("subscription", "list").output.splitlines())
@@ -88,6 +91,13 @@ def test_subscriptions_are_made_listed_and_deleted(run: Run) -> None:
     assert json.loads(run("subscription", "list", "--json").output) == []
     gone = run("subscription", "show", fields["id"])
     assert (gone.exit_code, "Subscription not found" in gone.output) == (1, True)
+
+
+def test_a_webhook_without_a_name_is_named_after_its_host(run: Run) -> None:
+    made = json.loads(run("subscription", "create", URL, "--json").output)
+    assert made["name"] == urlsplit(URL).hostname
+    refused = run("subscription", "create", "http://[")
+    assert (refused.exit_code, "destination.url" in refused.output) == (1, True), refused.output
 
 
 def test_ids_are_whole_on_a_terminal_of_80_columns(run: Run) -> None:

@@ -119,7 +119,7 @@ def test_the_version_at_the_end_of_an_engines_url_is_dropped(given: str, url: st
 def test_an_empty_attach_is_refused_and_starts_no_engine(
     monkeypatch: pytest.MonkeyPatch, command: Callable[..., None], empty: str
 ) -> None:
-    monkeypatch.setattr(up, "up", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(up, "up", lambda *_, **__: pytest.fail("started"))
     monkeypatch.setattr(demo, "demo", lambda *_: pytest.fail("started"))
     with pytest.raises(Failure, match="--attach: the URL is empty"):
         command(attach=empty)
@@ -200,7 +200,7 @@ def test_up_allows_local_receivers_to_callers_of_the_same_machine_unless_told_no
 ) -> None:
     monkeypatch.setenv("SLACKWATER_HOST", host)
     ran: list[Settings] = []
-    monkeypatch.setattr(up, "up", lambda settings, console: ran.append(settings))
+    monkeypatch.setattr(up, "up", lambda settings, console, verbose: ran.append(settings))
     monkeypatch.delenv("SLACKWATER_WEBHOOK_ALLOW_PRIVATE", raising=False)
     if said:
         monkeypatch.setenv("SLACKWATER_WEBHOOK_ALLOW_PRIVATE", said)

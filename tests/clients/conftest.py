@@ -38,7 +38,7 @@ def client(request: pytest.FixtureRequest, account: Account) -> Iterator[OpenAI]
 @pytest.fixture(scope="package")
 def chat_model() -> str:
     """A name, with slashes, of a model that answers whole chat completions."""
-    return "@cf/moonshotai/kimi-k2.5"
+    return "@cf/moonshotai/kimi-k2.6"
 
 
 @pytest.fixture(scope="package")

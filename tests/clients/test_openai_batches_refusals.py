@@ -14,7 +14,7 @@ from tests.system.stack import MODEL
 
 pytestmark = pytest.mark.slow
 
-OTHER = "@cf/moonshotai/kimi-k2.5"
+OTHER = "@cf/moonshotai/kimi-k2.6"
 BAD = [
     ("nonsense", "invalid_json_line", "This line is not parseable as valid JSON.", None),
     (

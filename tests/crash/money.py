@@ -10,7 +10,7 @@ from typing import Any
 from app.batches import budgets
 from app.db.pool import Database
 from app.engines import catalogue
-from app.settings import PACKAGE
+from app.settings import DEMO_MODELS
 from app.tenants import service as tenants
 from tests.crash.history import History
 from tests.crash.installation import Postgres
@@ -68,7 +68,7 @@ def tight_budgets() -> list[Tight]:
 def models_file(folder: Path) -> Path:
     """A catalogue with the spare model."""
     file = folder / "models.toml"
-    shutil.copyfile(PACKAGE / "models.toml", file)
+    shutil.copyfile(DEMO_MODELS, file)
     with file.open("a") as models:
         models.write(_SPARE_TABLE)
     return file

@@ -1,5 +1,7 @@
 """One real vLLM for the tests of a file, in float32 so that equal work gives equal tokens."""
 
+import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
@@ -11,11 +13,14 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.engine_key import engine_key
 from app.settings import Settings
+from testing import clusters
 from testing.waiting import LOADING_SECONDS, wait_for
 from tests.engine.support import attaching, models_in
 from tests.gpu.world import World
 from tests.needs import missing
 from tests.system.stack import Stack, running
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,3 +60,17 @@ async def world(engine_url: str, engine_token: str, settings: Settings, database
     settings = settings.model_copy(update={"lease_seconds": 30.0})
     async with attaching(engine_url, settings, database, engine_token) as world:
         yield world
+
+
+@pytest.fixture
+def clone() -> Iterator[Path]:
+    """A folder that looks like a clone after `make install`, and in which a reader may leave files."""
+    folder = Path(tempfile.mkdtemp(prefix="slackwater-readme-"))
+    for entry in ROOT.iterdir():
+        if entry.name not in (".git", ".venv"):
+            (folder / entry.name).symlink_to(entry)
+    (folder / ".venv").symlink_to(sys.prefix)
+    yield folder
+    for data in (folder / "data", folder / ".slackwater"):
+        clusters.remove(data)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from app import processes
 from app.db.pool import Database
 from app.engines import service as engines
-from app.settings import PACKAGE, Settings
+from app.settings import DEMO_MODELS, SHIPPED_MODELS, Settings
 from testing.fakes.engine import FakeEngine
 from tests.gpu.world import MODEL, World, tend
 from tests.queue import support
@@ -20,11 +20,11 @@ from tests.system.stack import Stack
 
 def models_in(dtype: str, folder: Path) -> Path:
     """The catalogue with the engine's number format given, whatever this CPU computes fastest, and a smaller cache."""
-    file, catalogue = folder / f"{dtype}.toml", (PACKAGE / "models.toml").read_text()
+    file, catalogue = folder / f"{dtype}.toml", SHIPPED_MODELS.read_text()
     for ours, here in (("{cpu_dtype}", dtype), ('KVCACHE_SPACE = "2"', 'KVCACHE_SPACE = "1"')):
         assert ours in catalogue
         catalogue = catalogue.replace(ours, here)
-    file.write_text(catalogue)
+    file.write_text(DEMO_MODELS.read_text() + catalogue)
     return file
 
 

@@ -1,9 +1,7 @@
 """The README, then the quickstart and the Workers AI page: every block pasted in order, against one installation."""
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +9,6 @@ import pytest
 
 from app import processes
 from app.environment import foreign_environment
-from testing import clusters
 from testing.waiting import wait_for
 from tests.timing import note
 from tests.walking import Block, Shell, blocks
@@ -22,19 +19,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/quickstart.md", "docs/workers-ai.md")
 FOREIGN = ("OPENAI_", "CLOUDFLARE_", "CURL_")  # what clients would read besides
 START_SECONDS = 120
-
-
-@pytest.fixture
-def clone() -> Iterator[Path]:
-    """A folder that looks like a clone after `make install`, and in which a reader may leave files."""
-    folder = Path(tempfile.mkdtemp(prefix="slackwater-readme-"))
-    for entry in ROOT.iterdir():
-        if entry.name not in (".git", ".venv"):
-            (folder / entry.name).symlink_to(entry)
-    (folder / ".venv").symlink_to(sys.prefix)
-    yield folder
-    clusters.remove(folder / "data")
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from app.engines import adoption, catalogue
 from app.engines.adoption import Contradiction, Sighting
 from app.engines.catalogue import Catalogue, Model
-from app.settings import Settings
+from app.settings import DEMO_MODELS
 
 OWN = "smollm2-135m-instruct"
 ALIAS = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -13,7 +13,7 @@ ALIAS = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 @pytest.fixture
 def models() -> Catalogue:
-    return catalogue.load(Settings.model_fields["models_file"].default)
+    return catalogue.load(DEMO_MODELS)
 
 
 def refusal(models: Catalogue, seen: Sighting, wanted: str | None = None) -> tuple[str, str, str]:
@@ -76,7 +76,7 @@ def test_an_engine_that_does_not_serve_the_named_model_is_refused_with_both_name
     assert refusal(models, Sighting({}))[0] == "model_missing"
 
 
-@pytest.mark.parametrize("wanted", [None, OWN, "@cf/moonshotai/kimi-k2.5"])
+@pytest.mark.parametrize("wanted", [None, OWN, "@cf/moonshotai/kimi-k2.6"])
 def test_a_window_smaller_than_the_catalogues_is_refused_with_both_numbers(
     models: Catalogue, wanted: str | None
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.engines import catalogue
-from app.settings import Settings
+from app.settings import DEMO_MODELS, Settings
 
 MODEL = """
 [models.tiny]
@@ -26,9 +26,13 @@ def load(tmp_path: Path, text: str) -> catalogue.Catalogue:
     return catalogue.load(path)
 
 
-def test_shipped_file() -> None:
-    shipped = catalogue.load(Settings.model_fields["models_file"].default)
-    kimi = shipped.resolve("@cf/moonshotai/kimi-k2.5")
+def test_the_shipped_file_promises_no_name_that_is_not_its_models() -> None:
+    assert list(catalogue.load(Settings.model_fields["models_file"].default).models) == ["smollm2-135m-instruct"]
+
+
+def test_the_demos_file_has_the_shipped_one_and_names_of_workers_ai() -> None:
+    shipped = catalogue.load(DEMO_MODELS)
+    kimi = shipped.resolve("@cf/moonshotai/kimi-k2.6")
     own = shipped.resolve("smollm2-135m-instruct")
     assert kimi is not None
     assert own is not None
@@ -42,6 +46,17 @@ def test_shipped_file() -> None:
         assert gpt is not None
         assert (gpt.served, gpt.shape, gpt.default_max_tokens) == (own.name, "responses", 256)
     assert shipped.resolve("@cf/unknown/model") is None
+
+
+def test_a_catalogue_extends_ours_and_its_own_tables_come_first(tmp_path: Path) -> None:
+    own = 'extends = "slackwater"\n[models."smollm2-135m-instruct"]\ncontext_window = 64\n'
+    found = load(tmp_path, own + '[models.other]\nserves = "smollm2-135m-instruct"\n')
+    assert [(name, model.context_window) for name, model in sorted(found.models.items())] == [
+        ("other", 64),
+        ("smollm2-135m-instruct", 64),
+    ]
+    assert found.models["other"].launch is None
+    assert "smollm2-135m-instruct" in load(tmp_path, 'extends = "slackwater"\n' + MODEL).models
 
 
 def test_an_alias_means_the_model_itself(tmp_path: Path) -> None:
@@ -108,6 +123,7 @@ def test_the_name_to_ask_an_engine_for(tmp_path: Path, serves: list[str], name: 
     [
         ("", "[models]: at least one"),
         ("nonsense", "models.toml: "),
+        ('extends = "other"\n', 'extends: must be "slackwater"'),
         ("[model.x]\n", "model: unknown; models stand in"),
         (MODEL.replace("context_window = 128", ""), '[models."tiny"] context_window: Field required'),
         (MODEL.replace("= 128", "= 0"), '[models."tiny"] context_window: Input should be greater than 0'),

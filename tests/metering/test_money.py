@@ -30,7 +30,7 @@ def test_cached_tokens_have_their_own_price() -> None:
 
 
 def test_every_price_of_the_shipped_catalogue_is_exact() -> None:
-    models = catalogue.load(ROOT / "app" / "models.toml").models.values()
+    models = catalogue.load(ROOT / "app" / "demo_models.toml").models.values()
     priced = [model.price for model in models if model.price]
     assert priced
     for price in priced:

@@ -16,10 +16,10 @@ from app.metering.lines import Lines, parts_of
 from app.metering.spend_labels import SpendLabels
 from app.queue import chunk_sweeps, chunking, copy_format, ingest
 from app.queue.types import Lease
-from app.settings import PACKAGE
+from app.settings import DEMO_MODELS
 from tests.queue import support
 
-MODELS = catalogue.load(PACKAGE / "models.toml")
+MODELS = catalogue.load(DEMO_MODELS)
 PRICE = Price(Decimal(1000), Decimal(1000), Decimal(1000))  # a token costs a thousandth of a dollar
 MODEL = replace(MODELS.models["smollm2-135m-instruct"], name="toy", served="toy", price=PRICE, context_window=10_000)
 TOY = Catalogue({"toy": MODEL}, {"toy": MODEL})

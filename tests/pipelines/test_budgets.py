@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from app.db.pool import Database
-from app.settings import PACKAGE, Settings
+from app.settings import DEMO_MODELS, Settings
 from tests.api.test_pipelines import URL, created, stage, two
 
 NOT_COUNTED = """
@@ -25,7 +25,7 @@ price = { input = 1, cached_input = 1, output = 1, currency = "EUR" }
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:
     file = tmp_path / "models.toml"
-    file.write_text((PACKAGE / "models.toml").read_text() + NOT_COUNTED)
+    file.write_text(DEMO_MODELS.read_text() + NOT_COUNTED)
     return settings.model_copy(update={"models_file": file})
 
 

@@ -23,7 +23,7 @@ from tests.api.test_pipelines import BATCH, URL, Json, created, stage, two
 from tests.queue import support
 
 Answer = Callable[[Json], str | None]
-OTHER = "@cf/moonshotai/kimi-k2.5"  # the engines of MODEL answer here, too
+OTHER = "@cf/moonshotai/kimi-k2.6"  # the engines of MODEL answer here, too
 TO_OTHER = f'[[rule]]\nid = "vip"\nwhen = {{ end_user = "vip" }}\nroute = "{OTHER}"\n'
 
 

@@ -10,11 +10,11 @@ from app.engines import catalogue
 from app.policy.language import parse
 from app.policy.problems import PolicyError, Problem
 from app.policy.rules import Bound
-from app.settings import Settings
+from app.settings import DEMO_MODELS
 
-MODELS = catalogue.load(Settings().models_file)
+MODELS = catalogue.load(DEMO_MODELS)
 SMALL = "smollm2-135m-instruct"
-KIMI = "@cf/moonshotai/kimi-k2.5"
+KIMI = "@cf/moonshotai/kimi-k2.6"
 EXAMPLE = f"""
 [[rule]]
 id = "small-first"

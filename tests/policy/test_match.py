@@ -8,10 +8,10 @@ import pytest
 from app.engines import catalogue
 from app.policy.language import parse
 from app.policy.match import Asked, Decision, Requester, common, decide, narrowed
-from app.settings import Settings
+from app.settings import DEMO_MODELS
 
-MODELS = catalogue.load(Settings().models_file)
-SMALL, KIMI = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.5"
+MODELS = catalogue.load(DEMO_MODELS)
+SMALL, KIMI = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.6"
 WHO = Requester("acme", "k1", "search", "extract", "sync", critical=True)
 
 

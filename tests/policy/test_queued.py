@@ -7,10 +7,10 @@ import pytest
 from app.engines import catalogue
 from app.policy.language import parse
 from app.policy.queued import QueuedWork, lets
-from app.settings import PACKAGE
+from app.settings import DEMO_MODELS
 
-MODELS = catalogue.load(PACKAGE / "models.toml")
-SMALL, LARGE, OTHER = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.5", "@cf/openai/gpt-oss-20b"
+MODELS = catalogue.load(DEMO_MODELS)
+SMALL, LARGE, OTHER = "smollm2-135m-instruct", "@cf/moonshotai/kimi-k2.6", "@cf/openai/gpt-oss-20b"
 WORK = QueuedWork("acme", "key-1", "tagging", "extract", "batch", False, LARGE, "/v1/chat/completions")
 
 

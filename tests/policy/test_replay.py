@@ -9,9 +9,9 @@ from app.engines.catalogue import Catalogue
 from app.policy.language import parse
 from app.policy.replay import replay
 from app.policy.samples import Sample
-from app.settings import PACKAGE
+from app.settings import DEMO_MODELS
 
-BIG = catalogue.load(PACKAGE / "models.toml").models["smollm2-135m-instruct"]
+BIG = catalogue.load(DEMO_MODELS).models["smollm2-135m-instruct"]
 SYNC_ONLY = replace(BIG, name="sync-only", served="sync-only", capabilities=BIG.capabilities - {"async_queue"})
 MODELS = Catalogue({"big": replace(BIG, name="big"), "sync-only": SYNC_ONLY}, {"big": BIG, "sync-only": SYNC_ONLY})
 RULES = parse('[[rule]]\nid = "r"\nroute = "sync-only"\n', MODELS)

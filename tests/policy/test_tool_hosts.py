@@ -14,7 +14,7 @@ from app.policy.problems import PolicyError
 from app.policy.tool_call_events import EventWithholder
 from app.policy.tool_calls import CallJudge, withheld
 from app.policy.tool_terms import ToolList, ToolTerms
-from app.settings import Settings
+from app.settings import DEMO_MODELS
 from tests.policy.test_tool_call_events import chunk, joined, of_call
 
 HOSTS = ToolTerms(hosts=ToolList("only-ours", "ops@example.com", frozenset({".example.com", "127.0.0.1"})))
@@ -240,7 +240,7 @@ def test_in_the_stream_of_a_response_a_call_is_judged_when_it_is_whole(host: str
 
 
 def test_a_policy_has_such_a_list_and_a_batch_keeps_it() -> None:
-    models = catalogue.load(Settings().models_file)
+    models = catalogue.load(DEMO_MODELS)
     terms = decide(parse(RULE, models), Asked("m", "/v1/chat/completions", 1), float).tools
     assert ToolTerms.of_json(json.loads(json.dumps(terms.as_json()))) == terms
     assert (terms.of_request({"anything"}), terms.of_arguments("get", "a.example.com")) == (None, None)

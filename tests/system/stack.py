@@ -27,7 +27,7 @@ from app.cli.key import create_key
 from app.cli.supervisor import MARK, PART
 from app.db import embedded
 from app.environment import child_environment
-from app.settings import Settings
+from app.settings import DEMO_MODELS, Settings
 from testing import clusters
 from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
 from tests import sets
@@ -110,6 +110,7 @@ class Stack(Account):
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         usual: dict[str, Any] = {
+            "models_file": DEMO_MODELS,
             "lease_seconds": 2,
             "heartbeat_seconds": 0.4,
             "steward_seconds": 0.1,
@@ -164,7 +165,7 @@ class Stack(Account):
 
     def start(self) -> None:
         """`slackwater up`, attached to the fake engine if there is one, until the API answers."""
-        command = [sys.executable, "-m", "app.cli.main", "up"]
+        command = [sys.executable, "-m", "app.cli.main", "up", "--verbose"]
         if self.engine:
             command += ["--attach", f"http://127.0.0.1:{self.engine_port}"]
         with self.log.open("ab") as log:

@@ -13,8 +13,8 @@ router = APIRouter()
 
 @router.get("/models")
 async def listed(tenant: KeyHolder, parts: PartsDep) -> dict[str, Any]:
-    """Every name of the catalogue, aliases included."""
-    return {"object": "list", "data": [_entry(name, model) for name, model in named(parts.catalogue)]}
+    """Every name, aliases included, of the models that an engine serves or has served."""
+    return {"object": "list", "data": [_entry(name, model) for name, model in named(parts.models.offered)]}
 
 
 @router.get("/models/{name:path}")

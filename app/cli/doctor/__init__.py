@@ -35,7 +35,7 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     running_installation.duties,
 )
 
-_COLOUR = {CheckStatus.OK: "green", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "red"}
+_COLOUR = {CheckStatus.OK: "green", CheckStatus.SKIP: "dim", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "red"}
 
 
 def run_checks(settings: Settings) -> list[Check]:

@@ -5,9 +5,10 @@ from enum import StrEnum
 
 
 class CheckStatus(StrEnum):
-    """`warn`: it works, but not as well as it could. `fail`: it does not work."""
+    """`warn`: it works, but not as well as it could. `fail`: it does not work. `skip`: nothing could be checked."""
 
     OK = "ok"
+    SKIP = "skip"
     WARN = "warn"
     FAIL = "fail"
 
@@ -25,6 +26,11 @@ class Check:
 def ok(name: str, detail: str) -> Check:
     """A check without a problem."""
     return Check(name, CheckStatus.OK, detail)
+
+
+def skip(name: str, detail: str) -> Check:
+    """A check of something that is not there, or cannot be seen now."""
+    return Check(name, CheckStatus.SKIP, detail)
 
 
 def warn(name: str, detail: str, fix: str) -> Check:

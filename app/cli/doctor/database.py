@@ -8,7 +8,7 @@ from psycopg import conninfo
 from psycopg.rows import TupleRow
 
 from app import optional_packages
-from app.cli.doctor.check import Check, fail, ok, warn
+from app.cli.doctor.check import Check, fail, ok, skip, warn
 from app.db import direct, embedded, schema, session_settings
 from app.errors import BehindPooler
 from app.settings import Settings
@@ -40,7 +40,7 @@ def database(settings: Settings) -> Check:
         if not settings.database_url and not optional_packages.EMBEDDED.installed:
             return fail("database", "embedded PostgreSQL is not installed", optional_packages.EMBEDDED.remedy)
         if not settings.database_url:
-            return ok("database", "embedded, not running; `slackwater up` starts it")
+            return skip("database", "embedded, not running; `slackwater up` starts it")
         first = str(error).strip().splitlines()[0]
         return fail("database", first, "start PostgreSQL, or correct SLACKWATER_DATABASE_URL")
 
@@ -71,7 +71,7 @@ def _of_answering(name: str) -> Callable[[Callable[[Settings, Connection], Check
             try:
                 conn = _connected(embedded.database_url(settings))
             except psycopg.OperationalError:
-                return ok(name, "unknown, because the database does not answer")
+                return skip(name, "unknown, because the database does not answer")
             with conn:
                 return look(settings, conn)
 

@@ -2,7 +2,7 @@
 
 from app.api_url import base_url
 from app.cli import credentials, status
-from app.cli.doctor.check import Check, fail, ok, warn
+from app.cli.doctor.check import Check, fail, ok, skip, warn
 from app.cli.doctor.machine import slackwater_at
 from app.settings import Settings
 from app.user_errors import Failure
@@ -15,7 +15,7 @@ def installation(settings: Settings) -> Check:
     """Whether the installation on this data directory or port reports no problem."""
     url = _running(settings)
     if url is None:
-        return ok(_NAME, "not running")
+        return skip(_NAME, "not running")
     try:
         found = status.fetch_from(url)
     except Failure as failure:
@@ -34,11 +34,11 @@ def duties(settings: Settings) -> Check:
     """When each duty was last done, and which of them fail. One that is stuck is a problem of the installation."""
     url = _running(settings)
     if url is None:
-        return ok(_DUTIES, "not running")
+        return skip(_DUTIES, "not running")
     try:
         found = status.fetch_from(url)
     except Failure:
-        return ok(_DUTIES, "unknown")
+        return skip(_DUTIES, "unknown, because the installation does not say it")
     lines = "\n".join(status.duties(found)) or "none yet"
     if any(duty["error"] for duty in found.get("duties", ())):
         return warn(_DUTIES, lines, "see the words of the error: slackwater logs maintenance")

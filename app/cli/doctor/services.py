@@ -11,7 +11,7 @@ from psycopg_pool import PoolTimeout
 
 from app import optional_packages, private_targets
 from app.cli.doctor import attached_engine
-from app.cli.doctor.check import Check, CheckStatus, fail, ok, warn
+from app.cli.doctor.check import Check, CheckStatus, fail, ok, skip, warn
 from app.cli.doctor.machine import ATTACH
 from app.db import embedded
 from app.db.pool import Database
@@ -83,7 +83,9 @@ async def _object_store(settings: Settings) -> Check:
     except StorageError as error:
         return fail("object store", f"{at}: {error.__cause__ or error}", "correct SLACKWATER_STORAGE_URL, or the store")
     except (psycopg.Error, PoolTimeout):
-        return ok("object store", f"{at}; whether all parts share it is unknown, because the database does not answer")
+        return skip(
+            "object store", f"{at}; whether all parts share it is unknown, because the database does not answer"
+        )
     if found is None:
         return ok("object store", f"{at}; the first start marks it as the one that all parts share")
     return ok("object store", f"{at}, the one that {found.writer} uses")

@@ -23,7 +23,7 @@ async def show(request: Request) -> Response:
     """The empty form."""
     parts, viewer = parts_of(request), viewer_of(request)
     _account(viewer)
-    return await whole(request, "playground", view.empty(parts.catalogue), active=PATH)
+    return await whole(request, "playground", view.empty(parts.models.offered), active=PATH)
 
 
 async def run(request: Request) -> Response:
@@ -31,7 +31,7 @@ async def run(request: Request) -> Response:
     parts, viewer = parts_of(request), viewer_of(request)
     ask = await _ask(request, parts, _account(viewer))
     at_once, queued = await playground.both(parts.settings, parts.database, ask)
-    return await whole(request, "playground", view.answered(parts.catalogue, ask, at_once, queued), active=PATH)
+    return await whole(request, "playground", view.answered(parts.models.offered, ask, at_once, queued), active=PATH)
 
 
 def _account(viewer: Viewer) -> str:

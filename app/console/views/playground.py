@@ -15,8 +15,10 @@ def empty(models: Catalogue) -> dict[str, Any]:
     """The page before a prompt."""
     return {
         "title": "Ask once, both ways",
-        "rest": "One prompt goes to the model at once, as a caller's, and through the queue, as a batch of one.",
-        "models": _models(models),
+        "rest": "One prompt goes to the model at once, as a caller's, and through the queue, as a batch of one."
+        if (names := _models(models))
+        else "No engine has served a model that generates text yet.",
+        "models": names,
         "given": {"model": "", "prompt": _PROMPT, "max_tokens": 128},
         "outcomes": [],
         "minutes": int(KEY_LIFETIME.total_seconds() // 60),
