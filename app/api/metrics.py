@@ -85,6 +85,14 @@ MEANINGS = {
         "workflow quantile",
         "tokens by which a session's prompt is longer than the one before it",
     ),
+    "callers": (
+        "verdict",
+        "1 of the verdict on callers' streams through the gateway in the last hour: protected, slowed or unmeasured",
+    ),
+    "callers_slowdown_ratio": (
+        "",
+        "how many times as long they took (p95, first token or gap, the larger) beside batch work as alone; absent: unmeasured",
+    ),
     "live_workers": ("", "GPU workers with a valid lease"),
     "deliveries": (
         "state",

@@ -118,6 +118,11 @@ _STATUS = {
     "version": "0.1.0",
     "at": _DONE,
     "parts": {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "maintenance": "ok", "workers": 1},
+    "callers": {
+        "verdict": "protected",
+        "headline": "Synchronous callers are protected",
+        "details": "At p95: first token 118 ms beside batch work, 112 ms alone (1.05 times).",
+    },
     "engines": [_ENGINE],
     "queue": {"open_batches": 1, "items_waiting": 40, "items_running": 16, "oldest_waiting_seconds": 12.5},
     "duties": [

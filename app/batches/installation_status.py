@@ -11,8 +11,9 @@ from dataclasses import asdict
 from typing import Any
 
 from app import __version__, clock
-from app.batches import why_text
-from app.db.pool import Database
+from app.batches import protection, why_text
+from app.batches.protection import Protection, Verdict
+from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.duties import standing
 from app.duties.standing import Standing
@@ -25,6 +26,7 @@ from app.queue.overview import Overview
 from app.states import EngineIntake, EngineState
 
 FRESH_SECONDS = 1.0
+CALLERS_SECONDS = 10.0  # as often as the gateways store their callers' times
 PATIENCE_SECONDS = 2.0
 SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
 NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
@@ -49,6 +51,9 @@ _NO_TELEMETRY = EngineProblem(
     "The engine's telemetry cannot be read, so no batch work is admitted.",
     "Allow GET /metrics for the worker, which sends SLACKWATER_ENGINE_API_KEY; not every engine has it: docs/attach.md.",
 )
+_GIVE_MORE = (
+    "Give callers more: SLACKWATER_PROTECT=strict for the GPU worker. Other causes: docs/runbooks/CallersSlowed.md."
+)
 
 
 class Installation:
@@ -58,6 +63,7 @@ class Installation:
         self._database = database
         self._querying = asyncio.Lock()
         self._latest: tuple[float, dict[str, Any]] | None = None
+        self._callers: tuple[float, Protection] | None = None
 
     async def status(self) -> dict[str, Any]:
         """The document of `GET /status`. It has no URL and no secret."""
@@ -71,17 +77,28 @@ class Installation:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 told = await engine_overview.recent_engines(conn)
-                return describe(told, await queue_overview.overview(conn), await standing.standings(conn))
+                callers = await self._protection(conn)
+                return describe(told, await queue_overview.overview(conn), await standing.standings(conn), callers)
         except (TimeoutError, *TRANSIENT):
             return describe((), None)
 
+    async def _protection(self, conn: Connection) -> Protection:
+        if self._callers is None or clock.monotonic() - self._callers[0] >= CALLERS_SECONDS:
+            self._callers = clock.monotonic(), await protection.present(conn)
+        return self._callers[1]
+
 
 def describe(
-    engines: Sequence[EngineInfo], overview: Overview | None, duties: Sequence[Standing] = ()
+    engines: Sequence[EngineInfo],
+    overview: Overview | None,
+    duties: Sequence[Standing] = (),
+    callers: Protection | None = None,
 ) -> dict[str, Any]:
-    """The document. `overview` is None while the database does not answer."""
+    """The document. `overview` and `callers` are None while the database does not answer."""
     views = [_engine(engine) for engine in engines]
     problems = [*_part_problems(engines, overview), *map(_stuck, (each for each in duties if each.stuck))]
+    if callers is not None and callers.verdict == Verdict.SLOWED:
+        problems.append(asdict(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE)))
     problems += [problem for view in views for problem in view["problems"]]
     queue = {
         "open_batches": overview.open_batches if overview else None,
@@ -101,11 +118,19 @@ def describe(
             "maintenance": _part_state(overview.maintenance if overview else None),
             "workers": overview.workers if overview else None,
         },
+        "callers": _callers(callers),
         "engines": views,
         "queue": queue,
         "duties": [_duty(each) for each in duties],
         "problems": problems,
     }
+
+
+def _callers(found: Protection | None) -> dict[str, Any]:
+    """Whether callers of the last hour were protected."""
+    if found is None:
+        return {"verdict": "unknown", "headline": "Whether callers are protected is not known", "details": ""}
+    return {"verdict": found.verdict, "headline": found.headline, "details": found.details}
 
 
 def _duty(stands: Standing) -> dict[str, Any]:

@@ -73,7 +73,12 @@ def show(found: Status, url: str, to: Console) -> None:
     head = Text.assemble(_coloured(found["status"]), f" · Slackwater {found['version']} at {url}")
     to.print(head, soft_wrap=True)
     to.print()
-    rows = [("parts", _parts(found["parts"])), ("queue", plain(_queue(found["queue"])))]
+    callers = found["callers"]
+    rows = [
+        ("parts", _parts(found["parts"])),
+        ("callers", plain(f"{callers['headline']}. {callers['details']}".strip())),
+        ("queue", plain(_queue(found["queue"]))),
+    ]
     rows += [("engine", _engine(engine)) for engine in found["engines"]]
     if found.get("duties"):
         rows.append(("duties", plain(_summary(found))))

@@ -91,8 +91,9 @@ def test_a_pipe_gets_each_fact_in_one_line_without_padding() -> None:
     name = "gpu-" + "7" * 90
     console = Console(file=(pipe := io.StringIO()), width=80)
     status.show(installation_status.describe([engine(name=name)], CALM), "http://127.0.0.1:1", console)
-    _, blank, parts, queue, told = pipe.getvalue().splitlines()
+    _, blank, parts, callers, queue, told = pipe.getvalue().splitlines()
     assert (blank, parts.split("\t")[0]) == ("", "parts")
+    assert callers == "callers\tWhether callers are protected is not known."
     assert queue == "queue\t0 open batches: 0 items waiting, 0 running"
     assert told.startswith(
         f"engine\t{name} ready · attached · toy, 8,192 tokens · vLLM 0.32.0 · {name} takes batch work"
