@@ -22,6 +22,7 @@ from app.engines.adoption import EngineProblem
 from app.engines.overview import EngineInfo
 from app.quantities import duration
 from app.queue import overview as queue_overview
+from app.queue.item_counts import PLACES
 from app.queue.overview import Overview
 from app.states import EngineIntake, EngineState
 
@@ -100,12 +101,6 @@ def describe(
     if callers is not None and callers.verdict == Verdict.SLOWED:
         problems.append(asdict(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE)))
     problems += [problem for view in views for problem in view["problems"]]
-    queue = {
-        "open_batches": overview.open_batches if overview else None,
-        "items_waiting": overview.items_waiting if overview else None,
-        "items_running": overview.items_running if overview else None,
-        "oldest_waiting_seconds": overview.oldest_waiting_seconds if overview else None,
-    }
     return {
         "status": _overall(engines, overview, bool(problems)),
         "version": __version__,
@@ -120,9 +115,19 @@ def describe(
         },
         "callers": _callers(callers),
         "engines": views,
-        "queue": queue,
+        "queue": _queue(overview),
         "duties": [_duty(each) for each in duties],
         "problems": problems,
+    }
+
+
+def _queue(overview: Overview | None) -> dict[str, Any]:
+    """The open batches, where their items are, and how long the oldest of them has waited for a worker."""
+    items = overview.items if overview else None
+    return {
+        "open_batches": overview.open_batches if overview else None,
+        **{f"items_{place}": getattr(items, place) if items else None for place in PLACES},
+        "oldest_waiting_seconds": overview.oldest_waiting_seconds if overview else None,
     }
 
 

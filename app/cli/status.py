@@ -15,7 +15,7 @@ from app.cli import tables
 from app.cli.credentials import api_url
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
-from app.cli.text import plain
+from app.cli.text import places, plain
 from app.quantities import duration, many
 from app.settings import Settings
 from app.user_errors import Failure
@@ -139,7 +139,7 @@ def _queue(queue: Status) -> str:
     if queue["open_batches"] is None:
         return "unknown"
     batches = many(queue["open_batches"], "open batch").replace("batchs", "batches")
-    summary = f"{batches}: {many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} running"
+    summary = f"{batches}; items: {places(queue, 'items_')}" if queue["open_batches"] else batches
     oldest = queue["oldest_waiting_seconds"]
     return summary if oldest is None else f"{summary}; the oldest has waited {duration(oldest)}"
 

@@ -13,8 +13,8 @@ from rich.rule import Rule
 from rich.table import Column, Table
 from rich.text import Text
 
-from app.cli.text import plain
-from app.quantities import duration, many
+from app.cli.text import places, plain
+from app.quantities import duration
 
 Document = Mapping[str, Any]
 
@@ -146,7 +146,7 @@ def _queue(queue: Document) -> Text:
     if not queue["open_batches"]:
         return Text("No batch waits or runs.", QUIET)
     batches = f"{queue['open_batches']:,} open batch" + ("" if queue["open_batches"] == 1 else "es")
-    text = Text(f"{batches}: {many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} with an engine")
+    text = Text(f"{batches}; items: {places(queue, 'items_')}")
     if queue["oldest_waiting_seconds"] is not None:
         text.append(f"; the oldest has waited {duration(queue['oldest_waiting_seconds'])}", QUIET)
     return text

@@ -6,7 +6,7 @@ Every statement is bounded: it walks an index from a position, looks keys up, or
 from collections.abc import Collection
 
 from app.db.name_prefix import begins
-from app.states import CHUNK, EngineState
+from app.states import EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
 MOST_COUNTED = 1000
@@ -75,10 +75,6 @@ def page(given: Collection[str]) -> str:
     )
     return _FOLDED.format(source=chosen) + f" order by b.created_at {way}, b.request_id {way}"
 
-
-RUNNING = f"""
-select coalesce(sum(n - done - failed), 0)::int, count(*)::int from chunk
-where batch_id = %(batch_id)s and {CHUNK.guard("finish")}"""
 
 # The times at which evenly spaced items were done. Sorted, they are the progress of the whole batch, for sixty look-ups.
 MOST_SAMPLED = 60

@@ -38,7 +38,13 @@ STATUS: dict[str, Any] = {
     "version": "1.0",
     "callers": {"verdict": "protected", "headline": "Synchronous callers are protected", "details": ""},
     "engines": [ENGINE | {"problems": []}],
-    "queue": {"open_batches": 1, "items_waiting": 1200, "items_running": 8, "oldest_waiting_seconds": 90.0},
+    "queue": {
+        "open_batches": 1,
+        "items_queued": 1200,
+        "items_claimed": 4,
+        "items_in_engine": 8,
+        "oldest_waiting_seconds": 90.0,
+    },
     "problems": [],
 }
 ROW = {"batch": 8.0, "sync": 12.0, "kv_usage": 0.5, "batch_tokens": 20_000, "sync_tokens": 5_000, "seconds": 10.0}
@@ -65,7 +71,7 @@ def drawn(sight: Sight, width: int = 140, height: int = 40) -> str:
 def test_a_frame_fits_the_terminal_and_shows_engine_queue_batch_and_protection(width: int) -> None:
     text = drawn(SIGHT, width)
     assert max(map(len, text.splitlines())) <= width
-    for shown in ("8/64", "12", "50%", "2,000", "500", "1,200 items waiting", "90 s", "nightly-tags"):
+    for shown in ("8/64", "12", "50%", "2,000", "500", "1,200 queued", "90 s", "nightly-tags"):
         assert shown in text
     assert ("250/1,000" in text) == (width == 140)
     assert ("25%" in text) == (width == 80)
