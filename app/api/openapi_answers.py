@@ -118,6 +118,7 @@ _STATUS = {
     "version": "0.1.0",
     "at": _DONE,
     "parts": {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "maintenance": "ok", "workers": 1},
+    "webhooks": {"allow_private": "off"},
     "callers": {
         "verdict": "protected",
         "headline": "Synchronous callers are protected",

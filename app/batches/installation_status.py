@@ -17,6 +17,7 @@ from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.duties import standing
 from app.duties.standing import Standing
+from app.engines import notes
 from app.engines import overview as engine_overview
 from app.engines.adoption import EngineProblem
 from app.engines.overview import EngineInfo
@@ -24,6 +25,7 @@ from app.quantities import duration
 from app.queue import overview as queue_overview
 from app.queue.item_counts import PLACES
 from app.queue.overview import Overview
+from app.settings import PrivateTargets
 from app.states import EngineIntake, EngineState
 
 FRESH_SECONDS = 1.0
@@ -60,8 +62,9 @@ _GIVE_MORE = (
 class Installation:
     """The state, queried at most once a second for any number of requests."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, webhooks_to: PrivateTargets = "off") -> None:
         self._database = database
+        self._webhooks_to = webhooks_to
         self._querying = asyncio.Lock()
         self._latest: tuple[float, dict[str, Any]] | None = None
         self._callers: tuple[float, Protection] | None = None
@@ -79,9 +82,15 @@ class Installation:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 told = await engine_overview.recent_engines(conn)
                 callers = await self._protection(conn)
-                return describe(told, await queue_overview.overview(conn), await standing.standings(conn), callers)
+                return describe(
+                    told,
+                    await queue_overview.overview(conn),
+                    await standing.standings(conn),
+                    callers,
+                    self._webhooks_to,
+                )
         except (TimeoutError, *TRANSIENT):
-            return describe((), None)
+            return describe((), None, webhooks_to=self._webhooks_to)
 
     async def _protection(self, conn: Connection) -> Protection:
         if self._callers is None or clock.monotonic() - self._callers[0] >= CALLERS_SECONDS:
@@ -94,13 +103,19 @@ def describe(
     overview: Overview | None,
     duties: Sequence[Standing] = (),
     callers: Protection | None = None,
+    webhooks_to: PrivateTargets = "off",
 ) -> dict[str, Any]:
-    """The document. `overview` and `callers` are None while the database does not answer."""
+    """The document. `overview` and `callers` are None while the database does not answer. `webhooks_to`: the addresses that are
+    not public to which webhooks may go.
+    """
     views = [_engine(engine) for engine in engines]
     problems = [*_part_problems(engines, overview), *map(_stuck, (each for each in duties if each.stuck))]
     if callers is not None and callers.verdict == Verdict.SLOWED:
         problems.append(asdict(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE)))
     problems += [problem for view in views for problem in view["problems"]]
+    noted = [note for engine in engines for note in _notes(engine)]
+    if callers is not None and callers.verdict == Verdict.UNMEASURED:
+        noted.append(asdict(EngineProblem("callers_unmeasured", f"{callers.headline}.", callers.details)))
     return {
         "status": _overall(engines, overview, bool(problems)),
         "version": __version__,
@@ -113,11 +128,13 @@ def describe(
             "maintenance": _part_state(overview.maintenance if overview else None),
             "workers": overview.workers if overview else None,
         },
+        "webhooks": {"allow_private": webhooks_to},
         "callers": _callers(callers),
         "engines": views,
         "queue": _queue(overview),
         "duties": [_duty(each) for each in duties],
         "problems": problems,
+        "notes": noted,
     }
 
 
@@ -216,6 +233,19 @@ def _problems(engine: EngineInfo) -> list[dict[str, str]]:
         remedy = f"To let it work again: slackwater engine undrain {engine.name}."
         found.append(asdict(EngineProblem("drained", "An operator drains the engine: it accepts no new work.", remedy)))
     return found
+
+
+def _notes(engine: EngineInfo) -> list[dict[str, str]]:
+    if not engine.controlled or not _ready(engine):
+        return []
+    found = notes.of_engine(
+        mode=engine.mode,
+        dialect=engine.dialect,
+        scheduling_policy=engine.scheduling_policy,
+        protection=engine.protection,
+        problems=[problem["code"] for problem in engine.problems],
+    )
+    return [{"engine": engine.name, **asdict(note)} for note in found]
 
 
 def _drained(engine: EngineInfo) -> bool:

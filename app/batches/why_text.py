@@ -72,6 +72,7 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "age_seconds": "last seen {value} ago, limit {threshold}",
     "still_seconds": "its counters have not changed for {value}, limit {threshold}",
     "step_seconds": "step time {value}, limit {threshold}",
+    "quiet_seconds": "no caller for {value}, steps may take up to {threshold}",
     "stuck_seconds": "they have waited {value}, limit {threshold}",
     "first_token_seconds": "a first token has taken {value}, limit {threshold}",
     "hold_seconds": "{value} left",
@@ -147,8 +148,10 @@ def because(signal: str | None, value: float | None, threshold: float | None, de
 
 def measure(signal: str, value: float | None, threshold: float | None) -> str:
     """The comparison that decided: "step time 31 ms, limit 25 ms"."""
-    if value is None:
+    if value is None or (signal == "step_seconds" and not (value and threshold)):  # no step was taken yet
         return ""
+    if signal == "quiet_seconds" and not threshold:
+        return f"no caller for {duration(value)}"
     known = _SIGNALS.get(signal, _spaced(signal) + " {value}" + ("" if threshold is None else ", limit {threshold}"))
     return known.format(value=amount(signal, value), threshold=amount(signal, threshold))
 

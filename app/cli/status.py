@@ -3,7 +3,7 @@
 import json
 import re
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import httpx
 import typer
@@ -89,16 +89,18 @@ def show(found: Status, url: str, to: Console) -> None:
         to.print(facts)
     for name, fact in () if to.is_terminal else rows:
         tables.raw(to, f"{name}\t{fact.plain.replace(chr(10), ' · ')}")
-    for line in problems(found):
+    for line in (*problems(found), *problems(found, "notes")):
         to.print()
         to.print(plain(line), soft_wrap=not to.is_terminal)
 
 
-def problems(found: Status) -> list[str]:
-    """The problems of a status document: each a message and, on a second line, its remedy."""
+def problems(found: Status, kind: Literal["problems", "notes"] = "problems") -> list[str]:
+    """The problems of a status document, or the notes on its engines: each a message and, on a second line, its remedy."""
+    note = "Note: " if kind == "notes" else ""
     return [
-        f"{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
-        for problem in found["problems"]
+        f"{note}{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
+        for problem in found[kind]
+        if kind == "problems" or "engine" in problem  # the row about callers says the other
     ]
 
 

@@ -167,7 +167,7 @@ RECENT = f"""
 select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshold, e.reason_since, e.slots, e.allowance,
        e.serves, e.max_model_len, e.version, e.scheduling_policy, e.protection, e.problems,
        coalesce(w.{WORKER_LEASE_HOLDS}, false), extract(epoch from now() - e.heartbeat_at)::float8,
-       extract(epoch from now() - e.reason_since)::float8, e.intake
+       extract(epoch from now() - e.reason_since)::float8, e.intake, e.dialect
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
 where {KNOWN_OF} order by e.name"""
 

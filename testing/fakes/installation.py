@@ -31,7 +31,7 @@ def engine(**changes: Any) -> EngineInfo:
         "max_model_len": 8192,
         "version": "0.32.0",
         "scheduling_policy": "priority",
-        "protection": "outside",
+        "protection": "inside",
         "problems": [],
         "controlled": True,
         "silent_seconds": 1.0,

@@ -98,6 +98,30 @@ def test_each_duty_is_shown_and_one_without_success_for_a_day_is_a_problem_with_
     assert problem["message"].endswith("It fails: StorageError.")
 
 
+OUTSIDE = {"protection": "outside", "mode": "attached"}
+
+
+@pytest.mark.parametrize(
+    ("told", "codes"),
+    [
+        (engine(), []),
+        (engine(**OUTSIDE, scheduling_policy="priority"), ["no_plugin"]),
+        (engine(**OUTSIDE, scheduling_policy=None), ["policy_unknown", "no_plugin"]),
+        (engine(**OUTSIDE, scheduling_policy=None, problems=[WRONG | {"code": "no_page"}]), ["policy_unknown"]),
+        (engine(**OUTSIDE, scheduling_policy=None, dialect="sglang"), []),
+        (engine(**OUTSIDE, scheduling_policy=None, controlled=False), []),
+        (engine(protection="outside", mode="managed"), []),
+    ],
+)
+def test_what_an_engine_does_not_report_and_a_missing_plug_in_are_notes_that_leave_the_status(
+    told: EngineInfo, codes: list[str]
+) -> None:
+    document = installation_status.describe([told], CALM)
+    assert [note["code"] for note in document["notes"]] == codes
+    if told.controlled and not told.problems:
+        assert (document["status"], document["problems"]) == ("ok", [])
+
+
 async def test_the_queue_and_its_parts_are_counted(settings: Settings, database: Database) -> None:
     async with database.durable() as conn:
         tenant = await support.make_tenant(conn)

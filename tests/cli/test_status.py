@@ -98,7 +98,7 @@ def test_a_pipe_gets_each_fact_in_one_line_without_padding() -> None:
     assert told.startswith(
         f"engine\t{name} ready · attached · toy, 8,192 tokens · vLLM 0.32.0 · {name} takes batch work"
     )
-    assert told.endswith("batch may hold 30 of 32 slots · protection outside the engine")
+    assert told.endswith("batch may hold 30 of 32 slots · protection inside the engine")
 
 
 def test_duties_are_shown_with_their_last_success_their_length_and_their_next_run() -> None:
