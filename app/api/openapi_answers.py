@@ -144,6 +144,13 @@ _STATUS = {
         }
     ],
     "problems": [],
+    "notes": [
+        {
+            "code": "callers_unmeasured",
+            "message": "Protection is not measured yet: 4 streams beside batch work, none alone.",
+            "remedy": "It takes 50 of each. What callers wait alone is learned while no batch work is in the engine.",
+        }
+    ],
 }
 _MODELS = {
     "object": "list",

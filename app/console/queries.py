@@ -201,7 +201,9 @@ async def events(conn: Connection, batch_id: int) -> list[EventRow]:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """An engine as its worker last reported it. `held_seconds`: since state and reason are what they are."""
+    """An engine as its worker last reported it. `held_seconds`: since state and reason are what they are.
+    `batch_in_flight`: batch requests that are in it.
+    """
 
     engine_id: int
     name: str

@@ -6,6 +6,7 @@ Every statement is bounded: it walks an index from a position, looks keys up, or
 from collections.abc import Collection
 
 from app.db.name_prefix import begins
+from app.queue.item_counts_sql import OF_ENGINE
 from app.states import EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -100,7 +101,7 @@ order by v.event_id desc, e.name"""
 
 ENGINES = f"""
 select e.engine_id, e.name, coalesce(p.model, ''), e.protection, e.state, e.reason, e.signal, e.value, e.threshold,
-       extract(epoch from now() - e.reason_since)::float8, e.slots, e.allowance, e.batch_in_flight, e.sync_in_flight,
+       extract(epoch from now() - e.reason_since)::float8, e.slots, e.allowance, {OF_ENGINE}, e.sync_in_flight,
        coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake, e.problems
 from engine e left join pool p on p.pool_id = e.pool_id left join worker w on w.worker_id = e.worker_id
 where w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day' order by e.name"""

@@ -25,6 +25,9 @@ left join lateral (
   select sum((e.in_engine ->> b.batch_id::text)::int)::int as items from engine e join worker w using (worker_id)
   where w.{WORKER_LEASE_HOLDS} and e.in_engine ? b.batch_id::text) i on c.leased > 0"""
 
+# Of an engine e: the items that are in it.
+OF_ENGINE = "(select coalesce(sum(j.value::int), 0)::int from jsonb_each_text(e.in_engine) j)"
+
 # Leased and returned chunks are few, whatever the backlog.
 OPEN = f"""
 with open as materialized (
