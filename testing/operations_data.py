@@ -20,10 +20,10 @@ select pool_id, host, 4000 + row_number() over (), now() + interval '1 hour'
 from pool, unnest('{gpu-03,gpu-07,gpu-09}'::text[]) h (host) where model = 'qwen3-32b'"""
 _ENGINES = """
 insert into engine (name, pool_id, url, mode, slots, state, worker_id, reason, signal, value, threshold, reason_since, allowance,
-  batch_in_flight, sync_in_flight, version, protection, max_model_len, scheduling_policy, start_seconds, detail, expected_at)
+  batch_in_flight, in_engine, sync_in_flight, version, protection, max_model_len, scheduling_policy, start_seconds, detail, expected_at)
 select e.name, (select pool_id from pool where model = e.model), 'http://10.0.0.' || e.n || ':8000', 'managed', 256, e.state,
   (select worker_id from worker where host = e.host), e.reason, e.signal, e.value, e.threshold, now() - e.held::interval,
-  e.allowance, e.batch, e.sync, '0.32.0', e.protection, 32768, 'priority', 84, null,
+  e.allowance, e.batch, jsonb_build_object('0', e.batch), e.sync, '0.32.0', e.protection, 32768, 'priority', 84, null,
   case when e.state <> 'ready' then now() + interval '90 seconds' end
 from (values
   (1, 'east-1', 'qwen3-32b', 'ready', 'gpu-03', 'harvest', null, null::float8, null::float8, '14 min', 138, 132, 96, 'inside'),

@@ -83,7 +83,7 @@ class Parts:
     @cached_property
     def installation(self) -> Installation:
         """The state of the installation."""
-        return Installation(self.database)
+        return Installation(self.database, self.settings.webhook_allow_private)
 
     @cached_property
     def scale(self) -> ScaleSignal:

@@ -31,6 +31,10 @@ MEANINGS = {
     "audit_lag_seconds": ("", "age of the oldest row of the audit log that is not sealed; grows if no steward leads"),
     "oldest_ready_seconds": ("", "age of the oldest run that has a chunk waiting for a worker"),
     "open_batches": ("", "batches that are not final"),
+    "items": (
+        "state",
+        "items of batches that are not final: queued, claimed by a worker, in_engine as workers last reported, or done",
+    ),
     "ready_chunks": ("model", "chunks that could be claimed now"),
     "unfunded_chunks": ("model", "chunks that wait for money of a budget"),
     "budget_used_ratio": ("budget", "spent share of a budget in its present window, as account/name"),
@@ -84,6 +88,14 @@ MEANINGS = {
     "session_growth_tokens": (
         "workflow quantile",
         "tokens by which a session's prompt is longer than the one before it",
+    ),
+    "callers": (
+        "verdict",
+        "1 of the verdict on callers' streams through the gateway in the last hour: protected, slowed or unmeasured",
+    ),
+    "callers_slowdown_ratio": (
+        "",
+        "how many times as long they took (p95, first token or gap, the larger) beside batch work as alone; absent: unmeasured",
     ),
     "live_workers": ("", "GPU workers with a valid lease"),
     "deliveries": (

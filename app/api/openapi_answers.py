@@ -44,7 +44,7 @@ _OVERVIEW: dict[str, Any] = {
     "expires_at": None,
 }
 _NO_ENGINE = {"code": "no_engine", "message": f"no engine serves {_MODEL}", "since": _AT}
-_LINK = {"code": "next", "message": "next in line", "since": _AT, "blocks": True}
+_LINK = {"code": "next", "message": "next in line", "since": _AT, "blocks": True, "met": False}
 _FILE = {
     "id": "file-5BpTNOuaciULYj65clIEeB",
     "object": "file",
@@ -118,8 +118,21 @@ _STATUS = {
     "version": "0.1.0",
     "at": _DONE,
     "parts": {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "maintenance": "ok", "workers": 1},
+    "webhooks": {"allow_private": "off"},
+    "callers": {
+        "verdict": "protected",
+        "headline": "Synchronous callers are protected",
+        "details": "At p95: first token 118 ms beside batch work, 112 ms alone (1.05 times).",
+    },
     "engines": [_ENGINE],
-    "queue": {"open_batches": 1, "items_waiting": 40, "items_running": 16, "oldest_waiting_seconds": 12.5},
+    "queue": {
+        "open_batches": 1,
+        "items_queued": 40,
+        "items_claimed": 4,
+        "items_in_engine": 12,
+        "items_done": 8,
+        "oldest_waiting_seconds": 12.5,
+    },
     "duties": [
         {
             "name": "days",
@@ -131,6 +144,13 @@ _STATUS = {
         }
     ],
     "problems": [],
+    "notes": [
+        {
+            "code": "callers_unmeasured",
+            "message": "Protection is not measured yet: 4 streams beside batch work, none alone.",
+            "remedy": "It takes 50 of each. What callers wait alone is learned while no batch work is in the engine.",
+        }
+    ],
 }
 _MODELS = {
     "object": "list",
@@ -168,9 +188,9 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
                 "request_id": _REQUEST,
                 "model": _MODEL,
                 "status": "queued",
-                "progress": {"total": 1, "succeeded": 0, "failed": 0},
+                "progress": {"total": 1, "succeeded": 0, "failed": 0, "queued": 1, "claimed": 0, "in_engine": 0},
                 "waiting": _NO_ENGINE,
-                "chain": [_NO_ENGINE | {"blocks": True}, _LINK],
+                "chain": [_NO_ENGINE | {"blocks": True, "met": False}, _LINK],
                 "decisions": [],
             }
         )

@@ -5,6 +5,7 @@ import math
 
 from app import clock
 from app.audit import log as audit
+from app.batches import protection
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
 from app.duties import standing
@@ -16,7 +17,7 @@ from app.webhooks import deliveries
 
 PATIENCE_SECONDS = 2.0
 FRESH_SECONDS = 5.0
-USAGE_SECONDS = 60.0  # between two readings of the ledger, whose hours change slowly
+USAGE_SECONDS = 60.0  # between two readings of hours of the ledger and of callers, which change slowly
 
 Gauge = tuple[str, str | tuple[str, ...], float]
 
@@ -65,6 +66,6 @@ class QueueGauges:
         """A reading that takes too long must not hide the gauges of the queue."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
-                return [*await recent.gauges(conn)]
+                return [*await recent.gauges(conn), *await protection.gauges(conn)]
         except (TimeoutError, *TRANSIENT):
             return []

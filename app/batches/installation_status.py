@@ -11,20 +11,25 @@ from dataclasses import asdict
 from typing import Any
 
 from app import __version__, clock
-from app.batches import why_text
-from app.db.pool import Database
+from app.batches import protection, why_text
+from app.batches.protection import Protection, Verdict
+from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.duties import standing
 from app.duties.standing import Standing
+from app.engines import notes
 from app.engines import overview as engine_overview
 from app.engines.adoption import EngineProblem
 from app.engines.overview import EngineInfo
 from app.quantities import duration
 from app.queue import overview as queue_overview
+from app.queue.item_counts import PLACES
 from app.queue.overview import Overview
+from app.settings import PrivateTargets
 from app.states import EngineIntake, EngineState
 
 FRESH_SECONDS = 1.0
+CALLERS_SECONDS = 10.0  # as often as the gateways store their callers' times
 PATIENCE_SECONDS = 2.0
 SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
 NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
@@ -49,15 +54,20 @@ _NO_TELEMETRY = EngineProblem(
     "The engine's telemetry cannot be read, so no batch work is admitted.",
     "Allow GET /metrics for the worker, which sends SLACKWATER_ENGINE_API_KEY; not every engine has it: docs/attach.md.",
 )
+_GIVE_MORE = (
+    "Give callers more: SLACKWATER_PROTECT=strict for the GPU worker. Other causes: docs/runbooks/CallersSlowed.md."
+)
 
 
 class Installation:
     """The state, queried at most once a second for any number of requests."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, webhooks_to: PrivateTargets = "off") -> None:
         self._database = database
+        self._webhooks_to = webhooks_to
         self._querying = asyncio.Lock()
         self._latest: tuple[float, dict[str, Any]] | None = None
+        self._callers: tuple[float, Protection] | None = None
 
     async def status(self) -> dict[str, Any]:
         """The document of `GET /status`. It has no URL and no secret."""
@@ -71,24 +81,41 @@ class Installation:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 told = await engine_overview.recent_engines(conn)
-                return describe(told, await queue_overview.overview(conn), await standing.standings(conn))
+                callers = await self._protection(conn)
+                return describe(
+                    told,
+                    await queue_overview.overview(conn),
+                    await standing.standings(conn),
+                    callers,
+                    self._webhooks_to,
+                )
         except (TimeoutError, *TRANSIENT):
-            return describe((), None)
+            return describe((), None, webhooks_to=self._webhooks_to)
+
+    async def _protection(self, conn: Connection) -> Protection:
+        if self._callers is None or clock.monotonic() - self._callers[0] >= CALLERS_SECONDS:
+            self._callers = clock.monotonic(), await protection.present(conn)
+        return self._callers[1]
 
 
 def describe(
-    engines: Sequence[EngineInfo], overview: Overview | None, duties: Sequence[Standing] = ()
+    engines: Sequence[EngineInfo],
+    overview: Overview | None,
+    duties: Sequence[Standing] = (),
+    callers: Protection | None = None,
+    webhooks_to: PrivateTargets = "off",
 ) -> dict[str, Any]:
-    """The document. `overview` is None while the database does not answer."""
+    """The document. `overview` and `callers` are None while the database does not answer. `webhooks_to`: the addresses that are
+    not public to which webhooks may go.
+    """
     views = [_engine(engine) for engine in engines]
     problems = [*_part_problems(engines, overview), *map(_stuck, (each for each in duties if each.stuck))]
+    if callers is not None and callers.verdict == Verdict.SLOWED:
+        problems.append(asdict(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE)))
     problems += [problem for view in views for problem in view["problems"]]
-    queue = {
-        "open_batches": overview.open_batches if overview else None,
-        "items_waiting": overview.items_waiting if overview else None,
-        "items_running": overview.items_running if overview else None,
-        "oldest_waiting_seconds": overview.oldest_waiting_seconds if overview else None,
-    }
+    noted = [note for engine in engines for note in _notes(engine)]
+    if callers is not None and callers.verdict == Verdict.UNMEASURED:
+        noted.append(asdict(EngineProblem("callers_unmeasured", f"{callers.headline}.", callers.details)))
     return {
         "status": _overall(engines, overview, bool(problems)),
         "version": __version__,
@@ -101,11 +128,31 @@ def describe(
             "maintenance": _part_state(overview.maintenance if overview else None),
             "workers": overview.workers if overview else None,
         },
+        "webhooks": {"allow_private": webhooks_to},
+        "callers": _callers(callers),
         "engines": views,
-        "queue": queue,
+        "queue": _queue(overview),
         "duties": [_duty(each) for each in duties],
         "problems": problems,
+        "notes": noted,
     }
+
+
+def _queue(overview: Overview | None) -> dict[str, Any]:
+    """The open batches, where their items are, and how long the oldest of them has waited for a worker."""
+    items = overview.items if overview else None
+    return {
+        "open_batches": overview.open_batches if overview else None,
+        **{f"items_{place}": getattr(items, place) if items else None for place in PLACES},
+        "oldest_waiting_seconds": overview.oldest_waiting_seconds if overview else None,
+    }
+
+
+def _callers(found: Protection | None) -> dict[str, Any]:
+    """Whether callers of the last hour were protected."""
+    if found is None:
+        return {"verdict": "unknown", "headline": "Whether callers are protected is not known", "details": ""}
+    return {"verdict": found.verdict, "headline": found.headline, "details": found.details}
 
 
 def _duty(stands: Standing) -> dict[str, Any]:
@@ -186,6 +233,19 @@ def _problems(engine: EngineInfo) -> list[dict[str, str]]:
         remedy = f"To let it work again: slackwater engine undrain {engine.name}."
         found.append(asdict(EngineProblem("drained", "An operator drains the engine: it accepts no new work.", remedy)))
     return found
+
+
+def _notes(engine: EngineInfo) -> list[dict[str, str]]:
+    if not engine.controlled or not _ready(engine):
+        return []
+    found = notes.of_engine(
+        mode=engine.mode,
+        dialect=engine.dialect,
+        scheduling_policy=engine.scheduling_policy,
+        protection=engine.protection,
+        problems=[problem["code"] for problem in engine.problems],
+    )
+    return [{"engine": engine.name, **asdict(note)} for note in found]
 
 
 def _drained(engine: EngineInfo) -> bool:

@@ -1,20 +1,34 @@
 """Are synchronous callers protected: how long their tokens take beside batch work, compared with alone.
 
-Alone is what was measured without batch requests in the engine at the same hours of the last seven days. With fewer than
-LEAST_MINUTES such minutes it is not known.
+`Protection.verdict` decides it for the console, the API, `slackwater status` and `top`, the metrics and the alert CallersSlowed.
+
+Alone is what was measured without batch requests in the engine at the same hours of the last seven days, the present one
+included. A ratio of fewer than LEAST_STREAMS on either side says nothing.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from app import clock
 from app.db.pool import Connection
 from app.metering import latency, sketch
 from app.metering.latency import Latency
+from app.quantities import duration, many
 
-LEAST_MINUTES = 20
+LEAST_STREAMS = 50
+LIMIT = 1.25  # callers that take longer than so many times as long as alone are not protected
 DAYS = 7
+PRESENT = timedelta(hours=1)  # whose callers tell whether callers are protected now
+
+
+class Verdict(StrEnum):
+    """Whether callers are protected. `unmeasured`: too few have streamed beside batch work, or alone."""
+
+    PROTECTED = "protected"
+    SLOWED = "slowed"
+    UNMEASURED = "unmeasured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +53,80 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """The times since a moment, beside batch work and in all; `usual`: alone, at the same hours; None: not known. `stretches`:
-    the first one first.
+    """The times since a moment, beside batch work and in all; `alone`: at the same hours of DAYS. `stretches`: the first one
+    first.
     """
 
     everything: Times
     beside: Times
-    usual: Times | None
+    alone: Times
     stretches: Sequence[Stretch]
 
     @property
+    def measured(self) -> bool:
+        """Whether enough has been streamed on both sides to compare them."""
+        return min(self.beside.requests, self.alone.requests) >= LEAST_STREAMS
+
+    @property
     def first_token_ratio(self) -> float | None:
-        """The time to the first token (p95) beside batch work over that alone. None: one of them is not known."""
-        return _ratio(self.beside.first_token_p95, self.usual.first_token_p95 if self.usual else None)
+        """The time to the first token (p95) beside batch work over that alone. None: not measured."""
+        return _ratio(self.beside.first_token_p95, self.alone.first_token_p95) if self.measured else None
 
     @property
     def gap_ratio(self) -> float | None:
         """The same of the time between two tokens."""
-        return _ratio(self.beside.gap_p95, self.usual.gap_p95 if self.usual else None)
+        return _ratio(self.beside.gap_p95, self.alone.gap_p95) if self.measured else None
+
+    @property
+    def slowdown(self) -> float | None:
+        """The larger ratio. None: not measured."""
+        return max((each for each in (self.first_token_ratio, self.gap_ratio) if each is not None), default=None)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether callers are protected."""
+        if self.slowdown is None:
+            return Verdict.UNMEASURED
+        return Verdict.PROTECTED if self.slowdown <= LIMIT else Verdict.SLOWED
+
+    @property
+    def headline(self) -> str:
+        """The verdict in words."""
+        if self.slowdown is None:
+            beside, alone = self.beside.requests, self.alone.requests
+            streams = many(beside, "stream") if beside else "no stream"
+            return f"Protection is not measured yet: {streams} beside batch work, {f'{alone:,}' if alone else 'none'} alone"
+        if self.verdict == Verdict.PROTECTED:
+            return "Synchronous callers are protected"
+        what = "Callers wait" if self.slowdown == self.first_token_ratio else "Callers' tokens take"
+        return f"{what} {self.slowdown:.1f} times as long as alone"
+
+    @property
+    def details(self) -> str:
+        """The numbers of the verdict, in one sentence."""
+        if not self.measured:
+            return f"It takes {LEAST_STREAMS} of each. What callers wait alone is learned while no batch work is in the engine."
+        said = [
+            f"{name} {duration(beside / 1000)} beside batch work, {duration(alone / 1000)} alone ({beside / alone:.2f} times)"
+            for name, beside, alone in (
+                ("first token", self.beside.first_token_p95, self.alone.first_token_p95),
+                ("between tokens", self.beside.gap_p95, self.alone.gap_p95),
+            )
+            if beside is not None and alone
+        ]
+        return f"At p95: {'; '.join(said)}."
+
+
+async def present(conn: Connection) -> Protection:
+    """The protection of the last hour, of all models: what is said of callers where nobody chooses a time."""
+    return await read(conn, clock.now() - PRESENT, points=1)
+
+
+async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
+    """The slowdown of `present`, and each verdict as 0 or 1."""
+    found = await present(conn)
+    verdicts = [("callers", verdict.value, float(found.verdict == verdict)) for verdict in Verdict]
+    return verdicts if found.slowdown is None else [*verdicts, ("callers_slowdown_ratio", "", found.slowdown)]
 
 
 async def read(
@@ -72,12 +142,11 @@ async def read(
 
 def summary(recent: Sequence[Latency], usual: Sequence[Latency]) -> Protection:
     """The protection from stretches, and from the minutes with which they are compared. Pure."""
-    alone = [each for each in usual if not each.beside]
     starts = sorted({each.start for each in recent})
     return Protection(
         _times(recent),
         _times(each for each in recent if each.beside),
-        _times(alone) if len(alone) >= LEAST_MINUTES else None,
+        _times(each for each in usual if not each.beside),
         [
             Stretch(
                 start,

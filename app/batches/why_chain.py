@@ -27,8 +27,9 @@ from app.batches.why_text import batch_message
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.quantities import duration, many
-from app.queue import dependencies, reads
+from app.queue import dependencies, item_counts, reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
+from app.queue.item_counts import ItemCounts
 from app.queue.reads import BatchSnapshot, BatchStatus
 from app.sealing import batch_keys
 from app.states import BatchState
@@ -41,12 +42,15 @@ MOST_NAMED = 3  # batches in a message
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of the chain: a code, its message, since when it holds (None: unknown), and whether it blocks the batch."""
+    """One link of the chain: a code, its message, since when it holds (None: unknown), and whether it blocks the batch. `met`: it
+    is as it should be; else it is still ahead of the batch.
+    """
 
     code: str
     message: str
     since: datetime | None = None
     blocks: bool = False
+    met: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +118,12 @@ def walk(
         yield Link(status.state, batch_message(status.state), None, blocks=True)
     if outlook is None or estimate is None or not outlook.chunks:
         code = "dependency" if status.fed else "settling"
-        yield Link(code, batch_message(code), blocks=status.fed)
+        yield Link(code, batch_message(code), blocks=status.fed, met=not status.fed)
         return
     if money is not None:
         yield Link("budget", money.message(outlook.unfunded), blocks=not outlook.ready and not outlook.leased)
     yield from _engines(status, outlook)
-    yield from _own_chunks(outlook, unreadable)
+    yield from _own_chunks(status.items, outlook, unreadable)
     yield from _queue_order(status, outlook, estimate)
     yield _eta(status, estimate)
 
@@ -141,7 +145,7 @@ def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
         yield Link("no_engine", message, max(gone, status.opened_at), blocks=True)
         return
     count, serves = many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
-    yield Link("engines", batch_message("engines", count=count, serves=serves, model=status.model))
+    yield Link("engines", batch_message("engines", count=count, serves=serves, model=status.model), met=True)
     blocked = not any(gate.open for gate in alive)
     moment = bool(outlook.leased) and any(
         gate.ready and _held_seconds(outlook, gate) < MOMENT_SECONDS for gate in alive
@@ -151,18 +155,18 @@ def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
         compared = gate.signal, gate.value, gate.threshold, _held_seconds(outlook, gate)
         message = why_text.gate(gate.engine, gate.code, *compared, detail=gate.detail, expected=gate.expected_seconds)
         since = max(gate.since, status.opened_at) if blocked else gate.since
-        yield Link(gate.code, message, since, blocks=blocked and not moment)
+        yield Link(gate.code, message, since, blocks=blocked and not moment, met=gate.open)
 
 
 def _held_seconds(outlook: Outlook, gate: Gate) -> float:
     return (outlook.now - gate.since).total_seconds()
 
 
-def _own_chunks(outlook: Outlook, unreadable: KeyFailure | None) -> Iterator[Link]:
-    """The batch's chunks that an engine has, and those that wait before they are tried again."""
+def _own_chunks(items: ItemCounts, outlook: Outlook, unreadable: KeyFailure | None) -> Iterator[Link]:
+    """Where the batch's items are, if a worker has some, and the chunks that wait before they are tried again."""
     if outlook.leased:
-        chunks = many(outlook.chunks, "chunk")
-        yield Link("running", batch_message("running", leased=f"{outlook.leased:,}", chunks=chunks))
+        places = item_counts.words(items.queued, items.claimed, items.in_engine)
+        yield Link("running", batch_message("running", places=places), met=True)
     if outlook.delayed:
         delayed, pause = many(outlook.delayed, "chunk"), duration(outlook.pause or 0.0)
         blocks = not outlook.ready and not outlook.leased
@@ -184,15 +188,22 @@ def _queue_order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> I
         inflight, limit = many(outlook.inflight, "token"), many(outlook.limit, "token")
         message = batch_message("account_limit", inflight=inflight, limit=limit)
         yield Link("account_limit", message, status.opened_at, blocks=True)
-    if estimate.position or outlook.accounts > 1:
-        ahead, accounts = many(estimate.position, "chunk"), many(outlook.accounts, "account")
-        message = batch_message("fair_share", ahead=ahead, accounts=accounts, share=f"{estimate.share:.0%}")
-        yield Link("fair_share", message, status.opened_at, blocks=waits)
+    ahead = _batches(max(1, outlook.ahead_batches)) if estimate.position else ""
+    if outlook.accounts > 1:
+        behind = f", behind {ahead} of its own" if ahead else ""
+        facts = {"accounts": many(outlook.accounts, "account"), "share": f"{estimate.share:.0%}", "behind": behind}
+        yield Link("fair_share", batch_message("fair_share", **facts), status.opened_at, blocks=waits)
+    elif ahead:
+        yield Link("own_batches", batch_message("own_batches", batches=ahead), status.opened_at, blocks=waits)
     elif outlook.pool_inflight and (allowed := sum(gate.allowance for gate in outlook.gates if gate.open)):
         places = many(allowed, "request")
         yield Link("allowance_spent", batch_message("allowance_spent", places=places), status.opened_at, blocks=waits)
     else:
         yield Link("next", batch_message("next"), status.opened_at, blocks=waits)
+
+
+def _batches(count: int) -> str:
+    return "1 batch" if count == 1 else f"{count:,} batches"
 
 
 def no_eta(status: BatchStatus, estimate: Estimate) -> str | None:

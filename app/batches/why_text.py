@@ -18,14 +18,15 @@ _BATCH = {
     "dependency": "waits for results of the stage before it",
     "after": "it starts when {batches}",
     "settling": "every item is done; the batch is being settled",
-    "running": "with an engine: {leased} of {chunks}",
+    "running": "{places}",
     "backoff": "{delayed} will be tried again, the next in {pause}",
     "sealed": "{delayed} cannot be decrypted: {failure}; the next is tried again in {pause}",
     "budget": "budget {name} has {used} of {most} spent or held; {chunks} for money{until}",
     "no_engine": "no engine serves {model} now; the batch is kept until one does",
     "engines": "{count} {serves} {model}",
     "account_limit": "the account has {inflight} in flight, the limit is {limit}",
-    "fair_share": "{ahead} of this account first; {accounts} at work, this one's share is {share}",
+    "own_batches": "behind {batches} of its account",
+    "fair_share": "{accounts} at work, this one's share is {share}{behind}",
     "allowance_spent": "every place for batch work is taken, {places} in all",
     "next": "next in line",
     "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
@@ -71,6 +72,7 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "age_seconds": "last seen {value} ago, limit {threshold}",
     "still_seconds": "its counters have not changed for {value}, limit {threshold}",
     "step_seconds": "step time {value}, limit {threshold}",
+    "quiet_seconds": "no caller for {value}, steps may take up to {threshold}",
     "stuck_seconds": "they have waited {value}, limit {threshold}",
     "first_token_seconds": "a first token has taken {value}, limit {threshold}",
     "hold_seconds": "{value} left",
@@ -99,11 +101,13 @@ def no_eta(missing: Missing, state: str, model: str) -> str:
     return _NO_ETA[missing].format(state=state, model=model)
 
 
-def headline(status: str, waiting: str | None) -> str:
-    """The first sentence about a batch. `status`: as callers read it; `waiting`: the message of what it waits for, if it does."""
+def headline(status: str, waiting: str | None, places: str) -> str:
+    """The first sentence about a batch. `status`: as callers read it; `waiting`: the message of what it waits for, if it does;
+    `places`: where its items are.
+    """
     if status in ENDS:
         return f"The batch is {status}; it waits for nothing."
-    return f"Waiting: {waiting}" if waiting else "The batch runs; none of its items waits."
+    return f"Waiting: {waiting}" if waiting else f"The batch runs: {places}."
 
 
 def batch_message(code: str, **facts: object) -> str:
@@ -144,8 +148,10 @@ def because(signal: str | None, value: float | None, threshold: float | None, de
 
 def measure(signal: str, value: float | None, threshold: float | None) -> str:
     """The comparison that decided: "step time 31 ms, limit 25 ms"."""
-    if value is None:
+    if value is None or (signal == "step_seconds" and not (value and threshold)):  # no step was taken yet
         return ""
+    if signal == "quiet_seconds" and not threshold:
+        return f"no caller for {duration(value)}"
     known = _SIGNALS.get(signal, _spaced(signal) + " {value}" + ("" if threshold is None else ", limit {threshold}"))
     return known.format(value=amount(signal, value), threshold=amount(signal, threshold))
 

@@ -8,6 +8,7 @@ import typer
 from app.cli import batch_ids, progress_bar, tables
 from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, pairs, settings
+from app.cli.text import places
 from app.quantities import duration, many
 
 app = typer.Typer(
@@ -129,7 +130,7 @@ def _described(batch: Object) -> dict[str, object]:
         "batch": batch["request_id"],
         "model": batch["model"],
         "state": batch["status"] + (f", run {run}" if run > 1 else ""),
-        "items": _items(batch["progress"]),
+        "items": _items(batch["progress"]) + (f"; {places(batch['progress'])}" if batch["finished_at"] is None else ""),
         "tokens": _tokens(batch["usage"]),
         "tags": ", ".join(batch["tags"]) or None,
         "metadata": ", ".join(f"{key}={value}" for key, value in (batch["metadata"] or {}).items()) or None,

@@ -3,7 +3,7 @@
 import json
 import re
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import httpx
 import typer
@@ -15,7 +15,7 @@ from app.cli import tables
 from app.cli.credentials import api_url
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
-from app.cli.text import plain
+from app.cli.text import places, plain
 from app.quantities import duration, many
 from app.settings import Settings
 from app.user_errors import Failure
@@ -73,7 +73,12 @@ def show(found: Status, url: str, to: Console) -> None:
     head = Text.assemble(_coloured(found["status"]), f" · Slackwater {found['version']} at {url}")
     to.print(head, soft_wrap=True)
     to.print()
-    rows = [("parts", _parts(found["parts"])), ("queue", plain(_queue(found["queue"])))]
+    callers = found["callers"]
+    rows = [
+        ("parts", _parts(found["parts"])),
+        ("callers", plain(f"{callers['headline']}. {callers['details']}".strip())),
+        ("queue", plain(_queue(found["queue"]))),
+    ]
     rows += [("engine", _engine(engine)) for engine in found["engines"]]
     if found.get("duties"):
         rows.append(("duties", plain(_summary(found))))
@@ -84,16 +89,18 @@ def show(found: Status, url: str, to: Console) -> None:
         to.print(facts)
     for name, fact in () if to.is_terminal else rows:
         tables.raw(to, f"{name}\t{fact.plain.replace(chr(10), ' · ')}")
-    for line in problems(found):
+    for line in (*problems(found), *problems(found, "notes")):
         to.print()
         to.print(plain(line), soft_wrap=not to.is_terminal)
 
 
-def problems(found: Status) -> list[str]:
-    """The problems of a status document: each a message and, on a second line, its remedy."""
+def problems(found: Status, kind: Literal["problems", "notes"] = "problems") -> list[str]:
+    """The problems of a status document, or the notes on its engines: each a message and, on a second line, its remedy."""
+    note = "Note: " if kind == "notes" else ""
     return [
-        f"{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
-        for problem in found["problems"]
+        f"{note}{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
+        for problem in found[kind]
+        if kind == "problems" or "engine" in problem  # the row about callers says the other
     ]
 
 
@@ -134,7 +141,7 @@ def _queue(queue: Status) -> str:
     if queue["open_batches"] is None:
         return "unknown"
     batches = many(queue["open_batches"], "open batch").replace("batchs", "batches")
-    summary = f"{batches}: {many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} running"
+    summary = f"{batches}; items: {places(queue, 'items_')}" if queue["open_batches"] else batches
     oldest = queue["oldest_waiting_seconds"]
     return summary if oldest is None else f"{summary}; the oldest has waited {duration(oldest)}"
 

@@ -1,9 +1,19 @@
-"""Makes text from other systems safe for the terminal."""
+"""Texts of several commands: those from other systems, safe for the terminal, and where items are."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from rich.text import Text
+
+from app.queue import item_counts
 
 
 def plain(value: object) -> Text:
     """The value as text without markup. Control characters are replaced, so that they cannot change the terminal."""
     shown = (char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in str(value))
     return Text("".join(shown), overflow="fold")
+
+
+def places(counts: Mapping[str, Any], prefix: str = "") -> str:
+    """Where the items without a result are, from the counts of a document of the API, whose names have this prefix."""
+    return item_counts.words(*(counts.get(prefix + place, 0) for place in ("queued", "claimed", "in_engine")))

@@ -78,7 +78,7 @@ class Reader:
         status = installation.fetch(self._settings)
         url = api_url(self._settings)
         if self._client is None:
-            note = "Batches and protection need a key: `slackwater login`, or SLACKWATER_API_KEY."
+            note = "Batches and histories need a key: `slackwater login`, or SLACKWATER_API_KEY."
             return Sight(url, clock.now(), status, note=note)
         page = self._client.page("/ai/batches", state=["running", "queued", "paused"], limit=MOST_BATCHES)
         if clock.monotonic() >= self._read_at + HISTORY_SECONDS:

@@ -13,15 +13,14 @@ from rich.rule import Rule
 from rich.table import Column, Table
 from rich.text import Text
 
-from app.cli.text import plain
-from app.quantities import duration, many
+from app.cli.text import places, plain
+from app.quantities import duration
 
 Document = Mapping[str, Any]
 
 HARVEST, SYNC, WARN, BAD, QUIET, TITLE = "#35b8a6", "#8ea5cc", "#dba24a", "#f0746b", "bright_black", "bold"
 WIDE = 110  # columns from which the wider tables are shown
 NARROW = 18  # characters of a batch's name on a narrow terminal
-OBJECTIVE = 1.10  # of the time to the first token beside batch work over that alone
 _STATES = {
     "ok": "green",
     "ready": "green",
@@ -82,27 +81,14 @@ def _head(sight: Sight, width: int) -> RenderableType:
 
 
 def _protection(sight: Sight, *, wide: bool) -> Text:
-    """The sentence that answers whether callers are protected."""
-    found = sight.protection
-    if found is None:
-        return Text("Sign in to see how synchronous callers are protected.", QUIET)
-    beside, usual, ratio = found["beside"], found["usual_alone"], found["first_token_ratio"]
-    p95 = beside["first_token_p95"]  # the gateway measures it, of streams
-    spark = _spark([stretch["beside"]["first_token_p95"] for stretch in found["stretches"]]) if wide else ""
-    if p95 is None:
-        return Text("No synchronous stream ran beside batch work in the last 15 minutes.", QUIET)
-    if ratio is None or usual is None:
-        text = Text(f"First token {_ms(p95)} at p95 beside batch work; alone it is not measured yet")
-    else:
-        good = ratio <= OBJECTIVE
-        verdict = (
-            "Synchronous callers are protected: " if good else "Synchronous callers wait longer beside batch work: "
-        )
-        text = Text(verdict, f"{TITLE} {'' if good else WARN}".strip())
-        text.append(f"first token {_ms(p95)} at p95, {ratio:.2f} times alone")
-    if beside["gap_p95"] is not None:
-        text.append(f"; between tokens {_ms(beside['gap_p95'])}")
-    return text.append(f"  {spark}", SYNC)
+    """Whether callers are protected, and on a wide terminal the first tokens of the last minutes."""
+    callers = sight.status["callers"]
+    style = {"protected": TITLE, "slowed": f"{TITLE} {WARN}"}.get(callers["verdict"], QUIET)
+    text = Text(f"{callers['headline']}. ", style).append(callers["details"], QUIET)
+    if wide and sight.protection is not None:
+        spark = _spark([stretch["beside"]["first_token_p95"] for stretch in sight.protection["stretches"]])
+        text.append(f"  {spark}", SYNC)
+    return text
 
 
 def _problems(sight: Sight) -> list[RenderableType]:
@@ -160,7 +146,7 @@ def _queue(queue: Document) -> Text:
     if not queue["open_batches"]:
         return Text("No batch waits or runs.", QUIET)
     batches = f"{queue['open_batches']:,} open batch" + ("" if queue["open_batches"] == 1 else "es")
-    text = Text(f"{batches}: {many(queue['items_waiting'], 'item')} waiting, {queue['items_running']:,} with an engine")
+    text = Text(f"{batches}; items: {places(queue, 'items_')}")
     if queue["oldest_waiting_seconds"] is not None:
         text.append(f"; the oldest has waited {duration(queue['oldest_waiting_seconds'])}", QUIET)
     return text

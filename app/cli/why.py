@@ -12,6 +12,7 @@ from app.batches import why_text
 from app.cli import batch_ids, pipeline, pipeline_ids, pipeline_view, tables
 from app.cli.client import Client
 from app.cli.options import Json, console, settings
+from app.cli.text import places
 from app.quantities import many
 from app.user_errors import Failure
 
@@ -86,7 +87,7 @@ def _print_stages(found: Object) -> None:
 def _headline(found: Object) -> tuple[str, str]:
     waiting = found["waiting"] and found["waiting"]["message"]
     style = "bold yellow" if waiting else "bold" if found["status"] in why_text.ENDS else "bold green"
-    return why_text.headline(found["status"], waiting), style
+    return why_text.headline(found["status"], waiting, places(found["progress"])), style
 
 
 def _standing(found: Object) -> str:
@@ -105,7 +106,7 @@ def _chain(found: Object) -> list[tuple[Text, Text, str]]:
     rows, chain = [], found["chain"]
     blocked = next((n for n, link in enumerate(chain) if link["blocks"]), None)
     for n, link in enumerate(chain):
-        passed = _PASSED if n < (len(chain) - 1 if blocked is None else blocked) else _AHEAD
+        passed = _PASSED if link["met"] and (blocked is None or n < blocked) else _AHEAD
         rows.append((_BLOCKED if n == blocked else passed, Text(link["code"], "cyan"), link["message"]))
     return rows
 

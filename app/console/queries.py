@@ -154,19 +154,6 @@ def _batch(row: Sequence[Any]) -> BatchRow:
     return BatchRow(*values)
 
 
-class Running(NamedTuple):
-    """What engines have of a batch now."""
-
-    items: int
-    chunks: int
-
-
-async def running(conn: Connection, batch_id: int) -> Running:
-    """The items and chunks of a batch that workers have leased."""
-    [row] = await (await conn.execute(sql.RUNNING, {"batch_id": batch_id})).fetchall()
-    return Running(*row)
-
-
 async def progress(conn: Connection, batch_id: int, total: int) -> tuple[list[datetime], int]:
     """The times at which a sample of a batch's items was done, in order, and the size of the sample."""
     values = {"batch_id": batch_id, "total": total}
@@ -214,7 +201,9 @@ async def events(conn: Connection, batch_id: int) -> list[EventRow]:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """An engine as its worker last reported it. `held_seconds`: since state and reason are what they are."""
+    """An engine as its worker last reported it. `held_seconds`: since state and reason are what they are.
+    `batch_in_flight`: batch requests that are in it.
+    """
 
     engine_id: int
     name: str

@@ -1,10 +1,11 @@
 """The SQL of the pages about engines. Histories are read in stretches, the gate by the index of the decision log."""
 
 from app.headroom.samples_sql import SUMS
+from app.queue.item_counts_sql import OF_ENGINE
 from app.worker_lease import WORKER_LEASE_HOLDS
 
 _COLUMNS = f"""e.engine_id, e.name, coalesce(p.model, '') as model, e.protection, e.state, e.reason, e.signal, e.value,
-       e.threshold, extract(epoch from now() - e.reason_since)::float8 as held, e.slots, e.allowance, e.batch_in_flight,
+       e.threshold, extract(epoch from now() - e.reason_since)::float8 as held, e.slots, e.allowance, {OF_ENGINE},
        e.sync_in_flight, coalesce(w.{WORKER_LEASE_HOLDS}, false) as alive, e.intake, e.problems"""
 _FROM = "from engine e left join pool p on p.pool_id = e.pool_id left join worker w on w.worker_id = e.worker_id"
 

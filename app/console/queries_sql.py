@@ -6,7 +6,8 @@ Every statement is bounded: it walks an index from a position, looks keys up, or
 from collections.abc import Collection
 
 from app.db.name_prefix import begins
-from app.states import CHUNK, EngineState
+from app.queue.item_counts_sql import OF_ENGINE
+from app.states import EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
 MOST_COUNTED = 1000
@@ -76,10 +77,6 @@ def page(given: Collection[str]) -> str:
     return _FOLDED.format(source=chosen) + f" order by b.created_at {way}, b.request_id {way}"
 
 
-RUNNING = f"""
-select coalesce(sum(n - done - failed), 0)::int, count(*)::int from chunk
-where batch_id = %(batch_id)s and {CHUNK.guard("finish")}"""
-
 # The times at which evenly spaced items were done. Sorted, they are the progress of the whole batch, for sixty look-ups.
 MOST_SAMPLED = 60
 PROGRESS = f"""
@@ -104,7 +101,7 @@ order by v.event_id desc, e.name"""
 
 ENGINES = f"""
 select e.engine_id, e.name, coalesce(p.model, ''), e.protection, e.state, e.reason, e.signal, e.value, e.threshold,
-       extract(epoch from now() - e.reason_since)::float8, e.slots, e.allowance, e.batch_in_flight, e.sync_in_flight,
+       extract(epoch from now() - e.reason_since)::float8, e.slots, e.allowance, {OF_ENGINE}, e.sync_in_flight,
        coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake, e.problems
 from engine e left join pool p on p.pool_id = e.pool_id left join worker w on w.worker_id = e.worker_id
 where w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day' order by e.name"""

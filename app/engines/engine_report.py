@@ -37,7 +37,8 @@ class EngineReport:
     """The new values of the engine's row: its state and its reason. `signal` was `value`, compared with `threshold`.
 
     `detail`: a telemetry problem. `start_seconds`: how long its last start took, None if not measured anew. `expected_seconds`:
-    time until it should answer. `hungry`: its worker waits for work.
+    time until it should answer. `hungry`: its worker waits for work. `batch_in_flight`: items whose results are not stored;
+    `in_engine`: those of them in the engine now, as (batch id, items).
     """
 
     ready: bool
@@ -53,6 +54,7 @@ class EngineReport:
     batch_in_flight: int = 0
     sync_in_flight: int = 0
     hungry: bool = False
+    in_engine: tuple[tuple[int, int], ...] = ()
 
     @property
     def urgent(self) -> tuple[bool, str | None, bool]:
@@ -75,6 +77,7 @@ REPORT_COLUMNS = {
     "expected_seconds": "float8",
     "batch_in_flight": "int",
     "sync_in_flight": "int",
+    "in_engine": "text",
     "served_name": "text",
     "serves": "text",
     "max_model_len": "int",
@@ -102,6 +105,7 @@ def _row(engine_id: int, worker_id: int, report: EngineReport) -> dict[str, Any]
         value = getattr(report if hasattr(report, name) else facts, name)
         row[name] = float(value) if kind == "float8" and value is not None else value
     return row | {
+        "in_engine": json.dumps(dict(report.in_engine)),
         "serves": json.dumps(facts.serves),
         "problems": json.dumps([asdict(problem) for problem in facts.problems]),
     }

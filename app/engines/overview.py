@@ -5,6 +5,7 @@ from datetime import datetime
 
 from app.db.pool import Connection
 from app.engines import sql
+from app.engines.dialects import VLLM
 from app.engines.engine_report import DRAINING
 from app.states import EngineIntake, EngineState
 
@@ -37,6 +38,7 @@ class EngineInfo:
     silent_seconds: float
     held_seconds: float
     intake: str = EngineIntake.OPEN.value
+    dialect: str = VLLM.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ on conflict (name) do update set pool_id = excluded.pool_id, url = excluded.url,
     arrival_url = excluded.arrival_url, mode = excluded.mode, slots = excluded.slots,
     worker_id = excluded.worker_id, state = excluded.state, reason = null, allowance = 0, heartbeat_at = now(),
     signal = null, value = null, threshold = null, reason_since = now(), detail = null, problems = '[]', batch_in_flight = 0,
-    sync_in_flight = 0, expected_at = null,
+    in_engine = '{{}}', sync_in_flight = 0, expected_at = null,
     start_seconds = case when (e.pool_id, e.mode) = (excluded.pool_id, excluded.mode) then e.start_seconds end
 where {_FREE} and {ENGINE.guard("restart", "e.")}
 returning engine_id"""
@@ -81,7 +81,7 @@ REPORTED = f"""
     served_name = r.served_name, serves = array(select jsonb_array_elements_text(r.serves::jsonb)),
     max_model_len = r.max_model_len, version = r.version, scheduling_policy = r.scheduling_policy, protection = r.protection,
     problems = r.problems::jsonb, dialect = r.dialect, slots = coalesce(r.slots, e.slots),
-    batch_in_flight = r.batch_in_flight, sync_in_flight = r.sync_in_flight,
+    batch_in_flight = r.batch_in_flight, in_engine = r.in_engine::jsonb, sync_in_flight = r.sync_in_flight,
     start_seconds = coalesce(r.start_seconds, e.start_seconds),
     expected_at = now() + make_interval(secs => r.expected_seconds),
     reason_since = case when (e.state, e.reason) is distinct from ({_READY}, r.reason) then now() else e.reason_since end
@@ -100,7 +100,7 @@ RELEASE = f"""
 with before as materialized (select name, state from engine where engine_id = %(engine_id)s),
 released as (update engine set state = '{EngineState.DOWN}', worker_id = null, reason = 'released', allowance = 0,
     heartbeat_at = now(), signal = null, value = null, threshold = null, reason_since = now(), detail = null,
-    expected_at = null, problems = '[]', batch_in_flight = 0, sync_in_flight = 0
+    expected_at = null, problems = '[]', batch_in_flight = 0, in_engine = '{{}}', sync_in_flight = 0
 where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard("report_down")} returning engine_id)
 {changes.also(_RELEASED)}"""
 
@@ -169,7 +169,7 @@ RECENT = f"""
 select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshold, e.reason_since, e.slots, e.allowance,
        e.serves, e.max_model_len, e.version, e.scheduling_policy, e.protection, e.problems,
        coalesce(w.{WORKER_LEASE_HOLDS}, false), extract(epoch from now() - e.heartbeat_at)::float8,
-       extract(epoch from now() - e.reason_since)::float8, e.intake
+       extract(epoch from now() - e.reason_since)::float8, e.intake, e.dialect
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
 where {KNOWN_OF} order by e.name"""
 

@@ -88,6 +88,13 @@ engine = Table(
     Column("intake_since", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("batch_in_flight", Integer, nullable=False, server_default=text("0"), comment="as its worker last reported"),
     Column(
+        "in_engine",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="items in the engine by batch id, as its worker last reported",
+    ),
+    Column(
         "sync_in_flight", Integer, nullable=False, server_default=text("0"), comment="announced by gateways, not ended"
     ),
     Column("served_name", Text, comment="its own name for the model; null: the same as the pool's"),

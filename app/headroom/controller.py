@@ -34,6 +34,7 @@ from workers.engine.step_budget import UNLIMITED_TOKENS
 
 STUCK_SECONDS = 0.3  # synchronous requests that wait in the engine for this long make batch work yield
 SYNC_EXPECTED_SECONDS = 5.0  # for this long after a synchronous request, the next one is expected
+SILENCE_SECONDS = 60.0  # without a caller, from which on a step is said to be long because nobody calls
 HOLD_SECONDS = 1.0
 YIELD_STALE_SECONDS = 5.0
 SLOW_START = 1.15
@@ -222,17 +223,29 @@ def _moved(state: State, signals: Signals, limits: HeadroomLimits) -> tuple[Stat
     alone = steps.alone if steps is not None and _expects_sync(state, signals.now) else 0.0
     measured = steps.measured if steps is not None else 0.0
     off = (allowed - measured) / max(allowed - alone, NOISE * alone, 1e-4)
-    comparison = ("step_seconds", measured, allowed)
     if off < 0:
         used = min(state.window, float(signals.batch.context_tokens))
         shrunk = max(state.mean_tokens, used * max(DRAIN, 1 + off / 10))
-        return replace(state, window=shrunk, slow_start=False), (Reason.SHRINK_LATENCY, *comparison)
+        return replace(state, window=shrunk, slow_start=False), (
+            Reason.SHRINK_LATENCY,
+            "step_seconds",
+            measured,
+            allowed,
+        )
+    comparison = step_comparison(measured, allowed, signals.now - state.quiet.since if state.quiet else 0.0)
     if (kept := _why_not_grown(state, signals)) is not None:
         return state, kept
     if state.slow_start and off > ROOM:
         return replace(state, window=state.window * SLOW_START), (Reason.RAMP, *comparison)
     grown = state.window + STEP_REQUESTS * off * state.mean_tokens
     return replace(state, window=grown, slow_start=False), (Reason.OPEN, *comparison)
+
+
+def step_comparison(measured: float, allowed: float, silence: float) -> tuple[str, float, float]:
+    """What a step takes and may take, in seconds; where nobody has called for minutes, for how many, in seconds too."""
+    if silence >= SILENCE_SECONDS:
+        return "quiet_seconds", silence - silence % SILENCE_SECONDS, allowed
+    return "step_seconds", measured, allowed
 
 
 def _why_not_grown(state: State, signals: Signals) -> Comparison | None:

@@ -1,7 +1,7 @@
 """Lists of pipelines with filters, of one account or of all: each with its stages as they are counted."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -125,11 +125,6 @@ async def of_number(conn: Connection, pipeline_id: int) -> Named | None:
     """The pipeline that a batch is a stage of."""
     row = await (await conn.execute(sql.OF_NUMBER, {"pipeline_id": pipeline_id})).fetchone()
     return None if row is None else Named(*row)
-
-
-async def running(conn: Connection, batch_ids: Sequence[int]) -> Mapping[int, int]:
-    """By batch, the items that workers have leased."""
-    return dict(await (await conn.execute(sql.RUNNING, {"batch_ids": list(batch_ids)})).fetchall())
 
 
 async def count_open(conn: Connection, tenant_id: int | None) -> int:

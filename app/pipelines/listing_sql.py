@@ -4,7 +4,6 @@ from collections.abc import Collection
 
 from app.db.name_prefix import begins
 from app.pipelines.reads_sql import COLUMNS, COST
-from app.states import CHUNK
 
 _WHERE = {
     "tenant_id": "p.tenant_id = %(tenant_id)s",
@@ -57,10 +56,6 @@ from stage s join batch b on b.batch_id = s.batch_id left join line l on l.line_
 where s.pipeline_id = any(%(pipeline_ids)s) order by s.pipeline_id, s.n"""
 
 # The items that workers have, by batch.
-RUNNING = f"""
-select batch_id, sum(n - done - failed)::int from chunk
-where batch_id = any(%(batch_ids)s) and {CHUNK.guard("finish")} group by batch_id"""
-
 MOST_COUNTED = 1000
 OPEN = f"""
 select count(*)::int from (select from pipeline p where p.finalized_at is null

@@ -89,7 +89,8 @@ class Outlook:
     """The facts at the moment `now` from which a batch's estimate is made.
 
     `ready`, `leased`, `delayed`, `held`, `unfunded`: its chunks by state. `pause`: seconds until a delayed chunk is due.
-    `own_tokens`: of the batch. `ahead_*`: of its account, and first in order. `weight`: of its account. `others`: other
+    `own_tokens`: of the batch. `ahead_*`: of its account, and first in order; the batches
+    among them with a chunk that is leased or ready. `weight`: of its account. `others`: other
     accounts with work. `pace`: of the pool, in estimated tokens per second; `spread`: a share of it. `pool_inflight`,
     `inflight`, `limit`: tokens in flight in the pool, of the account, and the account's limit.
     """
@@ -112,6 +113,7 @@ class Outlook:
     inflight: int
     limit: int
     unfunded: int = 0
+    ahead_batches: int = 0
 
     @property
     def chunks(self) -> int:

@@ -17,7 +17,7 @@ def latest_pace(pool: str) -> str:
 # The tokens that leased chunks still need, by chunk and by account. Leased chunks are few, whatever the backlog.
 _LEASED = f"""
  leased_chunks as materialized (
-  select pool_id, tenant_id, deadline, est_tokens, {REMAINING_TOKENS} as tokens
+  select pool_id, tenant_id, batch_id, deadline, est_tokens, {REMAINING_TOKENS} as tokens
   from chunk where {CHUNK.guard("finish")}),
  leased as materialized (
   select pool_id, tenant_id, sum(tokens) as tokens, avg(est_tokens)::float8 as mean from leased_chunks group by 1, 2)"""
@@ -53,9 +53,10 @@ with{_LEASED},
   from chunk where batch_id = any(%(batch_ids)s) group by batch_id),
  pool_accounts as (select distinct pool_id, tenant_id from requested),
  waiting as materialized (
-  select p.pool_id, p.tenant_id, c.chunk_id, row_number() over w - 1 as chunks, sum(c.est_tokens) over w - c.est_tokens as tokens
+  select p.pool_id, p.tenant_id, c.batch_id, c.chunk_id, row_number() over w - 1 as chunks,
+         sum(c.est_tokens) over w - c.est_tokens as tokens
   from pool_accounts p cross join lateral (
-    select chunk_id, deadline, est_tokens from chunk
+    select batch_id, chunk_id, deadline, est_tokens from chunk
     where {CHUNK.guard("claim")} and pool_id = p.pool_id and tenant_id = p.tenant_id order by deadline, chunk_id limit 1001) c
   window w as (partition by p.pool_id, p.tenant_id order by c.deadline, c.chunk_id)),
  all_waiting as (select pool_id, tenant_id, max(chunks) as chunks, max(tokens) as tokens from waiting group by 1, 2),
@@ -69,13 +70,18 @@ select a.batch_id, a.pool_id, now(), a.ready, a.leased, a.delayed, a.held,
        (coalesce(l.tokens, case when a.first is not null then e.tokens end, 0)
          + coalesce(i.tokens, 0))::float8,
        t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace, r.spread,
-       coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens, a.unfunded
+       coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens, a.unfunded, q.batches
 from requested a join tenant t on t.tenant_id = a.tenant_id
 left join waiting l on l.chunk_id = a.first
 left join all_waiting e on e.pool_id = a.pool_id and e.tenant_id = a.tenant_id
 left join in_flight s on s.pool_id = a.pool_id and s.tenant_id = a.tenant_id
 left join lateral (select sum(tokens) as tokens from leased_chunks
   where pool_id = a.pool_id and tenant_id = a.tenant_id and deadline < a.deadline) i on true
+cross join lateral (select count(distinct x.batch_id)::int as batches from (
+    select batch_id from waiting w where w.pool_id = a.pool_id and w.tenant_id = a.tenant_id and a.first is not null
+      and (l.chunks is null or w.chunks < l.chunks)
+    union all select batch_id from leased_chunks
+    where pool_id = a.pool_id and tenant_id = a.tenant_id and deadline < a.deadline) x where x.batch_id <> a.batch_id) q
 left join lateral {_others("a.pool_id", "a.tenant_id", "a.mean")} o on true
 left join lateral {latest_pace("a.pool_id")} r on true"""
 

@@ -3,19 +3,20 @@
 from dataclasses import dataclass
 
 from app.db.pool import Connection
+from app.queue import item_counts_sql
 from app.queue import overview_sql as queries
+from app.queue.item_counts import PLACES, ItemCounts
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The queue at one moment. `oldest_waiting_seconds`: the time since the oldest batch with a ready chunk began its run; None:
-    no chunk is ready. `workers`: GPU workers whose lease holds. `steward`: one leads. `notifier`, `maintenance`: one is
-    connected.
+    """The queue at one moment. `items`: of the open batches. `oldest_waiting_seconds`: the time since the oldest batch with a
+    ready chunk began its run; None: no chunk is ready. `workers`: GPU workers whose lease holds. `steward`: one leads.
+    `notifier`, `maintenance`: one is connected.
     """
 
+    items: ItemCounts
     open_batches: int
-    items_waiting: int
-    items_running: int
     oldest_waiting_seconds: float | None
     workers: int
     steward: bool
@@ -27,9 +28,19 @@ async def overview(conn: Connection) -> Overview:
     """Read the overview."""
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
-    return Overview(*row)
+    return Overview(await _items(conn), *row)
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
     """(name, table or model, value) of everything that an operator should watch. `app.api.metrics` describes each."""
-    return [(name, of, float(value)) for name, of, value in await (await conn.execute(queries.GAUGES)).fetchall()]
+    rows = await (await conn.execute(queries.GAUGES)).fetchall()
+    items = await _items(conn)
+    places = [("items", place, float(getattr(items, place))) for place in PLACES]
+    return [*((name, of, float(value)) for name, of, value in rows), *places]
+
+
+async def _items(conn: Connection) -> ItemCounts:
+    """The items of all batches that are not final, without the lines of pipelines' inputs, which never run."""
+    row = await (await conn.execute(item_counts_sql.OPEN)).fetchone()
+    assert row is not None
+    return ItemCounts(*row)

@@ -1,10 +1,10 @@
 """The SQL of the overview and of the queue's gauges."""
 
 from app.queue.forecast_sql import latest_pace
+from app.queue.item_counts_sql import MAX_BATCHES
 from app.states import BATCH, CHUNK, ENGINE, BatchState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
-MAX_BATCHES = 100_000  # more are not counted
 MOST_COUNTED = 1000  # of a gauge; this value means so many or more
 _MOST_LOOKED_AT = 10_000  # open batches, from the oldest on
 
@@ -21,22 +21,17 @@ def _connected(part: str) -> str:
                where datname = current_database() and application_name = 'slackwater {part}')"""
 
 
-# Leased chunks are few, whatever the backlog.
 OVERVIEW = f"""
 with open as materialized (
-  select batch_id, opened_at, created_at, total - ok - failed as items from batch where finalized_at is null limit {MAX_BATCHES}),
- leased as (select coalesce(sum(n - done - failed), 0)::bigint as items from chunk where {CHUNK.guard("finish")})
+  select batch_id, opened_at, created_at from batch where finalized_at is null limit {MAX_BATCHES})
 select (select count(*) from open),
-       greatest(0, (select coalesce(sum(items), 0) from open)::bigint - leased.items),
-       leased.items,
        (select extract(epoch from now() - o.opened_at)::float8 from open o
         where exists (select from chunk c where c.batch_id = o.batch_id and {CHUNK.guard("claim", "c.")})
         order by o.created_at limit 1),
        (select count(*) from worker where {WORKER_LEASE_HOLDS}),
        {_STEWARD_LEADS},
        {_connected("notifier")},
-       {_connected("maintenance")}
-from leased"""
+       {_connected("maintenance")}"""
 
 _ENGINE_STATES = ", ".join(f"('{state}')" for state in ENGINE.stored())
 

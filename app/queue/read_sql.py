@@ -1,20 +1,19 @@
 """The SQL that reads a batch: its status with live counts, and its results page by page."""
 
 from app.db.byte_pages import bounded
+from app.queue.item_counts_sql import CLAIMED, FAILED, IN_ENGINE, JOINS, SUCCEEDED
 
 
 def _status(source: str = "batch b", first_columns: str = "") -> str:
     return f"""
 select {first_columns}b.batch_id, b.request_id, b.model, b.state, b.run, b.total, b.created_at, b.finalized_at,
-       b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0), b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0),
+       {SUCCEEDED}, {FAILED},
        b.prompt_tokens, b.cached_tokens, b.completion_tokens, coalesce(c.started, false), b.deadline, b.expires_at,
        b.opened_at, b.endpoint, b.tags, b.meta, b.policy, b.diverted_to, b.name, b.traceparent, b.shredded_at,
-       (select i.request_id from batch i where i.batch_id = b.pipeline_id), b.fed
+       (select i.request_id from batch i where i.batch_id = b.pipeline_id), b.fed,
+       {CLAIMED}, {IN_ENGINE}
 from {source}
-left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
-  on b.finalized_at is null
-left join lateral (select sum(done)::int as done, sum(failed)::int as failed, bool_or(token > 0) as started
-                   from chunk x where x.batch_id = b.batch_id) c on b.finalized_at is null
+{JOINS}
 """
 
 

@@ -12,6 +12,7 @@ from app.db.pool import Connection, Database
 from app.queue import forecast_sql, read_sql
 from app.queue.bodies import StoredBodies
 from app.queue.estimate import Gate, Missing, Other, Outlook, until_served
+from app.queue.item_counts import ItemCounts
 from app.sealing.keyring import Keyring
 from app.states import BatchState, EngineState
 from app.storage.store import Store
@@ -55,11 +56,19 @@ class BatchStatus:
     shredded_at: datetime | None = None
     pipeline: UUID | None = None
     fed: bool = False
+    claimed: int = 0
+    in_engine: int = 0
 
     @property
     def has_one_model(self) -> bool:
         """Whether neither rules of the policy nor a budget have given its items several models, whose prices may differ."""
         return not (self.policy or {}).get("models") and not self.diverted_to
+
+    @property
+    def items(self) -> ItemCounts:
+        """Where its items are."""
+        ended = self.finalized_at is not None
+        return ItemCounts(self.total, self.ok, self.failed, self.claimed, self.in_engine, ended)
 
     @property
     def unfinished(self) -> int:

@@ -281,6 +281,7 @@ chunk = Table(
 _ORDER = (chunk.c.pool_id, chunk.c.tenant_id, chunk.c.deadline, chunk.c.chunk_id)
 Index("chunk_fair", *_ORDER, postgresql_where=text("state = 'ready'"))
 Index("chunk_worker", chunk.c.worker_id, postgresql_where=text("state = 'leased'"))
+Index("chunk_returned", chunk.c.batch_id, postgresql_where=text("state <> 'leased' and token > 1"))
 Index("chunk_batch", chunk.c.batch_id)
 Index("chunk_charged", chunk.c.charged_for, postgresql_where=text("charged_for is not null"))
 Index("chunk_edf", chunk.c.pool_id, chunk.c.deadline, postgresql_where=text("state = 'ready'"))

@@ -30,7 +30,7 @@ _OPEN = (*map(stream, PLAIN), _WATCHED["batch"], stream("engine", name=ENGINE))
 _STREAMS_EACH = 3
 _CHANGE = """
 with named as (update batch set name = 'change-' || %(number)s::int where request_id = %(batch)s)
-update engine set batch_in_flight = %(number)s where name = %(engine)s"""
+update engine set in_engine = jsonb_build_object('0', %(number)s::int) where name = %(engine)s"""
 
 
 def live(testbed: Testbed, batches: int, items: int, changes: int, consoles: int) -> dict[str, Any]:

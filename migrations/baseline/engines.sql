@@ -59,6 +59,7 @@ CREATE TABLE engine (
   intake TEXT DEFAULT 'open' NOT NULL CONSTRAINT engine_intake CHECK (intake in ('open', 'draining', 'returning')),
   intake_since TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
   batch_in_flight INTEGER DEFAULT 0 NOT NULL,
+  in_engine JSONB DEFAULT '{}' NOT NULL,
   sync_in_flight INTEGER DEFAULT 0 NOT NULL,
   served_name TEXT,
   serves TEXT[] DEFAULT '{}' NOT NULL,
@@ -85,6 +86,7 @@ COMMENT ON COLUMN engine.start_seconds IS 'how long it recently took to start or
 COMMENT ON COLUMN engine.expected_at IS 'when it is expected to answer; null: it answers, or the time is not known';
 COMMENT ON COLUMN engine.intake IS 'whether it takes new work, as the operator set it; it outlives the worker';
 COMMENT ON COLUMN engine.batch_in_flight IS 'as its worker last reported';
+COMMENT ON COLUMN engine.in_engine IS 'items in the engine by batch id, as its worker last reported';
 COMMENT ON COLUMN engine.sync_in_flight IS 'announced by gateways, not ended';
 COMMENT ON COLUMN engine.served_name IS 'its own name for the model; null: the same as the pool''s';
 COMMENT ON COLUMN engine.serves IS 'all names that it serves';

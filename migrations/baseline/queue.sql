@@ -105,6 +105,7 @@ CREATE INDEX chunk_funded ON chunk (lane, pool_id) WHERE held is not null;
 CREATE INDEX chunk_held ON chunk (batch_id) WHERE state = 'held';
 CREATE INDEX chunk_unfunded ON chunk (lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded';
 CREATE INDEX chunk_worker ON chunk (worker_id) WHERE state = 'leased';
+CREATE INDEX chunk_returned ON chunk (batch_id) WHERE state <> 'leased' and token > 1;
 COMMENT ON COLUMN chunk.seqs IS 'its items in their order (retries, grouped prefixes); null: lo to hi';
 COMMENT ON COLUMN chunk.attempt IS 'how many losses of workers were charged to it';
 COMMENT ON COLUMN chunk.deaths IS 'engine deaths charged to its items';

@@ -5,9 +5,10 @@ from typing import Any
 
 from app import clock
 from app.engines.overview import EngineInfo
+from app.queue.item_counts import ItemCounts
 from app.queue.overview import Overview
 
-CALM = Overview(0, 0, 0, None, 1, steward=True, notifier=True, maintenance=True)
+CALM = Overview(ItemCounts(0, 0, 0), 0, None, 1, steward=True, notifier=True, maintenance=True)
 WRONG = {"code": "model_missing", "message": "The engine serves a, not b.", "remedy": "Correct it."}
 MISSING = {"state": "down", "reason": "model_missing", "problems": [WRONG]}
 
@@ -30,7 +31,7 @@ def engine(**changes: Any) -> EngineInfo:
         "max_model_len": 8192,
         "version": "0.32.0",
         "scheduling_policy": "priority",
-        "protection": "outside",
+        "protection": "inside",
         "problems": [],
         "controlled": True,
         "silent_seconds": 1.0,

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from app import clock
 from app.batches.phases import PhaseLog
+from app.batches.protection import LEAST_STREAMS
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.db.pool import Database
@@ -183,21 +184,24 @@ async def test_protection_compares_tokens_beside_batch_work_with_those_alone_at_
     client: httpx.AsyncClient, database: Database
 ) -> None:
     process = MinuteLatencies(database)
-    for beside, milliseconds in ((True, 120.0), (False, 100.0)):
-        process.add(MODEL, beside=beside, first_token_ms=milliseconds, gaps=[0.02])
+    for _ in range(LEAST_STREAMS):
+        process.add(MODEL, beside=True, first_token_ms=120.0, gaps=[0.02])
+    process.add(MODEL, beside=False, first_token_ms=100.0, gaps=[0.02])
     await process.store()
     found = await read(client, f"{HISTORY}/protection")
-    assert (found["beside"]["requests"], found["all"]["requests"]) == (1, 2)
-    assert (found["usual_alone"], found["first_token_ratio"]) == (None, None)
+    assert (found["beside"]["requests"], found["all"]["requests"]) == (LEAST_STREAMS, LEAST_STREAMS + 1)
+    assert (found["usual_alone"]["requests"], found["first_token_ratio"]) == (1, None)
+    assert (found["verdict"], "50 streams beside batch work, 1 alone" in found["headline"]) == ("unmeasured", True)
     async with database.durable() as conn:
         await conn.execute(
             "insert into latency_minute select minute - make_interval(days => 1, mins => x), writer, model, beside, requests,"
-            " first_token, gap from latency_minute, generate_series(0, 30) x where not beside"
+            " first_token, gap from latency_minute, generate_series(0, 55) x where not beside"
         )
     found = await read(client, f"{HISTORY}/protection")
-    assert found["usual_alone"]["requests"] == 32
+    assert found["usual_alone"]["requests"] >= LEAST_STREAMS
     assert found["first_token_ratio"] == pytest.approx(1.2, rel=0.11)
-    assert [stretch["beside"]["requests"] for stretch in found["stretches"]] == [1]
+    assert found["verdict"] == "protected"
+    assert [stretch["beside"]["requests"] for stretch in found["stretches"]] == [LEAST_STREAMS]
     assert (await read(client, f"{HISTORY}/protection?model={MODEL}"))["all"] == found["all"]
 
 

@@ -13,6 +13,7 @@ from app.duties.standing import Standing
 from app.engines import service as engines
 from app.engines.overview import EngineInfo
 from app.queue import overview
+from app.queue.item_counts import ItemCounts
 from app.queue.overview import Overview
 from app.settings import Settings
 from testing.fakes.installation import CALM, MISSING, WRONG, engine
@@ -76,7 +77,7 @@ def test_without_a_database_everything_else_is_unknown_and_the_installation_down
 
 
 def test_a_missing_steward_notifier_or_maintenance_worker_degrades_the_status() -> None:
-    seen = Overview(0, 0, 0, None, 1, steward=False, notifier=False, maintenance=False)
+    seen = Overview(ItemCounts(0, 0, 0), 0, None, 1, steward=False, notifier=False, maintenance=False)
     assert judged(engine(), seen=seen) == ("degraded", ["steward_away", "notifier_away", "maintenance_away"])
 
 
@@ -97,21 +98,45 @@ def test_each_duty_is_shown_and_one_without_success_for_a_day_is_a_problem_with_
     assert problem["message"].endswith("It fails: StorageError.")
 
 
+OUTSIDE = {"protection": "outside", "mode": "attached"}
+
+
+@pytest.mark.parametrize(
+    ("told", "codes"),
+    [
+        (engine(), []),
+        (engine(**OUTSIDE, scheduling_policy="priority"), ["no_plugin"]),
+        (engine(**OUTSIDE, scheduling_policy=None), ["policy_unknown", "no_plugin"]),
+        (engine(**OUTSIDE, scheduling_policy=None, problems=[WRONG | {"code": "no_page"}]), ["policy_unknown"]),
+        (engine(**OUTSIDE, scheduling_policy=None, dialect="sglang"), []),
+        (engine(**OUTSIDE, scheduling_policy=None, controlled=False), []),
+        (engine(protection="outside", mode="managed"), []),
+    ],
+)
+def test_what_an_engine_does_not_report_and_a_missing_plug_in_are_notes_that_leave_the_status(
+    told: EngineInfo, codes: list[str]
+) -> None:
+    document = installation_status.describe([told], CALM)
+    assert [note["code"] for note in document["notes"]] == codes
+    if told.controlled and not told.problems:
+        assert (document["status"], document["problems"]) == ("ok", [])
+
+
 async def test_the_queue_and_its_parts_are_counted(settings: Settings, database: Database) -> None:
     async with database.durable() as conn:
         tenant = await support.make_tenant(conn)
         pool = await engines.ensure_pool(conn, "toy")
         before = await overview.overview(conn)
-        assert before == Overview(0, 0, 0, None, 0, steward=False, notifier=False, maintenance=False)
+        assert before == Overview(ItemCounts(0, 0, 0), 0, None, 0, steward=False, notifier=False, maintenance=False)
         await support.submit(database, tenant, pool, 40)
         worker = await support.make_worker(database, pool)
         waiting = await overview.overview(conn)
-        assert (waiting.open_batches, waiting.items_waiting, waiting.items_running, waiting.workers) == (1, 40, 0, 1)
+        assert (waiting.open_batches, waiting.items, waiting.workers) == (1, ItemCounts(40, 0, 0), 1)
         assert waiting.oldest_waiting_seconds is not None
         assert await support.claim(conn, pool, worker)
         leased = await overview.overview(conn)
-        assert leased.items_running > 0
-        assert leased.items_waiting + leased.items_running == 40
+        assert leased.items.claimed > 0
+        assert leased.items.queued + leased.items.claimed == 40
 
 
 async def test_a_leading_steward_a_connected_notifier_and_a_maintenance_worker_are_seen(

@@ -183,7 +183,7 @@ async def test_a_batch_that_runs_with_others_at_full_speed_does_not_wait(scene: 
     await scene.claim()
     found = await scene.why()
     assert found.waiting is None
-    assert "with an engine: 1 of 4 chunks" in [link.message for link in found.chain]
+    assert "16 claimed by a worker, 48 queued" in [link.message for link in found.chain]
     assert "every place for batch work is taken, 16 requests in all" in [link.message for link in found.chain]
     other = await support.make_tenant(scene.conn, "other", 3)
     theirs = await support.submit(scene.database, other, scene.pool, 16)
@@ -240,8 +240,18 @@ async def test_the_fair_order_counts_what_is_ahead_and_who_shares(scene: Scene) 
     assert found is not None
     assert found.waiting is not None
     assert found.waiting.code == "fair_share"
-    assert found.waiting.message == "4 chunks of this account first; 2 accounts at work, this one's share is 25%"
+    assert found.waiting.message == "2 accounts at work, this one's share is 25%, behind 1 batch of its own"
     assert await why(scene.database, other, later.request_id) is None
+
+
+async def test_behind_batches_of_its_own_account_alone_a_batch_says_how_many(scene: Scene) -> None:
+    await scene.report("open", 16, "load", 1, 62)
+    await scene.claim()
+    last = [await support.submit(scene.database, scene.tenant, scene.pool, 1) for _ in range(2)][-1]
+    found = await why(scene.database, scene.tenant, last.request_id)
+    assert found is not None
+    assert found.waiting is not None
+    assert (found.waiting.code, found.waiting.message) == ("own_batches", "behind 2 batches of its account")
 
 
 async def test_an_account_at_its_limit_is_a_reason_to_wait(scene: Scene) -> None:

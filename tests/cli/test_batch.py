@@ -63,7 +63,7 @@ def test_a_batch_is_paused_resumed_cancelled_and_retried(run: Run, submit: Submi
         assert run("batch", verb, made).output.strip() == message
         assert f"state      {state}\n" in run("batch", "show", made).output
     shown = run("batch", "show", made).output
-    assert "items      0 of 40 done, 0 failed\n" in shown
+    assert "items      0 of 40 done, 0 failed; 40 queued\n" in shown
     assert f"waits      no engine serves {MODEL} now; the batch is kept until one does\n" in shown
 
 

@@ -296,6 +296,23 @@ def test_the_running_installation_is_asked_for_its_engines(settings: Settings) -
     assert check.fix.splitlines() == ["engine-0: Correct it.", "engine-1: Correct it."]
 
 
+def test_what_runs_is_described_and_not_what_could_be_started_here(settings: Settings) -> None:
+    told = engine(version="0.30.1", scheduling_policy=None, protection="outside", mode="attached")
+    status = installation_status.describe([told], CALM, webhooks_to="loopback")
+    with serving({"/health": '{"status": "ok"}', "/status": json.dumps(status)}) as url:
+        here = changed(settings, port=httpx.URL(url).port)
+        assert running_installation.engine(here) == ok(
+            "engine",
+            "engine-0 is ready (attached, vLLM 0.30.1), scheduling policy not reported; protection outside the engine",
+        )
+        assert running_installation.model(here).detail == "toy, of engine-0"
+        assert "ALLOW_PRIVATE=loopback" in running_installation.webhooks(here).detail
+        noted = running_installation.installation(here)
+    assert noted.status is CheckStatus.WARN
+    assert "engine-0: The engine does not report its scheduling policy." in noted.detail
+    assert "--scheduling-policy priority" in noted.fix
+
+
 def test_the_running_installation_is_found_where_its_data_directory_says(settings: Settings) -> None:
     with serving(api_pages(engine())) as url:
         credentials.save(settings.data_dir, url, "local", "key")

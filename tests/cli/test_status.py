@@ -55,7 +55,7 @@ def test_one_screen_tells_parts_engines_and_queue_and_fits_80_columns() -> None:
     assert code == 0
     assert text.startswith("ok · Slackwater ")
     assert "steward ok" in text
-    assert "0 open batches: 0 items waiting, 0 running" in text
+    assert "0 open batches" in text
     assert "gpu-7 ready · attached · toy, 131,072 tokens · vLLM 0.32.0" in text
     assert "gpu-7 takes batch work for 40 s" in text
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -91,13 +91,14 @@ def test_a_pipe_gets_each_fact_in_one_line_without_padding() -> None:
     name = "gpu-" + "7" * 90
     console = Console(file=(pipe := io.StringIO()), width=80)
     status.show(installation_status.describe([engine(name=name)], CALM), "http://127.0.0.1:1", console)
-    _, blank, parts, queue, told = pipe.getvalue().splitlines()
+    _, blank, parts, callers, queue, told = pipe.getvalue().splitlines()
     assert (blank, parts.split("\t")[0]) == ("", "parts")
-    assert queue == "queue\t0 open batches: 0 items waiting, 0 running"
+    assert callers == "callers\tWhether callers are protected is not known."
+    assert queue == "queue\t0 open batches"
     assert told.startswith(
         f"engine\t{name} ready · attached · toy, 8,192 tokens · vLLM 0.32.0 · {name} takes batch work"
     )
-    assert told.endswith("batch may hold 30 of 32 slots · protection outside the engine")
+    assert told.endswith("batch may hold 30 of 32 slots · protection inside the engine")
 
 
 def test_duties_are_shown_with_their_last_success_their_length_and_their_next_run() -> None:

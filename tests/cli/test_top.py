@@ -36,8 +36,15 @@ ENGINE = {
 STATUS: dict[str, Any] = {
     "status": "ok",
     "version": "1.0",
+    "callers": {"verdict": "protected", "headline": "Synchronous callers are protected", "details": ""},
     "engines": [ENGINE | {"problems": []}],
-    "queue": {"open_batches": 1, "items_waiting": 1200, "items_running": 8, "oldest_waiting_seconds": 90.0},
+    "queue": {
+        "open_batches": 1,
+        "items_queued": 1200,
+        "items_claimed": 4,
+        "items_in_engine": 8,
+        "oldest_waiting_seconds": 90.0,
+    },
     "problems": [],
 }
 ROW = {"batch": 8.0, "sync": 12.0, "kv_usage": 0.5, "batch_tokens": 20_000, "sync_tokens": 5_000, "seconds": 10.0}
@@ -50,16 +57,8 @@ BATCH: dict[str, Any] = {
 }
 
 
-def protection(ratio: float | None) -> dict[str, Any]:
-    return {
-        "first_token_ratio": ratio,
-        "beside": {"first_token_p95": 118.0, "gap_p95": 24.0},
-        "usual_alone": ratio and {"first_token_p95": 112.0},
-        "stretches": [{"beside": {"first_token_p95": value}} for value in (None, 0.0, 118.0)],
-    }
-
-
-SIGHT = Sight("http://x", NOW, STATUS, {"east-1": [ROW]}, [BATCH], protection=protection(1.05))
+PROTECTION = {"stretches": [{"beside": {"first_token_p95": value}} for value in (None, 0.0, 118.0)]}
+SIGHT = Sight("http://x", NOW, STATUS, {"east-1": [ROW]}, [BATCH], protection=PROTECTION)
 
 
 def drawn(sight: Sight, width: int = 140, height: int = 40) -> str:
@@ -72,22 +71,16 @@ def drawn(sight: Sight, width: int = 140, height: int = 40) -> str:
 def test_a_frame_fits_the_terminal_and_shows_engine_queue_batch_and_protection(width: int) -> None:
     text = drawn(SIGHT, width)
     assert max(map(len, text.splitlines())) <= width
-    for shown in ("8/64", "12", "50%", "2,000", "500", "1,200 items waiting", "90 s", "nightly-tags"):
+    for shown in ("8/64", "12", "50%", "2,000", "500", "1,200 queued", "90 s", "nightly-tags"):
         assert shown in text
     assert ("250/1,000" in text) == (width == 140)
     assert ("25%" in text) == (width == 80)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "sentence"),
-    [
-        (1.05, "Synchronous callers are protected: first token 118 ms at p95, 1.05 times alone"),
-        (1.31, "Synchronous callers wait longer beside batch work: first token 118 ms at p95, 1.31 times alone"),
-        (None, "First token 118 ms at p95 beside batch work; alone it is not measured yet"),
-    ],
-)
-def test_the_first_sentence_says_whether_callers_are_protected(ratio: float | None, sentence: str) -> None:
-    assert sentence in drawn(replace(SIGHT, protection=protection(ratio)))
+def test_the_first_sentence_is_the_verdict_of_the_status() -> None:
+    callers = {"verdict": "slowed", "headline": "Callers wait 2.4 times as long as alone", "details": "At p95: 348 ms."}
+    shown = drawn(replace(SIGHT, status=STATUS | {"callers": callers})).splitlines()
+    assert "Callers wait 2.4 times as long as alone. At p95: 348 ms.   ▁█" in shown[1]
 
 
 def test_of_many_batches_a_small_terminal_shows_some_and_says_that_there_are_more() -> None:

@@ -30,7 +30,7 @@ def test_a_file_is_dropped_watched_to_its_end_read_and_retried(
     drop(reader, file_of(tmp_path, [f"question {n}" for n in range(30)] + ["wrong"]), "first try")
     page.get_by_role("heading", name="first try").wait_for()
     page.evaluate("window.same = true")  # no reload: what follows comes by the stream
-    page.locator("#batch-figures", has_text="with engines").wait_for()
+    page.locator("#batch-figures", has_text="in the engine").wait_for()
     page.locator("#batch-top", has_text="Completed after").wait_for()
     assert page.evaluate("window.same")
     assert "30 answered" in page.locator("#batch-figures").inner_text()

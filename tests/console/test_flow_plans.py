@@ -65,7 +65,6 @@ def test_what_the_pages_of_pipelines_read_besides_are_look_ups(database: psycopg
         (pipelines.STAGES, {"pipeline_ids": found}, 4 * MOST_PAGES),
         (pipelines.ONE, one, MOST_PAGES),
         (pipelines.OPEN, {"tenant_id": None}, MOST_PAGES),
-        (pipelines.RUNNING, {"batch_ids": found}, MOST_PAGES),
         (lookups_sql.FLOWS_BY_ID, {"tenant_id": None} | range_of, MOST_PAGES),
         (lookups_sql.PIPELINES_BY_NAME, _begins("flow-77"), MOST_PAGES),
         (lookups_sql.PIPELINES_BY_NAME, _begins("none"), MOST_PAGES),

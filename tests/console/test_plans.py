@@ -54,7 +54,6 @@ def values(database: psycopg.Connection) -> dict[str, Any]:
 def test_the_pages_of_a_batch_look_keys_up(database: psycopg.Connection, values: dict[str, Any]) -> None:
     statements = {
         "one": (sql.ONE, 0),
-        "running": (sql.RUNNING, 0),
         "answered": (items_sql.ANSWERED_ITEMS, 0),
         "tries": (items_sql.TRIES, 0),
         "bodies": (items_sql.BODIES, 0),

@@ -78,6 +78,17 @@ def test_batch_may_take_every_slot_that_synchronous_requests_and_the_reserve_lea
     assert bench.rule(later(own=4, running=24)) == (10, "harvest", "step_seconds")
 
 
+def test_where_nobody_calls_for_minutes_that_is_what_is_said_of_its_steps(bench: Bench) -> None:
+    bench.tell(allowed_seconds=13.0)
+    began = clock.monotonic()
+    assert bench.rule(look(began))[2] == "step_seconds"
+    ruling = bench.ruling(look(began + 250))
+    assert ruling is not None
+    assert (ruling.signal, ruling.value, ruling.threshold) == ("quiet_seconds", 240.0, 13.0)
+    bench.tell(sync_running=1, allowed_seconds=0.1)
+    assert bench.rule(look(began + 251, running=1))[2] == "step_seconds"
+
+
 def test_a_sleeping_engine_gets_no_batch_work_and_is_not_at_fault(bench: Bench) -> None:
     bench.tell(batch_running=2)
     signals = later(own=2, running=2)

@@ -59,6 +59,14 @@ async def test_prompts_of_two_accounts_never_share_a_salt_and_those_of_one_do(wo
     assert first == again != others
 
 
+async def test_the_row_of_an_engine_has_its_items_by_batch_and_none_once_the_worker_has_left(world: World) -> None:
+    world.engine.script({"match": "slow", "mode": "hang"})
+    batch = await world.submit([f"slow {n}" for n in range(6)])
+    async with world.worker(batch_max_in_flight=4, drain_seconds=0):
+        await world.until(f"exists (select from engine where in_engine = '{{\"{batch}\": 4}}')")
+    assert await world.fetch("select in_engine from engine") == [({},)]
+
+
 async def test_no_more_than_the_cap_is_in_the_engine(world: World) -> None:
     batch = await world.submit(prompts(40))
     async with world.worker(batch_max_in_flight=3):

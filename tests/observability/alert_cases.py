@@ -151,6 +151,12 @@ COUNTS = [
         {"slackwater_steward_workers_lost_total": "0x20 1x100"},
     ),
     Case("CallersSlowed", beside("0.2"), beside("0.1"), 90),
+    Case(  # what the gateways measure goes before what workers hear
+        "CallersSlowed",
+        beside("0.1") | {"slackwater_callers_slowdown_ratio": steady(1.4)},
+        beside("0.2") | {"slackwater_callers_slowdown_ratio": steady(1.2)},
+        90,
+    ),
     Case(
         "CallersWait",
         {'slackwater_queued_requests{class="sync", model="m"}': steady(3)},

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from app import clock
-from app.headroom.controller import Decision
+from app.headroom.controller import Decision, step_comparison
 from app.headroom.engine_metrics import EngineGauges
 from app.headroom.gate_rules import HeadroomLimits, Reason, closed_by
 from app.headroom.signals import BatchLoad, Scrape, Signals
@@ -62,6 +62,7 @@ class HarvestControl:
         self._logged: str | None = ""  # the last obstacle; empty: nothing yet
         self._alone: tuple[float, int] | None = None  # since when no step was planned, and how many there were
         self._ignored = False
+        self._called_at: float | None = None  # when a caller was last there, or the first look
         self._moved = (-1, -math.inf)  # the last count of steps, and when it was first seen
         self._commands = commands_of(settings)
 
@@ -162,7 +163,15 @@ class HarvestControl:
         if (age := signals.age(self._moved[1])) > limit:
             surplus = batch.requests if age > max(_YIELD_STALE_SECONDS, 2 * limit) else 0
             return Decision(0, Reason.CLOSED_STALE, "still_seconds", age, limit, surplus=surplus)
-        return residents(report, gauges_of(report, signals.scrape), batch, limits, self._commands.error)
+        if (
+            self._called_at is None
+            or report.sync_running
+            or report.sync_waiting
+            or (signals.sync and signals.sync.open)
+        ):
+            self._called_at = now
+        silence = now - self._called_at
+        return residents(report, gauges_of(report, signals.scrape), batch, limits, self._commands.error, silence)
 
     def _after_fault(self, report: Report, signals: Signals) -> Decision | None:
         """What follows a fault in the scheduler, which then lets no batch work run.
@@ -252,8 +261,10 @@ def gauges_of(report: Report, scrape: Scrape | None) -> EngineGauges:
     return replace(seen or EngineGauges(0, 0, 0.0, 0, 0, 0), kv_usage=report.kv_usage)
 
 
-def residents(report: Report, gauges: EngineGauges, batch: BatchLoad, limits: HeadroomLimits, error: float) -> Decision:
-    """How many batch requests may be in an engine whose own scheduler shares the steps."""
+def residents(
+    report: Report, gauges: EngineGauges, batch: BatchLoad, limits: HeadroomLimits, error: float, silence: float
+) -> Decision:
+    """How many batch requests may be in an engine whose own scheduler shares the steps. `silence`: seconds without a caller."""
     free = limits.slots - limits.reserve - report.sync_running - report.sync_waiting
     allowance = max(limits.floor, min(limits.cap, free))
     if report.sync_waiting and report.sync_running + report.batch_running >= limits.slots:
@@ -269,5 +280,5 @@ def residents(report: Report, gauges: EngineGauges, batch: BatchLoad, limits: He
         return Decision(0, Reason.CLOSED_SLOTS, "sync_requests", sync, limits.slots - limits.reserve)
     if report.batch_waiting >= SPARE:
         allowance = min(allowance, batch.requests)
-    comparison = ("step_seconds", report.step_seconds, report.allowed_seconds)
+    comparison = step_comparison(report.step_seconds, report.allowed_seconds, silence)
     return Decision(allowance, Reason.HARVEST, *comparison, prefill_tokens=UNLIMITED_TOKENS)

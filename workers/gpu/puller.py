@@ -10,6 +10,7 @@ it is enough to start nothing more.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 
 import structlog
@@ -211,6 +212,14 @@ class Puller:
     def in_hand(self) -> int:
         """Items that have started and whose outcome is not stored."""
         return self.in_flight + sum(len(chunk.results) for chunk in self._chunks.values())
+
+    @property
+    def in_engine(self) -> tuple[tuple[int, int], ...]:
+        """The items that are in the engine now, by batch id."""
+        calling, found = self._runner.calling, Counter[int]()
+        for chunk in self._chunks.values():
+            found[chunk.lease.batch_id] += sum(task in calling for task in chunk.running.values())
+        return tuple(sorted((+found).items()))
 
     @property
     def in_flight(self) -> int:

@@ -222,7 +222,8 @@ class Worker:
         expected = comeback.expected() if health.fault == DOWN else None
         seen = health.facts(inside=self._control.inside, obstacle=self._control.harvest.obstacle)
         facts = replace(seen, slots=self._engine.slots, problems=seen.problems + self._control.problems)
-        rest = comeback.learned, expected, facts, self._puller.in_hand, self._control.sync_open, self._puller.idle
+        inside = self._puller.in_hand, self._control.sync_open, self._puller.idle, self._puller.in_engine
+        rest = comeback.learned, expected, facts, *inside
         if self._drained:
             return EngineReport(health.fault is None, DRAINING, 0, None, None, None, None, *rest)
         if health.fault is not None:

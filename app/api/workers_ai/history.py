@@ -189,11 +189,14 @@ def moment(since: str) -> datetime:
 def protection_view(found: Protection) -> dict[str, Any]:
     """The protection in the form that callers read."""
     return {
+        "verdict": found.verdict,
+        "headline": found.headline,
+        "details": found.details,
         "first_token_ratio": _round(found.first_token_ratio),
         "gap_ratio": _round(found.gap_ratio),
         "all": _rounded(asdict(found.everything)),
         "beside": _rounded(asdict(found.beside)),
-        "usual_alone": _rounded(asdict(found.usual)) if found.usual else None,
+        "usual_alone": _rounded(asdict(found.alone)),
         "stretches": [
             {
                 "at": clock.iso(each.start),

@@ -132,6 +132,9 @@ def _progress(status: BatchStatus) -> dict[str, int]:
     counts = {"total": status.total, "succeeded": status.ok, "failed": status.failed}
     if status.state in _NOT_RUN:
         counts[str(status.state)] = status.unfinished
+    if status.finalized_at is None:
+        items = status.items
+        counts |= {"queued": items.queued, "claimed": items.claimed, "in_engine": items.in_engine}
     return counts
 
 

@@ -40,7 +40,7 @@ async def explain(
     latest = await recent_decisions.latest(parts.database, why.gates, last)
     answer = {
         "waiting": overview.get("waiting"),
-        "chain": [results.link(link) | {"blocks": link.blocks} for link in why.chain],
+        "chain": [results.link(link) | {"blocks": link.blocks, "met": link.met} for link in why.chain],
         "decisions": [decision_view(each.engine, each.entry) for each in latest],
     }
     return success(_facts(overview) | answer)

@@ -2,6 +2,7 @@
 
 from app.api_url import base_url
 from app.cli import credentials, status
+from app.cli.doctor import services
 from app.cli.doctor.check import Check, fail, ok, skip, warn
 from app.cli.doctor.machine import slackwater_at
 from app.settings import Settings
@@ -12,7 +13,7 @@ _DUTIES = "duties"
 
 
 def installation(settings: Settings) -> Check:
-    """Whether the installation on this data directory or port reports no problem."""
+    """Whether the installation on this data directory or port reports no problem, and what it notes."""
     url = _running(settings)
     if url is None:
         return skip(_NAME, "not running")
@@ -21,24 +22,67 @@ def installation(settings: Settings) -> Check:
     except Failure as failure:
         return fail(_NAME, failure.problem, failure.remedy)
     summary = f"{url} is {found['status']}"
-    if not found["problems"]:
+    told = [*found["problems"], *found["notes"]]
+    if not told:
         return ok(_NAME, summary)
-    prefixes = [f"{problem['engine']}: " if "engine" in problem else "" for problem in found["problems"]]
-    pairs = list(zip(prefixes, found["problems"], strict=True))
-    messages = "\n".join([summary, *(engine + problem["message"] for engine, problem in pairs)])
-    remedies = "\n".join(dict.fromkeys(engine + problem["remedy"] for engine, problem in pairs))
-    return fail(_NAME, messages, remedies)
+    pairs = [(f"{each['engine']}: " if "engine" in each else "", each) for each in told]
+    messages = "\n".join([summary, *(engine + each["message"] for engine, each in pairs)])
+    remedies = "\n".join(dict.fromkeys(engine + each["remedy"] for engine, each in pairs))
+    return (fail if found["problems"] else warn)(_NAME, messages, remedies)
+
+
+def engine(settings: Settings) -> Check:
+    """The engines of the running installation as their workers see them. Without one, and where the settings name an engine to
+    attach to, what could be started from here.
+    """
+    found = None if settings.attached_to else _status(settings)
+    if found is None or not found["engines"]:
+        return services.engine(settings)
+    lines = "\n".join(map(_described, found["engines"]))
+    if all(each["state"] == "ready" for each in found["engines"]):
+        return ok("engine", lines)
+    return warn("engine", lines, "see why: slackwater status")
+
+
+def _described(each: status.Status) -> str:
+    version = f", vLLM {each['version']}" if each["version"] else ""
+    policy = each["scheduling_policy"] or "not reported"
+    where = f"protection {each['protection']} the engine"
+    return f"{each['name']} is {each['state']} ({each['mode']}{version}), scheduling policy {policy}; {where}"
+
+
+def model(settings: Settings) -> Check:
+    """What the engines of the running installation serve; without one, the model of the settings."""
+    found = None if settings.attached_to else _status(settings)
+    served = [f"{each['model']}, of {each['name']}" for each in found["engines"] if each["model"]] if found else []
+    return ok("model", "\n".join(served)) if served else services.model(settings)
+
+
+def webhooks(settings: Settings) -> Check:
+    """Where webhooks of the running installation may go; without one, as the settings say."""
+    found = _status(settings)
+    if found is None:
+        return services.webhooks(settings)
+    return services.webhooks(settings.model_copy(update={"webhook_allow_private": found["webhooks"]["allow_private"]}))
+
+
+def _status(settings: Settings) -> status.Status | None:
+    """The status of the installation that runs here. None: none does, or `installation` says what is wrong with it."""
+    url = _running(settings)
+    if url is None:
+        return None
+    try:
+        return status.fetch_from(url)
+    except Failure:
+        return None
 
 
 def duties(settings: Settings) -> Check:
     """When each duty was last done, and which of them fail. One that is stuck is a problem of the installation."""
-    url = _running(settings)
-    if url is None:
-        return skip(_DUTIES, "not running")
-    try:
-        found = status.fetch_from(url)
-    except Failure:
-        return skip(_DUTIES, "unknown, because the installation does not say it")
+    found = _status(settings)
+    if found is None:
+        running = _running(settings) is not None
+        return skip(_DUTIES, "unknown, because the installation does not say it" if running else "not running")
     lines = "\n".join(status.duties(found)) or "none yet"
     if any(duty["error"] for duty in found.get("duties", ())):
         return warn(_DUTIES, lines, "see the words of the error: slackwater logs maintenance")

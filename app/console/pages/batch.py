@@ -55,7 +55,6 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
     after = int(params["from"]) if params.get("from", "").isdecimal() else 0
 
     async with parts.reader.relaxed() as conn:
-        running = await queries.running(conn, row.batch_id) if row.finalized_at is None else queries.Running(0, 0)
         items = await parts.looks.at(
             ("items", row.batch_id, row.run, kind, after),
             lambda: queries_items.item_page(conn, Keyring.of(parts.settings), row, kind, min(after, _MOST_SEQ)),
@@ -67,7 +66,7 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> batch.Seen:
             lambda: _slow(conn, Keyring.of(parts.settings), row),
             _SLOW_SECONDS,
         )
-    return batch.Seen(row, why, running, items, *facts, parts.catalogue, pipeline)
+    return batch.Seen(row, why, items, *facts, parts.catalogue, pipeline)
 
 
 async def _slow(

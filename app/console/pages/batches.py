@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from app.access.roles import Viewer
-from app.batches import id_prefix
-from app.batches.why_chain import MOST_TOGETHER, Why, explain
+from app.batches import id_prefix, why_chain
+from app.batches.why_chain import MOST_TOGETHER, Why
 from app.console import forms, queries, saved_views
 from app.console.page import Page, Params
 from app.console.parts import Parts, parts_of, viewer_of
@@ -61,7 +61,8 @@ async def explained(parts: Parts, rows: Sequence[BatchRow]) -> dict[UUID, Why]:
     """Why each open batch of these waits, or that it runs."""
     asked = [(row.tenant_id, row.request_id) for row in rows if row.finalized_at is None][:MOST_TOGETHER]
     found = await reads.snapshots(parts.reader, asked) if asked else []
-    return {sight[0].request_id: explain(*sight) for sight in found if sight is not None}
+    whys = [await why_chain.explained(parts.reader, *sight) for sight in found if sight is not None]
+    return {why.status.request_id: why for why in whys}
 
 
 def own(request: Request, context: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,10 +50,7 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> pipeline.Seen:
     found = await find(parts, viewer, params)
     sight = await _sight(parts, found)
     seen = await outlook.of(parts.reader, parts.catalogue, _owner(found), sight)
-    open_ids = [each.row.batch_id for each in sight.stages if each.status.finalized_at is None]
-    async with parts.reader.relaxed() as conn:
-        running = await listing.running(conn, open_ids) if open_ids else {}
-    return pipeline.Seen(found, seen, running, parts.catalogue)
+    return pipeline.Seen(found, seen, parts.catalogue)
 
 
 async def act(request: Request) -> Response:

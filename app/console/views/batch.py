@@ -7,7 +7,7 @@ from typing import Any
 
 from app.access.roles import Viewer
 from app.batches.why_chain import Why
-from app.console.queries import BatchRow, EventRow, Running, Submitted
+from app.console.queries import BatchRow, EventRow, Submitted
 from app.console.queries_items import ItemPage
 from app.console.views import batch_actions, batch_items, batch_progress, batch_state, plots, signs, text, times
 from app.console.views.batch_progress import Progress
@@ -15,6 +15,7 @@ from app.console.views.batch_state import BATCH_FINAL
 from app.console.views.figures import Figure, Part, figure
 from app.engines.catalogue import Catalogue
 from app.pipelines.listing import Named
+from app.queue import item_counts
 from app.queue.failures import FailureClass
 from app.queue.phases import Phase
 
@@ -25,7 +26,6 @@ class Seen:
 
     row: BatchRow
     why: Why | None
-    running: Running
     items: ItemPage
     failures: Sequence[FailureClass]
     submitted: Submitted
@@ -92,8 +92,9 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     words = [Part(f"{ok:,} answered")]
     if failed:
         words += [Part(", "), Part(f"{failed:,} failed", bad)]
-    if seen.running.items:
-        words.append(Part(f", {seen.running.items:,} with engines"))
+    items = batch_state.items(row, why)
+    if not items.ended:
+        words.append(Part(f", {item_counts.words(items.queued, items.claimed, items.in_engine)}"))
     end = batch_state.ending(row, why, now)
     found = [figure("Done", text.percent((ok + failed) / max(1, row.total)), "%", *words)]
     if row.finalized_at is not None:
@@ -101,7 +102,7 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
         found.append(figure("Took", *_split(times.span(took)), f"ended {times.clock_time(row.finalized_at, now)}"))
     else:
         inside = f"in {times.span(end.seconds)}" if end.seconds is not None else ""
-        due = Part(end.due, "warn" if end.late else "")
+        due = Part(f"{end.unknown}, {end.due}" if end.unknown else end.due, "warn" if end.late else "")
         found.append(figure("Ends", end.at or "–", inside, due, confidence=end.confidence))
     found.append(_pace(seen))
     spent = batch_state.costs(row, seen.models)

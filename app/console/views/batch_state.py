@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from app.batches.why_chain import Link, Why
+from app.batches.why_chain import Link, Why, no_eta
 from app.console.queries import BatchRow
 from app.console.views import signs, text, times
 from app.console.views.plots import Meter, meter
@@ -12,9 +12,11 @@ from app.console.views.signs import Sign
 from app.engines.catalogue import Catalogue, Price
 from app.engines.outcome import Usage
 from app.engines.pricing import cost
+from app.queue.item_counts import ItemCounts
 from app.sentences import ended
 from app.states import BatchState
 
+_TROUBLE = {"engine_down", "engine_starting", "closed_stale", "closed_unknown"}  # of one of several engines
 _BAD_SHARE = 0.01  # failures below this share are grey
 
 
@@ -31,18 +33,27 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When a batch ends. `at`: empty if unknown. `due`: its deadline in words."""
+    """When a batch ends. `at`: empty if unknown, and `unknown` says why. `due`: its deadline in words."""
 
     at: str
     due: str
     confidence: str = ""
     late: bool = False
     seconds: float | None = None
+    unknown: str = ""
+
+
+def items(row: BatchRow, why: Why | None) -> ItemCounts:
+    """Where its items are."""
+    if why is not None:
+        return why.status.items
+    return ItemCounts(row.total, row.ok, row.failed, ended=row.finalized_at is not None)
 
 
 def counts(row: BatchRow, why: Why | None) -> tuple[int, int]:
     """Answered and failed items, as live as they are known."""
-    return (why.status.ok, why.status.failed) if why is not None else (row.ok, row.failed)
+    found = items(row, why)
+    return found.succeeded, found.failed
 
 
 def standing(row: BatchRow, why: Why | None, now: datetime) -> Standing:
@@ -61,8 +72,6 @@ def standing(row: BatchRow, why: Why | None, now: datetime) -> Standing:
             return Standing(signs.LOOK, "Runs, will be late", told, "running", late=True)
         return Standing(signs.RUNS, "Runs", told, "running")
     sign, words, _ = signs.waiting(link.code)
-    if link.code == "fair_share" and why.estimate is not None and why.estimate.share == 1:
-        words = "Waits its turn"  # nobody else is at work: what is ahead is of its own account
     return Standing(
         signs.LOOK if late else sign, words + (", will be late" if late else ""), link.message, link.code, late
     )
@@ -85,7 +94,7 @@ def ending(row: BatchRow, why: Why | None, now: datetime) -> Ending:
         return Ending(times.clock_time(row.finalized_at, now), "")
     estimate = why.estimate if why else None
     if estimate is None or estimate.eta_seconds is None:
-        return Ending("", due)
+        return Ending("", due, unknown=no_eta(why.status, estimate) or "" if why and estimate else "")
     at = now + timedelta(seconds=estimate.eta_seconds)
     late = row.expires_at is not None and at > row.expires_at
     return Ending(times.clock_time(at, now), due, str(estimate.confidence), late, estimate.eta_seconds)
@@ -116,13 +125,13 @@ def costs(row: BatchRow, models: Catalogue) -> Cost:
     return Cost(so_far, so_far * row.total / row.done if row.done else None, price.currency)
 
 
-def progress(row: BatchRow, why: Why | None, running: int = 0) -> tuple[Meter, str, str]:
+def progress(row: BatchRow, why: Why | None) -> tuple[Meter, str, str]:
     """The meter, its words, and the words about failures, which are empty if there are none."""
-    ok, failed = counts(row, why)
-    words = f"{ok + failed:,} of {row.total:,}"
-    running = max(0, min(running, row.total - ok - failed))
-    drawn = meter(f"{row.name}: {words}", row.total, ("ok", ok), ("bad", failed), ("run", running))
-    return drawn, words, f"{failed:,} failed" if failed else ""
+    found = items(row, why)
+    words = f"{found.done:,} of {row.total:,}"
+    running = found.claimed + found.in_engine
+    drawn = meter(f"{row.name}: {words}", row.total, ("ok", found.succeeded), ("bad", found.failed), ("run", running))
+    return drawn, words, f"{found.failed:,} failed" if found.failed else ""
 
 
 def many_failed(ok: int, failed: int) -> bool:
@@ -174,13 +183,11 @@ def chain(links: Sequence[Link], now: datetime) -> list[ShownLink]:
     here = next((n for n, link in enumerate(links) if link.blocks), None)
     shown = []
     for n, link in enumerate(links):
-        sign = (
-            signs.waiting(link.code)[0] if link.blocks else signs.QUIET if link.code.startswith("eta") else signs.DONE
-        )
-        if not link.blocks and link.code in {"fair_share", "next", "allowance_spent", "backoff", "budget"}:
-            sign = signs.WAITS
-        if not link.blocks and link.code in {"engine_down", "engine_starting", "closed_stale", "closed_unknown"}:
+        sign = signs.waiting(link.code)[0] if link.blocks else signs.DONE if link.met else signs.WAITS
+        if not link.blocks and link.code in _TROUBLE:
             sign = signs.waiting(link.code)[0]
+        if link.code.startswith("eta"):
+            sign = signs.QUIET
         since = f", since {times.clock_time(link.since, now)}" if link.since else ""
         shown.append(ShownLink(sign, text.sentence(link.message), f"{link.code}{since}", n == here))
     return shown

@@ -105,9 +105,7 @@ def _sentences(seen: Seen, now: datetime) -> tuple[str, str]:
         strong += f" ({end.due})." if not others else "."
     parts = []
     if found:
-        parts.append(
-            f"{few(running)} {'is' if running == 1 else 'are'} with engines" if running else "none is with an engine"
-        )
+        parts.append(f"{few(running)} {'runs' if running == 1 else 'run'}" if running else "none runs")
     if money:
         parts.append(f"{few(money)} {'waits' if money == 1 else 'wait'} for money")
     if away:

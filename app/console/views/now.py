@@ -8,7 +8,7 @@ from typing import Any
 from app.access.roles import Viewer
 from app.batches import why_text
 from app.batches.incidents import Incident
-from app.batches.protection import Protection
+from app.batches.protection import LIMIT, Protection, Verdict
 from app.batches.queue_outlook import ModelQueue
 from app.console.queries import MOST_COUNTED, EngineRow, WaitRow
 from app.console.views import batch_filter, now_plots, now_queue, plots, signs, text, time_range, times
@@ -95,8 +95,8 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
 
 
 def _objective(calls: Protection) -> float | None:
-    usual = calls.usual.first_token_p95 if calls.usual else None
-    return usual * OBJECTIVE if usual else None
+    alone = calls.alone.first_token_p95 if calls.measured else None
+    return alone * OBJECTIVE if alone else None
 
 
 def headline(seen: Seen) -> tuple[Sign, str]:
@@ -106,13 +106,12 @@ def headline(seen: Seen) -> tuple[Sign, str]:
         return signs.AWAY, "No engine has a worker"
     if not ready:
         return signs.BROKEN, "No engine answers"
-    ratio = seen.calls.first_token_ratio
-    if ratio is not None and ratio > OBJECTIVE:
-        return signs.LOOK, "Synchronous callers wait longer than they should"
+    if seen.calls.verdict == Verdict.SLOWED:
+        return signs.LOOK, seen.calls.headline
     blind = [each for each in ready if signs.gate(each.code, ready=True, is_open=each.allowance > 0) is signs.BROKEN]
     if blind:
         return signs.LOOK, f"{blind[0].name} cannot be seen, so batch work has stopped there"
-    return signs.DONE, "Synchronous callers are protected"
+    return signs.DONE if seen.calls.verdict == Verdict.PROTECTED else signs.QUIET, seen.calls.headline
 
 
 def sentences(seen: Seen) -> tuple[str, str]:
@@ -124,16 +123,7 @@ def sentences(seen: Seen) -> tuple[str, str]:
         said.append(f"{text.sentence(few(number))} {verb} batch work what callers leave.")
     if not seen.open:
         said.append("No batch is open.")
-    return _calls(seen.calls), " ".join(said[:3])
-
-
-def _calls(calls: Protection) -> str:
-    p95 = calls.everything.first_token_p95
-    if p95 is None:
-        return "Nobody has called through the gateway in this time."
-    ratio = calls.first_token_ratio
-    beside = f", {ratio:.2f} times what it takes alone" if ratio is not None else ""
-    return f"Their first token takes {times.span(p95 / 1000)} at p95{beside}."
+    return seen.calls.details, " ".join(said[:3])
 
 
 def _gate(each: EngineRow) -> str:
@@ -153,9 +143,8 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     shown = seen.drawn.shown
     when = f"in the {shown.words}" if shown.live else f"from {shown.words}"
     return [
-        _milliseconds("First token, p95", calls.everything.first_token_p95, calls.first_token_ratio,
-                      now_plots.spark(calls, "first_token_p95")),
-        _milliseconds("Between tokens, p95", calls.everything.gap_p95, calls.gap_ratio, now_plots.spark(calls, "gap_p95")),
+        _milliseconds("First token, p95", calls, "first_token_p95", calls.first_token_ratio),
+        _milliseconds("Between tokens, p95", calls, "gap_p95", calls.gap_ratio),
         figure("Harvest", value, f"{unit} tok/s".strip(), f"{batch:,} batch requests in {slots:,} slots",
                spark=plots.spark(pace, "h")),
         _waiting(seen),
@@ -163,14 +152,28 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _milliseconds(name: str, value: float | None, ratio: float | None, spark: plots.Spark | None) -> Figure:
+def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | None) -> Figure:
+    """Beside batch work, as the strong line of the plot below; of all answers if none ran beside."""
+    beside, alone = getattr(calls.beside, quantile), getattr(calls.alone, quantile)
+    value = beside if beside is not None else getattr(calls.everything, quantile)
     if value is None:
         return figure(name, "–", "", "no synchronous answer in this time")
-    shown = f"{value:.0f}" if value >= 10 else f"{value:.1f}"
-    words = Part("alone not known yet")
     if ratio is not None:
-        words = Part(f"{ratio:.2f} × alone; objective {OBJECTIVE:.2f}", "warn" if ratio > OBJECTIVE else "")
-    return figure(name, shown, "ms", words, spark=spark)
+        words = Part(
+            f"beside batch work, {ratio:.2f} × alone; objective {OBJECTIVE:.2f}", "warn" if ratio > LIMIT else ""
+        )
+    elif beside is None:
+        words = Part("alone; no batch work ran beside")
+    else:
+        words = Part(
+            "beside batch work; "
+            + (f"{_few_digits(alone)} ms alone, of few" if alone is not None else "none alone yet")
+        )
+    return figure(name, _few_digits(value), "ms", words, spark=now_plots.spark(calls, quantile))
+
+
+def _few_digits(milliseconds: float) -> str:
+    return f"{milliseconds:.0f}" if milliseconds >= 10 else f"{milliseconds:.1f}"
 
 
 def _waiting(seen: Seen) -> Figure:

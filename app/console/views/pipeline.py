@@ -19,11 +19,10 @@ _NEAR_BUDGET = 0.8  # of it, from which somebody should look
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the page has read. `running`: by batch, the items that engines have."""
+    """What the page has read."""
 
     listed: Listed
     outlook: PipelineOutlook
-    running: Mapping[int, int]
     models: Catalogue
 
 
@@ -40,8 +39,8 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "sign": sign(seen.outlook),
         "actions": pipeline_actions.of(seen.outlook, viewer),
         "figures": figures(seen, now),
-        "flow": pipeline_flow.tree(seen.outlook, seen.running),
-        "stages": pipeline_flow.rows(seen.outlook, seen.running, seen.models),
+        "flow": pipeline_flow.tree(seen.outlook),
+        "stages": pipeline_flow.rows(seen.outlook, seen.models),
         "cli_why": f"slackwater why {row.public_id}",
         "facts": facts(seen, now),
     }

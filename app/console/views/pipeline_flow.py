@@ -1,6 +1,6 @@
 """The stages of a pipeline as a flow from parent to child, and as a table with all counts. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,16 +27,16 @@ class Box:
     children: Sequence["Box"] = ()
 
 
-def tree(seen: PipelineOutlook, running: Mapping[int, int]) -> list[Box]:
-    """The flow, which begins with the input. `running`: by batch, the items that engines have."""
-    boxes = {each.sight.row.n: _box(seen, each, running) for each in seen.stages}
+def tree(seen: PipelineOutlook) -> list[Box]:
+    """The flow, which begins with the input."""
+    boxes = {each.sight.row.n: _box(seen, each) for each in seen.stages}
     for stage in sorted(seen.sight.flow.stages, key=lambda each: -each.number):
         above = boxes[stage.parent]
         boxes[stage.parent] = replace(above, children=(boxes[stage.number], *above.children))
     return [boxes[0]]
 
 
-def _box(seen: PipelineOutlook, of: StageOutlook, running: Mapping[int, int]) -> Box:
+def _box(seen: PipelineOutlook, of: StageOutlook) -> Box:
     row, status = of.sight.row, of.sight.status
     if not pipeline_state.runs(of.sight):
         words = f"{text.plural(status.total, 'line')}{', more come' if status.fed else ''}"
@@ -46,7 +46,7 @@ def _box(seen: PipelineOutlook, of: StageOutlook, running: Mapping[int, int]) ->
     words = f"{done:,} of {status.total:,}{' so far' if status.fed else ''}" if status.total else "no item yet"
     if not status.total and status.finalized_at is not None:
         words = "no item"
-    busy = min(running.get(status.batch_id, 0), status.total - done)
+    busy = status.claimed + status.in_engine
     drawn = meter(f"{row.name}: {words}", status.total, ("ok", status.ok), ("bad", status.failed), ("run", busy))
     return Box(
         row.name,
@@ -95,23 +95,23 @@ def _shape(stage: Stage, seen: PipelineOutlook) -> str:
     return "packs by value" if isinstance(stage.pack, ByValue) else ""
 
 
-def rows(seen: PipelineOutlook, running: Mapping[int, int], models: Catalogue) -> list[dict[str, Any]]:
+def rows(seen: PipelineOutlook, models: Catalogue) -> list[dict[str, Any]]:
     """The stages in their order with all counts, and why each waits."""
-    return [_row(seen, each, running, models) for each in seen.stages]
+    return [_row(seen, each, models) for each in seen.stages]
 
 
-def _row(seen: PipelineOutlook, of: StageOutlook, running: Mapping[int, int], models: Catalogue) -> dict[str, Any]:
+def _row(seen: PipelineOutlook, of: StageOutlook, models: Catalogue) -> dict[str, Any]:
     row, status = of.sight.row, of.sight.status
     runs = pipeline_state.runs(of.sight)
-    left = status.total - status.ok - status.failed if runs else 0
-    busy = min(running.get(status.batch_id, 0), left)
+    left = status.items.queued - row.parked if runs else 0
+    busy = status.claimed + status.in_engine
     spent, currency = pipeline_state.cost_of(status, models)
     tokens = status.prompt_tokens + status.completion_tokens
     return {
         "name": row.name,
         "href": _href(of),
         "kind": kind_of(seen, of) if runs else "lines",
-        "waiting": _number(left - busy - row.parked),
+        "waiting": _number(left),
         "more": status.fed,
         "parked": f"{row.parked:,} outside" if row.parked else "",
         "running": _number(busy),

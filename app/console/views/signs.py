@@ -39,6 +39,7 @@ _WAITS: dict[str, tuple[Sign, str, str]] = {
     "outside": (WAITS, "Waits for an answer", "An answer from outside"),
     "no_engine": (AWAY, "Waits for an engine", "An engine for their model"),
     "account_limit": (WAITS, "Waits for its account", "Their account's limit in flight"),
+    "own_batches": (WAITS, "Waits its turn", "Earlier batches of their account"),
     "fair_share": (WAITS, "Waits for its share", "Their account's share of the engines"),
     "allowance_spent": (WAITS, "Waits for a place", "A place; the engines have as much as fits"),
     "next": (WAITS, "Next in line", "Next in line"),
