@@ -1,10 +1,9 @@
-"""The application of the console: its routes, its parts, and the pages that its errors are."""
+"""The application of the console: its routes and its parts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
-from http import HTTPStatus
 
 import structlog
 from psycopg import Error as DatabaseError
@@ -16,13 +15,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from app.access.roles import Viewer
 from app.admission.control import AdmissionControl, no_budget
-from app.audit.acts import Act
-from app.console import stream
+from app.console import error_pages, stream
 from app.console.guard import Guard
 from app.console.looks import Looks
-from app.console.page import Page, show, whole
+from app.console.page import Page, show
 from app.console.pages import PAGES, ROUTES
 from app.console.parts import Parts
 from app.console.render import Templates
@@ -33,7 +30,6 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
 from app.errors import SlackwaterError
-from app.sentences import ended
 from app.serving.request_limits import RequestLimits
 from app.settings import Settings
 
@@ -75,10 +71,10 @@ def create_app(settings: Settings) -> Starlette:
         middleware=[Middleware(RequestLimits, answer=_too_much), Middleware(Guard)],
         lifespan=lambda app: running(app, settings),
         exception_handlers={
-            SlackwaterError: _refused,
-            HTTPException: _refused,
-            DatabaseError: _away,
-            PoolTimeout: _away,
+            SlackwaterError: error_pages.refused,
+            HTTPException: error_pages.refused,
+            DatabaseError: error_pages.away,
+            PoolTimeout: error_pages.away,
         },
     )
     app.state.templates = _templates()
@@ -118,23 +114,3 @@ def _shower(page: Page) -> Callable[[Request], Awaitable[Response]]:
 
 def _too_much(request: Request, status: int, code: int, message: str, headers: dict[str, str]) -> Response:
     return PlainTextResponse(f"{message}\n", status, headers)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    """The page of an error that we raised on purpose, or of an address that there is not."""
-    status = error.status if isinstance(error, SlackwaterError) else getattr(error, "status_code", 500)
-    if status == 404:
-        message = "There is nothing here, or it is not yours to see."
-    else:
-        message = ended(error.message) if isinstance(error, SlackwaterError) else HTTPStatus(status).phrase
-    if "viewer" not in request.scope:
-        return PlainTextResponse(f"{message}\n", status)
-    if status == 403:
-        viewer: Viewer = request.scope["viewer"]
-        request.app.state.parts.admission.audit.add(Act.ACCESS_REFUSED, request.url.path, viewer.account, message)
-    return await whole(request, "error", {"status": status, "message": message}, status=status)
-
-
-async def _away(request: Request, error: Exception) -> Response:
-    log.warning("database.unavailable", verb=request.url.path, error=str(error).strip())
-    return PlainTextResponse("The database does not answer in time. Try again in a few seconds.\n", 503)

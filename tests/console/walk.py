@@ -177,6 +177,7 @@ PAGES: tuple[Look, ...] = (
     Look("login-link", "login", None, lambda ids: "/console/login", first=_invited),
     Look("login-spent", "login", None, lambda ids: "/console/login?token=spent", status=403),
     Look("forbidden", "error", Role.VIEWER, lambda ids: "/console/batches/new", status=403),
+    Look("not-found-alone", "error", None, lambda ids: "/console/login/nowhere", status=404),
     Look("not-found", "error", Role.VIEWER, lambda ids: f"/console/batches/{UUID(int=0)}", status=404),
 )
 
