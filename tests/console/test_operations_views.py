@@ -14,8 +14,9 @@ from app.console.queries import EngineRow
 from app.console.queries_engines import GateChange, Tide
 from app.console.queries_webhooks import HookRow, Summary
 from app.console.views import engine, engine_plots, engines, fairness, find, incidents, keys, places, signs, webhooks
-from app.console.views.engine_plots import Frame
+from app.console.views.engine_plots import Frame, Held
 from app.errors import BadInput
+from app.headroom.samples import EngineSample, StoredSample
 from app.tenants.key_list import KeyRow
 from app.tenants.rate_limits import KeyLimits
 
@@ -82,13 +83,79 @@ def test_one_sample_is_drawn_as_wide_as_its_time() -> None:
     assert end[0] - begin[0] == pytest.approx(10 / 600)
 
 
+def sampled(seconds_ago: float, **changes: Any) -> StoredSample:
+    usual: dict[str, Any] = {
+        "reason": "harvest", "allowance": 9.0, "batch": 4.0, "sync": 2.0, "sync_waiting": 0.0, "frozen": 0.0, "kv_usage": 0.5,
+        "step_ms": 20.0, "predicted_ms": 21.0, "allowed_ms": 25.0, "seconds": 10.0, "closed_seconds": 0.0,
+        "batch_tokens": 100, "sync_tokens": 50, "yields": 0, "evictions": 0,
+    }  # fmt: skip
+    return StoredSample(NOW - timedelta(seconds=seconds_ago), EngineSample(**usual | changes))
+
+
+CHANGES = [
+    GateChange(NOW - timedelta(minutes=5), 0, "closed_sync_waiting"),
+    GateChange(NOW - timedelta(minutes=4), 9, "open"),
+]
+
+
 def test_the_ribbon_of_a_gate_goes_from_change_to_change() -> None:
-    changes = [
-        GateChange(NOW - timedelta(minutes=5), 0, "closed_sync_waiting"),
-        GateChange(NOW - timedelta(minutes=4), 9, "open"),
-    ]
-    bars = engine_plots.gate("e", changes, "harvest", FRAME).bars
+    bars = engine_plots.gate("e", CHANGES, [sampled(n) for n in range(590, -1, -10)], FRAME).bars
     assert [(bar.kind, bar.x, bar.width) for bar in bars] == [("r-open", 0, 50), ("r-sync", 50, 10), ("r-open", 60, 40)]
+
+
+def test_nothing_is_drawn_of_a_time_that_no_worker_saw() -> None:
+    seen = [*range(270, 209, -10), *range(60, -1, -10)]  # from 280 s on, with a hole between 210 and 70
+    bars = engine_plots.gate("e", CHANGES, [sampled(n) for n in seen], FRAME).bars
+    assert [(bar.kind, round(bar.x), round(bar.width)) for bar in bars] == [
+        ("r-sync", 53, 7), ("r-open", 60, 5), ("r-open", 88, 12)
+    ]  # fmt: skip
+    assert engine_plots.gate("e", CHANGES, [], FRAME).bars == []
+
+
+def test_a_plot_without_values_says_why() -> None:
+    idle = [sampled(n, batch_tokens=0, sync_tokens=0, kv_usage=None, step_ms=None, predicted_ms=None, allowed_ms=None)
+            for n in (20, 10)]  # fmt: skip
+    drawn = {each.name: each.plot for each in engine_plots.panels(idle, idle[-1].sample, A_FEW, 0.9, FRAME)}
+    assert [word.text for word in drawn["Tokens a second"].words] == ["no token was computed in this time"]
+    assert [word.text for word in drawn["KV cache"].words] == ["the engine does not say it"]
+    assert [word.text for word in drawn["Step time"].words] == ["no step was measured in this time"]
+    assert [word.text for word in engine_plots.tide("e", [], FRAME).words] == ["nothing is known of this time"]
+
+
+A_FEW = Held.of(2, 4, 0, 32)
+
+
+def test_what_an_idle_step_may_take_is_no_budget_and_sets_no_scale() -> None:
+    busy, idle = sampled(20), sampled(10, sync=0.0, allowed_ms=14_546.0)
+    before, after = (
+        next(
+            each for each in engine_plots.panels(given, given[-1].sample, A_FEW, 0.9, FRAME) if each.name == "Step time"
+        )
+        for given in ([busy], [busy, idle])
+    )
+    assert [(word.text, word.colour) for word in after.plot.words] == [("budget 25 ms", "bad")]
+    assert [word.y for word in after.plot.words] == [word.y for word in before.plot.words]
+    assert "no caller: a step may take 15\u00a0s" in after.sub
+    assert "no caller" not in before.sub
+    [only] = [each for each in engine_plots.panels([idle], idle.sample, A_FEW, 0.9, FRAME) if each.name == "Step time"]
+    assert not only.plot.words
+
+
+@pytest.mark.parametrize(
+    ("sync", "batch", "frozen", "slots", "shown"),
+    [
+        (2, 17.4, 0, 32, (2, 17, 0, 13, 0)),
+        (0, 41, 3, 32, (0, 32, 3, 0, 9)),
+        (40, 5, 0, 32, (32, 0, 0, 0, 13)),
+        (0, 0, 0, 0, (0, 0, 0, 0, 0)),
+    ],
+)
+def test_slots_add_up_and_what_has_none_waits(
+    sync: float, batch: float, frozen: float, slots: int, shown: tuple[int, ...]
+) -> None:
+    found = Held.of(sync, batch, frozen, slots)
+    assert (found.sync, found.batch, found.frozen, found.free, found.queued) == shown
+    assert found.sync + found.batch + found.free == slots
 
 
 @pytest.mark.parametrize(
@@ -96,7 +163,7 @@ def test_the_ribbon_of_a_gate_goes_from_change_to_change() -> None:
     [(4, 1, 2, 4, "sshn"), (256, 0, 256, 256, "s" * 256), (1024, 512, 256, 256, "s" * 64 + "h" * 128 + "n" * 64)],
 )
 def test_slots_are_squares_of_who_holds_them(slots: int, batch: int, sync: int, squares: int, kinds: str) -> None:
-    drawn = engine.waffle(an_engine(slots=slots, batch_in_flight=batch, sync_in_flight=sync), None)
+    drawn = engine.waffle(Held.of(sync, batch, 0, slots))
     assert "".join(kind for kind, _, _ in drawn["places"]) == kinds
     assert len(drawn["places"]) == squares
 

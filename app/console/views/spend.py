@@ -115,6 +115,10 @@ class Table:
         """An amount for a person."""
         return text.money(amount, self.currency) if self.currency else f"{text.compact(amount)} tokens"
 
+    def scale(self, amounts: Sequence[float]) -> list[str]:
+        """The amounts beside a scale."""
+        return text.money_scale(amounts, self.currency) if self.currency else [text.compact(each) for each in amounts]
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
