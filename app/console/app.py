@@ -32,6 +32,7 @@ from app.engines.model_registry import ModelRegistry
 from app.errors import SlackwaterError
 from app.serving.request_limits import RequestLimits
 from app.settings import Settings
+from app.webhooks.egress import Egress
 
 _PATIENCE_SECONDS = 2.0
 _READERS = 3
@@ -47,13 +48,14 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
     async with (
         Database.of(smaller, "console", patience_seconds=_PATIENCE_SECONDS) as database,
         Database.reading(settings, "console reads", size=_READERS, patience_seconds=_PATIENCE_SECONDS) as reader,
+        Egress.of(settings) as egress,
     ):
         await session_settings.require_at_start(database)
         models = ModelRegistry(reader, entries)
         await models.renew()
         admission = AdmissionControl(database, models, secret_key(settings), no_budget)
         await admission.policy.renew()
-        app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks())
+        app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks(), egress)
         keeping = asyncio.create_task(admission.keep())
         log.info("console.serving", url=app.state.parts.origin)
         try:

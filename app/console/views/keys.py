@@ -48,6 +48,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "keep": [(name, value) for name, value in keep.items() if value],
         "rows": [_row(row, seen.usual, viewer, now) for row in seen.rows],
         "one_account": bool(viewer.account),
+        "makes": viewer.role.reveals,
         "is_filtered": bool(account or chosen != "live"),
         "clear": PATH,
         "pages": _pages(seen, params, keep, account),
