@@ -104,8 +104,7 @@ async def history(
 ) -> list[StoredSample]:
     """The samples of an engine in that time, from when it served first."""
     first = (await begun(conn, [engine_id])).get(engine_id)
-    found = await samples.history(conn, engine_id, since, points, until) if first else []
-    return [each for each in found if first and each.at >= first]
+    return await samples.history(conn, engine_id, max(since, first), points, until) if first else []
 
 
 async def latest(conn: Connection, engine_id: int) -> StoredSample | None:

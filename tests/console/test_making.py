@@ -50,6 +50,9 @@ async def test_a_key_is_shown_once_and_opens_the_account_of_who_made_it(
     listed = (await admin.get("/console/keys")).text
     assert secret not in listed
     assert "ward 3" in listed
+    assert "One key is live" in listed
+    assert "unused for 30 days." in listed  # it is new, not forgotten
+    assert "No key is like this" in (await admin.get("/console/keys?view=unused")).text
 
 
 async def test_a_webhook_is_made_by_the_rules_of_the_api_and_its_secret_is_shown_once(

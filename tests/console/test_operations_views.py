@@ -1,6 +1,7 @@
 """Claims about what the pages for those who run an installation say and draw, without a database."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -10,10 +11,24 @@ from app.access.roles import Role, Viewer
 from app.batches.fair_shares import ShareRow
 from app.batches.lookups import Found, FoundBatch
 from app.changes.service import Change
+from app.console import nav
 from app.console.queries import EngineRow
 from app.console.queries_engines import GateChange, Tide
 from app.console.queries_webhooks import HookRow, Summary
-from app.console.views import engine, engine_plots, engines, fairness, find, incidents, keys, places, signs, webhooks
+from app.console.render import FOLDER
+from app.console.views import (
+    engine,
+    engine_plots,
+    engines,
+    fairness,
+    find,
+    incidents,
+    keys,
+    places,
+    playground,
+    signs,
+    webhooks,
+)
 from app.console.views.engine_plots import Frame, Held
 from app.errors import BadInput
 from app.headroom.samples import EngineSample, StoredSample
@@ -285,7 +300,7 @@ def test_a_share_is_the_weight_among_those_with_work() -> None:
 @pytest.mark.parametrize(
     ("inflight", "title", "why"),
     [
-        (0, "Every account is served by its weight", "had no work"),
+        (0, "Every account gets what its weight gives it", "had no work"),
         (1000, "a is held by its limit of tokens in flight below its share", "as much in flight"),
     ],
 )  # fmt: skip
@@ -351,3 +366,30 @@ def test_a_place_in_a_list_survives_its_address() -> None:
     for wrong in ("x", "2026-11-23T14:16:02_7", f"{NOW.isoformat()}_-1", f"{NOW.isoformat()}_x"):
         with pytest.raises(BadInput):
             places.at_place(wrong)
+
+
+def test_webhooks_of_one_name_are_told_apart_by_where_they_go() -> None:
+    rows = [hook(name="webhook", failing_since=NOW, url=f"https://{host}.example/x") for host in ("a", "b")]
+    found = webhooks.Seen(rows, False, Summary(2, 0, 2, 0))
+    assert webhooks.rest(found, NOW).startswith(
+        "webhook (a.example/…): fails since 14:16. webhook (b.example/…): fails"
+    )
+
+
+def test_no_two_entries_of_the_rail_look_alike() -> None:
+    entries = [entry for group in nav.GROUPS for entry in group]
+    for what in ("name", "icon", "key", "path"):
+        assert len({getattr(entry, what) for entry in entries}) == len(entries), what
+    assert "Shortcuts" not in {entry.name for entry in entries}
+    sprite = (FOLDER / "templates" / "sprite.html").read_text()
+    assert all(f'id="i-{entry.icon}"' in sprite for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("served", "models"),
+    [([], ["a", "b"]), (["b"], ["b", "a (no engine serves it now)"])],
+)
+def test_models_that_an_engine_serves_come_first(served: list[str], models: list[str]) -> None:
+    known = SimpleNamespace(models={name: SimpleNamespace(task="text-generation") for name in ("a", "b")})
+    shown = [words for _, words in playground.empty(known, served)["models"]]  # type: ignore[arg-type]
+    assert shown == (models if served else [f"{name} (no engine serves it now)" for name in models])

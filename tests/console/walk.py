@@ -169,9 +169,7 @@ PAGES: tuple[Look, ...] = (
     Look(
         "webhook-rotate", "webhook", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_asked_to_rotate
     ),
-    Look(
-        "webhook-secret", "secret", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_rotated
-    ),
+    Look("webhook-secret", "secret", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_rotated),
     Look(
         "delivery",
         "delivery",

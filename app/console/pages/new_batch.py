@@ -14,7 +14,7 @@ from app.batches.openai.file_batches import NewFileBatch
 from app.batches.openai.uploads import IncomingUpload
 from app.batches.request_labels import RequestLabels
 from app.batches.validation.openai_lines import ROUTES as ENDPOINTS
-from app.console import forms
+from app.console import forms, queries
 from app.console.page import whole
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
@@ -42,8 +42,9 @@ def _account(viewer: Viewer) -> Tenant:
 async def show(request: Request) -> Response:
     """Where a file is dropped; with a file, its check and the order."""
     parts, tenant = parts_of(request), _account(viewer_of(request))
-    settings, known = parts.settings, sorted(parts.catalogue.models)
-    context: dict[str, object] = {"checked": None, "most_mb": f"{settings.ndjson_body_mb:g}", "model": known[0]}
+    async with parts.reader.relaxed() as conn:
+        known = await queries.served_models(conn) or sorted(parts.catalogue.models)
+    context: dict[str, object] = {"checked": None, "most_mb": f"{parts.settings.ndjson_body_mb:g}", "model": known[0]}
     if public_id := request.query_params.get("file", ""):
         context["checked"] = await _checked(parts, tenant, public_id)
     return await whole(request, "new_batch", context, active=new_batch.PATH)

@@ -59,9 +59,10 @@ def view(seen: Sequence[Entry], viewer: Viewer, params: Mapping[str, str], now: 
         )
     else:
         latest = rows[0]
-        title = f"{latest.who} was the last to act, {times.span((now - latest.at).total_seconds())} ago"
+        title = f"{text.sentence(text.plural(refused, 'refusal'))} among the latest {text.plural(len(rows), 'entry', 'entries')}"
+        looks = f"{text.sentence(text.plural(revealed, 'look'))} at prompts or answers." if revealed else ""
         rest = (
-            f"On this page: {text.plural(revealed, 'look')} at prompts or answers, {text.plural(refused, 'refusal')}."
+            f"{looks} The newest entry is {times.span((now - latest.at).total_seconds())} old, by {latest.who}.".strip()
         )
     more = len(seen) > SHOWN
     return {

@@ -16,7 +16,7 @@ _FAR, _FAR_TIMES = timedelta(days=2), 20  # what is further away is not drawn: t
 
 
 def span(row: BatchRow, why: Why | None, now: datetime) -> tuple[datetime, datetime]:
-    """From the begin of the run to its end: past, expected, or now."""
+    """From the start of the run to its end: past, expected, or now."""
     if row.finalized_at is not None:
         return row.opened_at, max(row.finalized_at, row.opened_at + timedelta(seconds=1))
     seconds = why.estimate.eta_seconds if why and why.estimate else None

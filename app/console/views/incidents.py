@@ -180,7 +180,7 @@ def lanes(known: Sequence[Span], start: datetime, end: datetime) -> list[Lane]:
 
 
 def words(change: Change) -> str:
-    """A change as the begin of a sentence. Codes of a gate are said in words; a name keeps its case."""
+    """A change as the start of a sentence. Codes of a gate are said in words; a name keeps its case."""
     data = dict(change.data)
     if (code := data.get("reason")) in why_text.GATE_CODES:
         data["reason"] = f"it {why_text.gate('', str(code), None, None, None, None).strip()}"
