@@ -90,7 +90,8 @@ def alone(request: Request, status: int, message: str) -> Response:
 
 
 def _context(request: Request, status: int, message: str, frame: str) -> dict[str, object]:
-    again = request.url.path if request.method == "GET" and status >= 500 else ""
+    ours = request.url.path.startswith("/console/")
+    again = request.url.path if ours and request.method == "GET" and status >= 500 else ""
     return {
         "frame": frame,
         "title": _TITLES.get(status, "That did not work"),

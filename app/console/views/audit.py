@@ -59,8 +59,8 @@ def view(seen: Sequence[Entry], viewer: Viewer, params: Mapping[str, str], now: 
         )
     else:
         latest = rows[0]
-        title = f"{text.sentence(text.plural(refused, 'refusal'))} among the latest {text.plural(len(rows), 'entry', 'entries')}"
-        looks = f"{text.sentence(text.plural(revealed, 'look'))} at prompts or answers." if revealed else ""
+        title = f"{_none_or(refused, 'refusal')} among the latest {text.plural(len(rows), 'entry', 'entries')}"
+        looks = f"{_none_or(revealed, 'look')} at prompts or answers."
         rest = (
             f"{looks} The newest entry is {times.span((now - latest.at).total_seconds())} old, by {latest.who}.".strip()
         )
@@ -81,6 +81,10 @@ def view(seen: Sequence[Entry], viewer: Viewer, params: Mapping[str, str], now: 
             "older": batch_filter.address(PATH, q=given, before=str(rows[-1].audit_id)) if more else "",
         },
     }
+
+
+def _none_or(number: int, thing: str) -> str:
+    return text.plural(number, thing) if number else f"No {thing}"
 
 
 def _row(each: Entry, now: datetime) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from app.tenants.rate_limits import KeyLimits
 
 PATH = "/console/keys/new"
 ROLES = {
-    KeyRole.SUBMITTER: "submitter: sends requests and batches; makes no webhook and no budget",
+    KeyRole.SUBMITTER: "submitter: requests and batches only",
     KeyRole.ADMIN: "admin: everything in the account",
-    KeyRole.VIEWER: "viewer: looks; sees no prompt and no answer",
+    KeyRole.VIEWER: "viewer: no prompt and no answer",
 }
 _FIRST = {"role": KeyRole.SUBMITTER.value, "expires": "90d"}  # as the admin routes make it; a key that ends by itself
 _NAMED = 6  # models in the hint

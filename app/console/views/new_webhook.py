@@ -59,7 +59,7 @@ def _rate(given: str) -> float | None:
 def view(form: Mapping[str, str], kinds: Sequence[str], problem: str, account: str, rule: str) -> dict[str, Any]:
     """What the template of the form needs. `form`, `kinds`: what was filled in; empty at first. `rule`: what a URL must be."""
     chosen = set(kinds or ([] if form else USUAL_KINDS))
-    groups = groupby(sorted(KINDS), key=lambda kind: kind.partition(".")[0])
+    groups = groupby(KINDS, key=lambda kind: kind.partition(".")[0])
     return {
         "given": form,
         "problem": problem,

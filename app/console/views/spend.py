@@ -219,12 +219,16 @@ def figures(seen: Seen) -> list[Figure]:
     again = _share(counts.repeats + counts.retried, counts.requests)
     retried = f"{text.count(counts.retried)} took another attempt, {text.count(counts.retried_ok)} of them succeeded"
     return [
-        figure("Last 7 days", week, "", f"{_change(*table.weeks())} in whole weeks", spark=plots.spark(table.by_day())),
+        figure("Last 7 days", week, "", _weekly(*table.weeks()), spark=plots.spark(table.by_day())),
         *_harvested(seen.harvested),
         figure("Saved by the cache", *_saved(seen.priced, table)),
         figure("Requests", *text.si(counts.requests), f"{text.percent(_share(counts.ok, counts.requests))} % answered"),
         figure("Retried", f"{text.percent(again)} %", "", retried),
     ]
+
+
+def _weekly(week: float, before: float) -> str:
+    return f"{_change(week, before)} in whole weeks" if week or before else "there is no whole day before today"
 
 
 def _change(week: float, before: float) -> str:

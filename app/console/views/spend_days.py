@@ -15,7 +15,7 @@ _COLOURS = ("c1", "c2", "c4", "c5", "c5")
 _INK = "c3"  # of the group that the page talks about
 _LEFT = 6.0  # per cent, for the numbers of the grid
 _HEAD = 0.86  # of the height, for the highest bar
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_STEPS = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
