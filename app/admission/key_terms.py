@@ -1,4 +1,4 @@
-"""What an API key is made with, as the command line and the admin routes give it: checked here. Pure."""
+"""What an API key is made with, as the command line, the admin routes and the console give it: checked here. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -7,9 +7,12 @@ from app.engines.catalogue import Catalogue
 from app.errors import BadInput
 from app.quantities import seconds_of
 from app.tenants.key_scope import KeyRole, KeyScope, networks_of
+from app.tenants.rate_limits import KeyLimits
 
 MOST_LISTED = 100
 LONGEST_DAYS = 36_500
+LONGEST_NAME = 100
+MOST_REQUESTS, MOST_TOKENS = 2**31 - 1, 10**18  # a minute
 
 
 def scope_of(
@@ -46,6 +49,21 @@ def _model(catalogue: Catalogue, name: str) -> str:
         known = ", ".join(sorted(catalogue.models))
         raise BadInput(f"models: no such model {name!r}; there are {known}", param="models")
     return model.name
+
+
+def name_of(given: str) -> str:
+    """The name of a key, without spaces around it. Raises BadInput."""
+    if not 1 <= len(name := given.strip()) <= LONGEST_NAME or not name.isprintable():
+        raise BadInput(f"name: must be 1 to {LONGEST_NAME} printable characters", param="name")
+    return name
+
+
+def limits_of(requests: int | None, tokens: int | None) -> KeyLimits:
+    """The limits of a key for each minute. None: as the settings say. Raises BadInput."""
+    for name, given, most in (("requests", requests, MOST_REQUESTS), ("tokens", tokens, MOST_TOKENS)):
+        if given is not None and not 1 <= given <= most:
+            raise BadInput(f"{name}: must be 1 to {most:,} a minute", param=name)
+    return KeyLimits(requests, tokens)
 
 
 def lifetime_of(expires: str, now: datetime) -> timedelta:

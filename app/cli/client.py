@@ -18,6 +18,7 @@ from app.sentences import ended
 from app.settings import Settings
 from app.user_errors import Failure
 
+WARNING = "x-slackwater-warning"
 _TIMEOUT = httpx.Timeout(30, read=120)
 _REMEDIES = {
     401: "Check SLACKWATER_API_KEY, or run `slackwater login`.",
@@ -45,7 +46,12 @@ class ListPage:
 
 
 class Client:
-    """Calls one installation's API. Use as a context manager. Every call raises Failure."""
+    """Calls one installation's API. Use as a context manager. Every call raises Failure.
+
+    `warning`: what the API warned of in its last answer; empty: nothing.
+    """
+
+    warning = ""
 
     def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")  # OpenAI's clients need the /v1
@@ -111,6 +117,7 @@ class Client:
 
     def _answer(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         with self.stream(method, self.below_account(path), **options) as response:
+            self.warning = response.headers.get(WARNING, "")
             return response_json(response)
 
     def _unreachable(self, error: Exception) -> Failure:

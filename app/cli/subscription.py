@@ -1,9 +1,7 @@
 """`slackwater subscription …`: create, list and change webhooks and queues. Their deliveries are in `deliveries`."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -13,7 +11,7 @@ from app.cli.deliveries import SubscriptionId
 from app.cli.options import Json, console, errors, pairs, settings
 from app.events import KINDS, USUAL_KINDS
 from app.webhooks.formats import FORMATS, known_kinds
-from app.webhooks.validation import MOST_IN_FLIGHT
+from app.webhooks.validation import MOST_IN_FLIGHT, usual_name
 
 app = typer.Typer(
     help="Create and manage webhooks and queues for the events of batches; see what was delivered.",
@@ -23,6 +21,10 @@ app = typer.Typer(
 Object = dict[str, Any]
 PATH = deliveries.SUBSCRIPTIONS
 _PAGE = 100
+_NEXT = (
+    "A test event is sent to it now. It gets events once it has accepted one: start the receiver; "
+    "`slackwater subscription test {0}` sends another, `slackwater subscription show {0}` has its state."
+)
 _COLUMNS = ("id", "state", "name", "to", "model", "events", "format")
 _WIDE = ("model", "events", "format")
 
@@ -42,7 +44,7 @@ Format = Annotated[str, typer.Option("--format", help=f"format of the bodies: {'
 @app.command("create")
 def create(
     url: Annotated[str, typer.Argument(help="https URL that receives the webhooks")],
-    name: Annotated[str | None, typer.Option(help="name of the subscription; default: the host of the URL")] = None,
+    name: Annotated[str, typer.Option(help="name of the subscription; default: the host of the URL")] = "",
     model: Model = None,
     tag: Tag = None,
     metadata: Pair = None,
@@ -65,11 +67,13 @@ def create(
     destination |= {"max_in_flight": at_once, "max_per_second": per_second}
     source = _source(model, tag, metadata)
     with Client.of(settings()) as client:
-        found = register(client, name or _host(url), destination, source=source, events=event, shape=shape)
+        found = register(client, name or usual_name(url), destination, source=source, events=event, shape=shape)
+        warning = client.warning
     _print_made(found, as_json=as_json)
-    if not as_json and found["state"] == "pending":
-        test = f"slackwater subscription test {found['id']}"
-        errors.print(f"Nothing is sent until it accepts a test event. Start the receiver, then: {test}", soft_wrap=True)
+    if warning:
+        tables.sentence(errors, f"Warning: {warning.removeprefix('destination.url: ')}.")
+    if not as_json:
+        tables.sentence(errors, _NEXT.format(found["id"]))
 
 
 @app.command("queue")
@@ -193,23 +197,17 @@ def _all(client: Client) -> Iterator[Object]:
         page += 1
 
 
-def _host(url: str) -> str:
-    """The host of a URL, to name a webhook by; the API says what is wrong with the others."""
-    with suppress(ValueError):
-        return urlsplit(url).hostname or "webhook"
-    return "webhook"
-
-
 def _source(model: str | None, tags: list[str] | None, metadata: list[str] | None) -> Object:
     return {"model_name": model or "*", "tags": tags or [], "metadata": pairs(metadata)}
 
 
 def _print_made(made: Object, *, as_json: bool) -> None:
-    """Print the id and keys of a new subscription. They are shown only once, and not wrapped, so they can be copied."""
+    """Print the id, state and keys of a new subscription. The keys are shown only once, and not
+    wrapped, so they can be copied."""
     if as_json:
         tables.document(console, made)
     else:
-        tables.facts(console, {"id": made["id"]} | _keys(made) | {"state": _state(made)})
+        tables.facts(console, {"id": made["id"], "state": _state(made)} | _keys(made))
 
 
 def _keys(subscription: Object) -> Object:

@@ -1,10 +1,9 @@
-"""The application of the console: its routes, its parts, and the pages that its errors are."""
+"""The application of the console: its routes and its parts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
-from http import HTTPStatus
 
 import structlog
 from psycopg import Error as DatabaseError
@@ -16,13 +15,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from app.access.roles import Viewer
 from app.admission.control import AdmissionControl, no_budget
-from app.audit.acts import Act
-from app.console import stream
+from app.console import error_pages, stream
 from app.console.guard import Guard
 from app.console.looks import Looks
-from app.console.page import Page, show, whole
+from app.console.page import Page, show
 from app.console.pages import PAGES, ROUTES
 from app.console.parts import Parts
 from app.console.render import Templates
@@ -33,9 +30,9 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
 from app.errors import SlackwaterError
-from app.sentences import ended
 from app.serving.request_limits import RequestLimits
 from app.settings import Settings
+from app.webhooks.egress import Egress
 
 _PATIENCE_SECONDS = 2.0
 _READERS = 3
@@ -51,13 +48,14 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
     async with (
         Database.of(smaller, "console", patience_seconds=_PATIENCE_SECONDS) as database,
         Database.reading(settings, "console reads", size=_READERS, patience_seconds=_PATIENCE_SECONDS) as reader,
+        Egress.of(settings) as egress,
     ):
         await session_settings.require_at_start(database)
         models = ModelRegistry(reader, entries, offers=True)
         await models.renew()
         admission = AdmissionControl(database, models, secret_key(settings), no_budget)
         await admission.policy.renew()
-        app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks())
+        app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks(), egress)
         keeping = asyncio.create_task(admission.keep())
         log.info("console.serving", url=app.state.parts.origin)
         try:
@@ -75,10 +73,10 @@ def create_app(settings: Settings) -> Starlette:
         middleware=[Middleware(RequestLimits, answer=_too_much), Middleware(Guard)],
         lifespan=lambda app: running(app, settings),
         exception_handlers={
-            SlackwaterError: _refused,
-            HTTPException: _refused,
-            DatabaseError: _away,
-            PoolTimeout: _away,
+            SlackwaterError: error_pages.refused,
+            HTTPException: error_pages.refused,
+            DatabaseError: error_pages.away,
+            PoolTimeout: error_pages.away,
         },
     )
     app.state.templates = _templates()
@@ -118,23 +116,3 @@ def _shower(page: Page) -> Callable[[Request], Awaitable[Response]]:
 
 def _too_much(request: Request, status: int, code: int, message: str, headers: dict[str, str]) -> Response:
     return PlainTextResponse(f"{message}\n", status, headers)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    """The page of an error that we raised on purpose, or of an address that there is not."""
-    status = error.status if isinstance(error, SlackwaterError) else getattr(error, "status_code", 500)
-    if status == 404:
-        message = "There is nothing here, or it is not yours to see."
-    else:
-        message = ended(error.message) if isinstance(error, SlackwaterError) else HTTPStatus(status).phrase
-    if "viewer" not in request.scope:
-        return PlainTextResponse(f"{message}\n", status)
-    if status == 403:
-        viewer: Viewer = request.scope["viewer"]
-        request.app.state.parts.admission.audit.add(Act.ACCESS_REFUSED, request.url.path, viewer.account, message)
-    return await whole(request, "error", {"status": status, "message": message}, status=status)
-
-
-async def _away(request: Request, error: Exception) -> Response:
-    log.warning("database.unavailable", verb=request.url.path, error=str(error).strip())
-    return PlainTextResponse("The database does not answer in time. Try again in a few seconds.\n", 503)

@@ -1,4 +1,4 @@
-"""Stands before every page: who asks, from which page of ours, and with which headers the answer leaves.
+"""Stands before every page: who asks, from which page of ours, and with which headers the answer leaves. A fault becomes a page.
 
 A session is looked up for each request, so that a revoked one ends at once.
 """
@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access import sessions
@@ -17,14 +17,13 @@ from app.access.roles import Viewer
 from app.audit import actor
 from app.audit.actor import Actor
 from app.audit.acts import Act
-from app.console import csp
+from app.console import csp, error_pages
 from app.console.parts import Parts
 from app.db.transient_errors import TRANSIENT
 
 SAFE = frozenset({"GET", "HEAD"})
 OPEN = ("/console/static/", "/console/login", "/console/health")  # what needs no session
-_AWAY = "The database does not answer. Try again in a few seconds.\n"
-_FOREIGN = "This request does not come from a page of the console. Open the page again and repeat it.\n"
+_FOREIGN = "This request does not come from a page of the console. Open the page again and repeat it."
 
 
 def cookie_name(*, secure: bool) -> str:
@@ -43,35 +42,48 @@ class Guard:
             await self._app(scope, receive, send)
             return
         nonce = scope["nonce"] = secrets.token_urlsafe(16)
-        added = [(name.encode(), value.encode()) for name, value in csp.headers(nonce).items()]
+        name = scope["request_id"] = uuid4().hex
+        headers = {error_pages.REQUEST_ID: name, **csp.headers(nonce)}
+        added = [(name.encode(), value.encode()) for name, value in headers.items()]
+        begun = False
 
         async def sending(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 names = {name for name, _ in message["headers"]}
                 private = [] if b"cache-control" in names else [(b"cache-control", b"no-store")]
                 message["headers"] = [*message["headers"], *added, *private]
             await send(message)
 
-        correlation = uuid4().hex
-        with actor.acting(actor.stranger(correlation)):
-            refusal = await _refusal(scope)
-            if (viewer := scope.get("viewer")) is not None:
-                actor.enter(Actor(viewer.subject, str(viewer.role), viewer.session_id, correlation))
-            await (refusal or self._app)(scope, receive, sending)
+        with actor.acting(actor.stranger(name)):
+            try:
+                await self._answer(scope, receive, sending)
+            except Exception as error:
+                if begun:
+                    raise
+                page = await error_pages.failed(Request(scope), error)
+                await page(scope, receive, sending)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = await _refusal(scope)
+        if (viewer := scope.get("viewer")) is not None:
+            actor.enter(Actor(viewer.subject, str(viewer.role), viewer.session_id, scope["request_id"]))
+        await (refusal or self._app)(scope, receive, send)
 
 
 async def _refusal(scope: Scope) -> Response | None:
     """The answer to a request that may not pass; None: it may, and `viewer` is in its scope."""
     request, parts = Request(scope), scope["app"].state.parts
     if request.method not in SAFE and not _from_our_page(request, parts):
-        parts.admission.audit.add(Act.ACCESS_REFUSED, "page of another site", None, _FOREIGN.strip())
-        return PlainTextResponse(_FOREIGN, 403)
+        parts.admission.audit.add(Act.ACCESS_REFUSED, "page of another site", None, _FOREIGN)
+        return error_pages.alone(request, 403, _FOREIGN)
     if request.url.path.startswith(OPEN):
         return None
     try:
         viewer = await signed_in(parts, request)
     except TRANSIENT:
-        return PlainTextResponse(_AWAY, 503, headers={"retry-after": "2"})
+        return error_pages.alone(request, 503, error_pages.AWAY)
     if viewer is None:
         return _sign_in(request)
     await parts.freshen()
@@ -103,4 +115,4 @@ async def signed_in(parts: Parts, request: Request) -> Viewer | None:
 def _sign_in(request: Request) -> Response:
     if request.method in SAFE and "text/event-stream" not in request.headers.get("accept", ""):
         return RedirectResponse(f"/console/login?to={quote(request.url.path)}", 303)
-    return PlainTextResponse("Your session has ended. Sign in again.\n", 401)
+    return error_pages.alone(request, 401, "Your session has ended. Sign in again.")

@@ -52,12 +52,12 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
         Entry("/console/engines", "Engines", "engines", "e"),
         Entry("/console/fairness", "Fairness", "fair", "f"),
         Entry("/console/incidents", "Incidents", "incidents", "i"),
-        Entry("/console/duties", "Duties", "audit", "d", roles=INSTALLATION),
+        Entry("/console/duties", "Duties", "duties", "d", roles=INSTALLATION),
     ),
     (
         Entry("/console/webhooks", "Webhooks", "hooks", "w"),
         Entry("/console/keys", "Keys", "keys", "k"),
-        Entry("/console/access", "Signed in", "keys", "u"),
+        Entry("/console/access", "Signed in", "person", "u"),
     ),
 )
 
@@ -65,7 +65,7 @@ GROUPS: tuple[tuple[Entry, ...], ...] = (
 # What keys do besides going to a page. The help dialog shows them; console.js and plots.js act on them.
 SHORTCUTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("/",), "Find, or filter the list"),
-    (("?",), "These keys"),
+    (("?",), "These shortcuts"),
     (("j", "k"), "Next row, row before"),
     (("x",), "Select the row"),
     (("Enter",), "Open the row"),

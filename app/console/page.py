@@ -133,6 +133,7 @@ NOTES = {
     "hook-paused": "Paused: its events wait.",
     "hook-disabled": "Disabled: it gets no events. A replay can send them later.",
     "hook-enabled": "A test event is sent; when it is accepted, waiting events follow.",
+    "hook-deleted": "Deleted: it gets no events any more. What waited for it is gone.",
     "tested": "A test event is sent now.",
     "key-revoked": "The key is revoked. It stops working everywhere within seconds.",
 }

@@ -20,6 +20,7 @@ from app.engines.catalogue import Catalogue
 from app.engines.model_registry import ModelRegistry
 from app.queue.answer_lengths import AnswerLengths
 from app.settings import Settings
+from app.webhooks.egress import EgressClient
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Parts:
     admission: AdmissionControl
     templates: Templates
     looks: Looks
+    egress: EgressClient
 
     @property
     def catalogue(self) -> Catalogue:

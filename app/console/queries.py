@@ -236,6 +236,11 @@ class EngineRow:
         return self.reason or f"engine_{self.state}"
 
 
+async def served_models(conn: Connection) -> list[str]:
+    """The models that an engine serves now, by name."""
+    return sorted({each.model for each in await engines(conn) if each.ready and each.model})
+
+
 async def engines(conn: Connection) -> list[EngineRow]:
     """Every engine that has a worker, or had one within a day, by name."""
     return [EngineRow(*row) for row in await (await conn.execute(sql.ENGINES)).fetchall()]

@@ -1,5 +1,6 @@
 """The SQL of the pages about engines. Histories are read in stretches, the gate by the index of the decision log."""
 
+from app.engines.adoption import DOWN
 from app.headroom.samples_sql import SUMS
 from app.queue.item_counts_sql import OF_ENGINE
 from app.worker_lease import WORKER_LEASE_HOLDS
@@ -34,10 +35,19 @@ select max(at), coalesce(max(reason) filter (where closed_seconds > 0), max(reas
 from engine_sample where engine_id = %(engine_id)s and at >= %(since)s and at <= coalesce(%(until)s::timestamptz, 'infinity')
 group by floor(extract(epoch from at) / %(stretch)s) order by 1"""
 
+# When each of these engines served first: what its worker saw before was only that it was being started. A minute is kept for
+# longer than a sample, so an engine with one of before has served for as long as anything is drawn.
+BEGUN = f"""
+select e.engine_id, case when exists (select from engine_minute m where m.engine_id = e.engine_id and m.reason <> '{DOWN}')
+  then to_timestamp(0) else s.at end
+from engine e left join lateral (select at from engine_sample s where s.engine_id = e.engine_id and s.reason <> '{DOWN}'
+  order by at limit 1) s on true
+where e.engine_id = any(%(engine_ids)s)"""
+
 DAY = """
 select coalesce(sum(seconds), 0)::float8, coalesce(sum(closed_seconds), 0)::float8, coalesce(sum(batch_tokens), 0)::bigint,
        coalesce(sum(yields), 0)::bigint, coalesce(sum(evictions), 0)::bigint
-from engine_sample where engine_id = %(engine_id)s and at > now() - interval '1 day'"""
+from engine_sample where engine_id = %(engine_id)s and at > now() - interval '1 day' and at >= %(begun)s"""
 
 SINCE = """
 select at, allowance, reason from decision where engine_id = %(engine_id)s and at >= %(since)s

@@ -10,7 +10,7 @@ _WHOSE = "(%(tenant_id)s::int is null or k.tenant_id = %(tenant_id)s)"
 _LIVE = "k.revoked_at is null and (k.expires_at is null or k.expires_at > now())"
 VIEWS = {
     "live": _LIVE,
-    "unused": f"{_LIVE} and (k.last_used_at is null or k.last_used_at < now() - interval '30 days')",
+    "unused": f"{_LIVE} and coalesce(k.last_used_at, k.created_at) < now() - interval '30 days'",
     "ended": f"not ({_LIVE})",
     "all": "true",
 }

@@ -15,12 +15,12 @@ from typing import Any, Protocol, Self
 import aiohttp
 from ssrfguard import Address as Checked
 from ssrfguard import Resolver, Target, resolve
-from ssrfguard.errors import SSRFGuardError
+from ssrfguard.errors import BlockedAddressError, SSRFGuardError
 from yarl import URL
 
 from app import clock, host_lists
 from app.settings import PrivateTargets, Settings
-from app.webhooks.egress_rules import SECURE, policies, reason
+from app.webhooks.egress_rules import SECURE, broken, policies, reason
 from app.webhooks.name_resolution import NameResolver
 from app.webhooks.response_policy import CONTROL, Answer, Refusal, status_error
 from app.webhooks.retry_policy import parse_retry_after
@@ -55,11 +55,11 @@ class HostNotListed(TargetRefused):
 class EgressClient(Protocol):
     """What registration and delivery need of the network."""
 
-    async def check(self, url: str, hosts: Sequence[str] | None = None, *, owner: int | None = None) -> None:
+    async def check(self, url: str, hosts: Sequence[str] | None = None, *, owner: int | None = None) -> bool:
         """Raise `TargetRefused` unless `url` may be called and its host is one of `hosts`, if any are given.
 
-        A name that does not resolve yet is allowed. `.example.com` allows every host below it. `owner`: the tenant; lookups of
-        one tenant may wait for each other.
+        False: its name does not resolve yet, which is allowed. `.example.com` allows every host below it. `owner`: the tenant;
+        lookups of one tenant may wait for each other.
         """
 
     async def post(
@@ -117,7 +117,7 @@ class Egress:
             await self._session.close()
         self._lookups.close()
 
-    async def check(self, url: str, hosts: Sequence[str] | None = None, *, owner: int | None = None) -> None:
+    async def check(self, url: str, hosts: Sequence[str] | None = None, *, owner: int | None = None) -> bool:
         """See `EgressClient.check`."""
         secure = True
         try:
@@ -125,11 +125,13 @@ class Egress:
             secure = _is_secure(target)
             await self._resolve(target, owner)
         except SSRFGuardError as error:
-            raise TargetRefused(reason(self._allows)) from error
+            by_address = isinstance(error, BlockedAddressError) or isinstance(error.__cause__, BlockedAddressError)
+            raise TargetRefused(reason(self._allows, broken(self._allows, url, by_address=by_address))) from error
         except (OSError, UnicodeError) as error:
-            if self._allows == "loopback" and not secure:
-                raise TargetRefused(reason(self._allows)) from error  # a loopback name would resolve
-            return  # the name does not resolve yet; every attempt checks again
+            if self._allows == "loopback" and not secure:  # a loopback name would resolve
+                raise TargetRefused(reason(self._allows, broken(self._allows, url, by_address=True))) from error
+            return False  # every attempt checks again
+        return True
 
     def _target(self, url: str, hosts: Sequence[str] | None) -> Target:
         """The target of the URL. Raises HostNotListed for a host that the installation or `hosts` does not allow."""

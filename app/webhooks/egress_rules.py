@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from urllib.parse import SplitResult, urlsplit
 
 from ssrfguard import DEFAULT_DENIED, AddressTable, Block, Policy, Reach
 
@@ -21,6 +22,11 @@ _RULES: dict[PrivateTargets, str] = {
     "off": "must be https on port 443 of a public address, without credentials",
     "loopback": "must be https on port 443 of a public address, or http or https on a loopback address, without credentials",
     "all": "must be https on port 443 of a public address, or http or https on a private or loopback one, without credentials",
+}
+_NEAR: dict[PrivateTargets, str] = {
+    "off": "",
+    "loopback": "not a loopback one",
+    "all": "neither a private nor a loopback one",
 }
 _MORE: dict[PrivateTargets, str] = {
     "off": "`loopback` adds receivers on the same machine, `all` also private networks",
@@ -47,7 +53,44 @@ def policies(allows: PrivateTargets) -> tuple[Policy, Policy]:
     return wide, replace(wide, denied_networks=AddressTable(tuple(local)))
 
 
-def reason(allows: PrivateTargets) -> str:
-    """The rule and, for the operator, the setting that can change it."""
+def rule(allows: PrivateTargets) -> str:
+    """What a URL must be."""
+    return _RULES[allows]
+
+
+def reason(allows: PrivateTargets, broken: str) -> str:
+    """The rule, for the operator the setting that can change it, and what of the URL breaks it."""
     more = _MORE[allows]
-    return _RULES[allows] + (f" (SLACKWATER_WEBHOOK_ALLOW_PRIVATE is {allows}; {more})" if more else "")
+    return rule(allows) + (f" (SLACKWATER_WEBHOOK_ALLOW_PRIVATE is {allows}; {more})" if more else "") + f"; {broken}"
+
+
+def broken(allows: PrivateTargets, url: str, *, by_address: bool) -> str:
+    """What of a URL breaks the rule: its scheme, its port, its host, or its address. `by_address`: where it leads was refused.
+
+    It does not say to which address a name leads: that may be nobody's business.
+    """
+    try:
+        written = urlsplit(url)
+        port = written.port
+    except ValueError:
+        return "here the form is not that of a URL"
+    if (form := _form(written)) is not None:
+        return form
+    plain = ["the scheme is http"] if written.scheme.lower() == "http" else []
+    plain += [f"the port is {port}"] if port not in (None, SECURE[1]) else []
+    if plain and allows == "off":
+        return f"here {' and '.join(plain)}"
+    if not by_address:
+        return "here the host is not a plain name or address"
+    where = f"the address is {_NEAR[allows]}" if plain else "the address is a private or special one"
+    return f"here {' and '.join([*plain, where])}"
+
+
+def _form(written: SplitResult) -> str | None:
+    """What is wrong with a URL wherever it leads. None: nothing."""
+    scheme = written.scheme.lower()
+    if scheme not in ("http", "https"):
+        return f"here the scheme is {scheme[:20]}" if scheme else "here the scheme is missing"
+    if written.username is not None or written.password is not None:
+        return "here a user name or a password is in it"
+    return None if written.hostname else "here the host is missing"

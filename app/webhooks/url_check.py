@@ -1,7 +1,8 @@
 """Checks of a URL before it is registered as a webhook."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NewType
+from urllib.parse import urlsplit
 
 from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
@@ -13,6 +14,12 @@ from app.webhooks import validation
 from app.webhooks.egress import EgressClient, HostNotListed, TargetRefused
 
 CheckedUrl = NewType("CheckedUrl", str)
+Unresolved = Callable[[str], None]  # is told of a host whose name does not resolve
+
+
+def warning(host: str) -> str:
+    """What the owner of a webhook to a host that does not resolve should know."""
+    return f"{ascii(host)[1:-1]} does not resolve; nothing can be sent to it until it does"
 
 
 async def checked_url(
@@ -22,16 +29,20 @@ async def checked_url(
     *,
     where: str = "destination.url",
     owner: int | None = None,
+    unresolved: Unresolved | None = None,
 ) -> CheckedUrl:
     """Check that events may be sent to the URL. Raises `BadInput`, naming the field `where`.
 
     It asks DNS, so call it without a database connection. `hosts`: see `allowed_hosts`. `owner`: see `EgressClient.check`.
+    `unresolved`: see above.
     """
     validation.check_length(url, where)
     try:
-        await egress.check(url, hosts, owner=owner)
+        resolves = await egress.check(url, hosts, owner=owner)
     except TargetRefused as refusal:
         raise BadInput(f"{where}: {refusal}") from refusal
+    if not resolves and unresolved is not None:
+        unresolved(urlsplit(url).hostname or "")
     return CheckedUrl(url)
 
 
@@ -49,6 +60,7 @@ async def checked_for_tenant(
     url: str,
     *,
     where: str = "destination.url",
+    unresolved: Unresolved | None = None,
 ) -> CheckedUrl:
     """`checked_url` with the hosts that the tenant may use. Holds no connection while it asks DNS. Raises `BadInput`.
 
@@ -57,7 +69,7 @@ async def checked_for_tenant(
     async with database.relaxed() as conn:
         hosts = await allowed_hosts(conn, tenant.tenant_id)
     try:
-        return await checked_url(egress, url, hosts, where=where, owner=tenant.tenant_id)
+        return await checked_url(egress, url, hosts, where=where, owner=tenant.tenant_id, unresolved=unresolved)
     except BadInput as error:
         if isinstance(error.__cause__, HostNotListed):
             refusal = error.__cause__.refusal

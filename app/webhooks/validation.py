@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from app import labels
 from app.errors import BadInput
@@ -33,6 +34,15 @@ def check_name(name: str) -> None:
     """Raise BadInput unless it can be the name of a subscription."""
     if len(name) > NAME_LENGTH or not re.fullmatch(NAME, name):
         raise BadInput(f"name: must be 1 to {NAME_LENGTH} printable characters")
+
+
+def usual_name(url: str) -> str:
+    """The name of a webhook that nobody has named: its host."""
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        host = None
+    return (host or "webhook")[:NAME_LENGTH]
 
 
 def check_length(url: str, where: str = "destination.url") -> None:

@@ -99,6 +99,9 @@ CONSOLE: Table = {
     f"{_HOOK}/pause": (Act.WEBHOOK_PAUSE,),
     f"{_HOOK}/disable": (Act.WEBHOOK_DISABLE,),
     f"{_HOOK}/enable": (Act.WEBHOOK_ENABLE,),
+    f"{_HOOK}/delete": (Act.WEBHOOK_DELETE,),
+    "/console/webhooks/new": (Act.WEBHOOK_CREATE,),
+    "/console/keys/new": (Act.KEY_CREATE,),
     "/console/keys/{key_id}/revoke": (Act.KEY_REVOKE,),
 }
 CONSOLE_WITHOUT: Reasons = {

@@ -75,9 +75,9 @@ def webhook_to(run: Run, settings: Settings) -> Make:
 def test_subscriptions_are_made_listed_and_deleted(run: Run) -> None:
     made = run("subscription", "create", URL, "--name", "[/b]x", "--metadata", "team=search", "--asymmetric")
     assert made.exit_code == 0, made.output
-    fields = dict(line.split() for line in made.output.splitlines() if len(line.split()) == 2)
+    fields = dict(words for line in made.output.splitlines() if len(words := line.split()) == 2)
     assert fields["state"] == "pending"
-    assert f"slackwater subscription test {fields['id']}" in " ".join(made.output.split())
+    assert f"`slackwater subscription test {fields['id']}` sends another" in made.output
     assert fields["secret"].startswith("whsec_")
     assert fields["public"].startswith("whpk_")
     head, row = (line.split("\t") for line in run("subscription", "list").output.splitlines())
@@ -98,6 +98,13 @@ def test_a_webhook_without_a_name_is_named_after_its_host(run: Run) -> None:
     assert made["name"] == urlsplit(URL).hostname
     refused = run("subscription", "create", "http://[")
     assert (refused.exit_code, "destination.url" in refused.output) == (1, True), refused.output
+
+
+def test_a_host_that_does_not_resolve_is_told_when_the_webhook_is_made(run: Run) -> None:
+    made = run("subscription", "create", "https://nowhere.invalid/hook")
+    assert made.exit_code == 0, made.output
+    assert "Warning: nowhere.invalid does not resolve; nothing can be sent to it until it does." in made.output
+    assert "Warning" not in run("subscription", "create", URL).output
 
 
 def test_ids_are_whole_on_a_terminal_of_80_columns(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,13 +93,20 @@ def reader(chromium: Any, installation: Stack, account: Account) -> Iterator[Rea
 def console(settings: Settings) -> Iterator[Any]:
     """The console in a thread of this process, on an installation with a history."""
     browser.require()
-    served = settings.model_copy(update={"console_port": processes.free_port()})
 
     async def fill(conn: Connection) -> None:
         async with conn.transaction():
             await operations_data.fill(conn, samples=200)
 
-    on_database(served, fill)
+    on_database(settings, fill)
+    with serving(settings) as served:
+        yield SimpleNamespace(settings=served)
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[Settings]:
+    """The console in a thread of this process. Yields its settings, with its port."""
+    served = settings.model_copy(update={"console_port": processes.free_port()})
     config = uvicorn.Config(
         console_app.create_app(served), port=served.console_port, log_config=None, timeout_graceful_shutdown=1
     )
@@ -106,6 +114,6 @@ def console(settings: Settings) -> Iterator[Any]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait_for(lambda: server.started, "the console")
-    yield SimpleNamespace(settings=served)
+    yield served
     server.should_exit = True
     thread.join(10)

@@ -22,9 +22,10 @@ from tests.system import stack as installations
 from tests.system.stack import Stack
 
 LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
+    "light": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
     "390": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
+    "390-dark": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
 }
 _HISTORY_SECONDS = 90  # so that plots have points
 _WAVE_SECONDS = 30

@@ -55,6 +55,11 @@ ADMIN = (
     Step(f"{HOOKS}/pause", (Act.WEBHOOK_PAUSE,)),
     Step(f"{HOOKS}/disable", (Act.WEBHOOK_DISABLE,)),
     Step(f"{HOOKS}/enable", (Act.WEBHOOK_ENABLE,)),
+    Step(f"{HOOKS}/delete", (Act.WEBHOOK_DELETE,)),
+    Step(
+        "/console/webhooks/new", (Act.WEBHOOK_CREATE,), {"url": "https://93.184.215.14/x", "format": "workers_ai"}, 200
+    ),
+    Step("/console/keys/new", (Act.KEY_CREATE,), {"name": "ward 3", "role": "submitter", "expires": "90d"}, 200),
     Step("/console/keys/k93c11fa/revoke", (Act.KEY_REVOKE,)),
     Step(f"{PIPELINE}/pause", (Act.PIPELINE_PAUSE,)),
     Step(f"{PIPELINE}/resume", (Act.PIPELINE_RESUME,)),

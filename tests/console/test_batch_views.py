@@ -1,6 +1,8 @@
 """Claims about what the lists of batches and items say, without a database."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +12,8 @@ from app.access.roles import Role, Viewer
 from app.batches.validation.openai_lines import LineProblem
 from app.console.queries import BatchRow
 from app.console.queries_items import ITEM_ROWS, ItemPage
-from app.console.views import batch_actions, batch_items, new_batch, selection
+from app.console.views import batch_actions, batch_items, batch_progress, new_batch, plots, selection
+from app.console.views.plots import Plot
 from app.queue.items import ItemFacts
 from app.states import BATCH, BatchState
 
@@ -87,3 +90,31 @@ def test_a_file_that_arrives_is_told_in_the_order_of_its_lines() -> None:
     assert [each["line"] for each in report["problems"][:3]] == ["1", "2", "3"]
     assert len(report["problems"]) == new_batch.MOST_PROBLEMS
     assert "\u202e" not in report["problems"][0]["words"]
+
+
+def far(eta_seconds: float, *, ran: timedelta = timedelta(minutes=2)) -> tuple[list[str], Plot]:
+    """The times below the drawing of a batch that has run for so long, and the drawing."""
+    row = a_batch(opened_at=NOW - ran)
+    status = SimpleNamespace(ok=50, failed=3, finalized_at=None, state=row.state)
+    estimate = SimpleNamespace(eta_seconds=eta_seconds, confidence="low")
+    why: Any = SimpleNamespace(status=status, estimate=estimate)
+    start, end = batch_progress.span(row, why, NOW)
+    found = plots.ticks(start, end, ends="", now=NOW)
+    return [tick.text for tick in found], batch_progress.drawing(row, why, ([], 0), start, end, NOW)
+
+
+def test_a_far_end_is_said_and_not_drawn_to() -> None:
+    times, drawn = far(294 * 86_400)
+    assert len(times) <= 6
+    assert [word.text for word in drawn.words if word.text.endswith("→")] == ["13 Sep 14:16 →"]
+    cone, middle = (shape.path for shape in drawn.shapes[-2:])
+    assert {float(place.split()[0]) for place in re.findall(r"[\d.]+ [\d.]+", cone + middle)} <= {
+        *(n / 10 for n in range(3601))
+    }
+    assert float(middle.rsplit(" ", 1)[1]) > 40  # it leaves at the right, far below the top
+
+
+def test_a_near_end_is_drawn() -> None:
+    _, drawn = far(600)
+    assert [word.text for word in drawn.words] == ["14:26", "53 done"]
+    assert drawn.shapes[-1].path.endswith(" 7")

@@ -1,6 +1,7 @@
 """Claims about what leaves the console gzipped: pages that their reader has asked for, nothing else."""
 
 import gzip
+import re
 
 import httpx
 import pytest
@@ -9,6 +10,7 @@ from app.access import sessions
 from app.access.roles import Grant, Role
 from app.console import compression
 from app.db.pool import Database
+from testing import operations_data
 from tests.console.conftest import SignIn
 
 GZIP = {"accept-encoding": "gzip, br"}
@@ -30,6 +32,19 @@ async def test_a_page_that_its_reader_asked_for_is_sent_in_a_third_of_its_bytes(
     assert text.endswith(b"</html>\n") or b"</html>" in text
     assert len(body) < len(text) / 3
     assert int(headers["content-length"]) == len(body)
+
+
+async def test_the_first_page_with_all_that_it_loads_is_at_most_60_kilobytes(
+    sign_in: SignIn, database: Database
+) -> None:
+    async with database.transaction() as conn:
+        await operations_data.fill(conn, samples=360)
+    client = await sign_in(Role.OPERATOR, None)
+    _, body = await raw(client, "/console/now", sec_fetch_site="none")
+    loaded = set(re.findall(r'(?:src|href)="(/console/static/[^"]+)"', gzip.decompress(body).decode()))
+    assert len(loaded) > 5
+    sizes = {path: len((await raw(client, path))[1]) for path in loaded}
+    assert len(body) + sum(sizes.values()) <= 60_000, (len(body), sizes)
 
 
 @pytest.mark.parametrize("cause", ["cross-site", "same-site"])

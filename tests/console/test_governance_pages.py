@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -12,7 +13,7 @@ from app.access.roles import Role
 from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
-from app.console.views import policy, spend, spend_change
+from app.console.views import policy, spend, spend_change, spend_days
 from app.db.pool import Database
 from app.engines import catalogue
 from app.metering import explained
@@ -63,6 +64,23 @@ def test_the_remarkable_day_is_the_whole_day_that_rose_most_from_the_week_before
     rows = [row(0, "a", 500), row(7, "a", 1), row(3, "a", 40), row(10, "a", 10), row(4, "a", 30), row(11, "a", 29)]
     assert spend.Table.of(rows, DAYS).remarkable_day(NOW) == NOW.date() - timedelta(days=3)
     assert spend.Table.of(rows[:1], DAYS).remarkable_day(NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("cost", "marks"),
+    [
+        ("0.0023", ["$0.0010", "$0.0020"]),
+        ("0.0006", ["$0.0003", "$0.0006"]),
+        ("0.00052", ["$0.000250", "$0.000500"]),
+        ("0.011", ["$0.0050", "$0.0100"]),
+        ("3.1", ["$1", "$2"]),
+        ("24000", ["$10,000", "$20,000"]),
+    ],
+)
+def test_the_scale_of_spend_says_small_sums_in_full(cost: str, marks: list[str]) -> None:
+    spent = replace(row(1, "a", 0), cost=Decimal(cost))
+    drawn = spend_days.plot(spend.Table.of([spent], DAYS), None, None, str)
+    assert [words for _, words in drawn["grid"]] == marks
 
 
 def test_the_steps_of_a_change_lead_from_one_amount_to_the_other() -> None:

@@ -61,7 +61,7 @@ def test_a_question_mark_shows_the_keys_and_they_can_be_switched_off(reader: Rea
     page = reader.page
     reader.open("/console/batches")
     page.keyboard.press("?")
-    dialog = page.get_by_role("dialog", name="Keys")
+    dialog = page.get_by_role("dialog", name="Shortcuts")
     assert "Pause or resume" in dialog.inner_text()
     page.keyboard.press("Escape")
     dialog.wait_for(state="hidden")
@@ -77,7 +77,7 @@ def test_a_question_mark_shows_the_keys_and_they_can_be_switched_off(reader: Rea
     page.keyboard.press("/")
     assert dialog.is_hidden()
     assert page.evaluate("document.activeElement.tagName") == "BODY"
-    page.get_by_role("button", name="Keys").click()
+    page.get_by_role("button", name="Shortcuts").click()
     dialog.get_by_role("checkbox").check()
     page.keyboard.press("Escape")
     page.keyboard.press("/")

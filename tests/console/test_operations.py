@@ -1,6 +1,7 @@
 """Claims about the pages for those who run an installation: who sees and does what, on an installation with a history."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -10,8 +11,8 @@ from app.audit import log as audit
 from app.batches import fair_shares_sql, lookups_sql
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
+from app.console import queries_engines, queries_webhooks_sql
 from app.console import queries_engines_sql as engines_sql
-from app.console import queries_webhooks_sql
 from app.db.pool import Connection, Database
 from app.duties import standing
 from app.duties.schedule import BY_NAME
@@ -275,6 +276,30 @@ async def test_a_revoked_key_is_refused_and_revoking_it_twice_says_so(sign_in: S
     assert [(each[0], each[1]) for each in await entries(database)] == [("key.revoke", "k93c11fa")] * 2
 
 
+async def test_nothing_of_an_engine_is_drawn_before_its_first_start(database: Database, sign_in: SignIn) -> None:
+    start = """
+    update engine_sample set reason = 'engine_down', closed_seconds = seconds, allowance = 0
+    where engine_id = (select engine_id from engine where name = %s) and at < now() - %s::interval"""
+    async with database.transaction() as conn:
+        await operations_data.fill(conn, samples=360)
+        await conn.execute(start, ("east-1", "5 min"))
+        await conn.execute(start, ("south-1", "0 min"))
+        ids = dict(await (await conn.execute("select name, engine_id from engine")).fetchall())
+        began = await queries_engines.begun(conn, [ids["east-1"], ids["south-1"], ids["west-1"]])
+        assert set(began) == {ids["east-1"], ids["west-1"]}
+        found = await queries_engines.tides(conn, list(ids.values()), datetime.now(UTC) - timedelta(hours=1), 10.0)
+        day = await queries_engines.day(conn, ids["east-1"], began[ids["east-1"]])
+    assert ids["south-1"] not in found
+    assert {each.reason for each in found[ids["east-1"]]} == {"harvest"}
+    assert len(found[ids["east-1"]]) < 40 < len(found[ids["west-1"]])
+    assert (day.closed_seconds, round(day.seconds / 60)) == (0, 5)
+    client = await sign_in(Role.OPERATOR)
+    for address in ("/console/now", "/console/engines", "/console/engines/east-1?range=15m"):
+        assert "r-bad" not in (await client.get(address)).text, address
+    assert "In the 5\xa0min that are known" in (await client.get("/console/engines/east-1")).text
+    assert "south-1 has not served yet" in (await client.get("/console/engines/south-1")).text
+
+
 # ------------------------------------------------------------ cost
 
 
@@ -299,7 +324,8 @@ async def test_an_index_serves_every_statement_on_a_table_that_grows(database: D
         plans = {
             "tide": await plan(conn, engines_sql.TIDE, engine_id=engine_id, since=since, until=None, stretch=10.0),
             "samples": await plan(conn, SAMPLES, engine_id=engine_id, since=since, until=None, stretch=10.0),
-            "day": await plan(conn, engines_sql.DAY, engine_id=engine_id),
+            "day": await plan(conn, engines_sql.DAY, engine_id=engine_id, begun=since),
+            "begun": await plan(conn, engines_sql.BEGUN, engine_ids=[engine_id]),
             **{
                 kind: await plan(conn, decisions_sql.recent(kind), engine_id=engine_id, **place)
                 for kind in decisions_sql.KINDS

@@ -1,6 +1,7 @@
 """Claims about what the pages for those who run an installation say and draw, without a database."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -10,12 +11,27 @@ from app.access.roles import Role, Viewer
 from app.batches.fair_shares import ShareRow
 from app.batches.lookups import Found, FoundBatch
 from app.changes.service import Change
+from app.console import nav
 from app.console.queries import EngineRow
 from app.console.queries_engines import GateChange, Tide
 from app.console.queries_webhooks import HookRow, Summary
-from app.console.views import engine, engine_plots, engines, fairness, find, incidents, keys, places, signs, webhooks
-from app.console.views.engine_plots import Frame
+from app.console.render import FOLDER
+from app.console.views import (
+    engine,
+    engine_plots,
+    engines,
+    fairness,
+    find,
+    incidents,
+    keys,
+    places,
+    playground,
+    signs,
+    webhooks,
+)
+from app.console.views.engine_plots import Frame, Held
 from app.errors import BadInput
+from app.headroom.samples import EngineSample, StoredSample
 from app.tenants.key_list import KeyRow
 from app.tenants.rate_limits import KeyLimits
 
@@ -82,13 +98,79 @@ def test_one_sample_is_drawn_as_wide_as_its_time() -> None:
     assert end[0] - begin[0] == pytest.approx(10 / 600)
 
 
+def sampled(seconds_ago: float, **changes: Any) -> StoredSample:
+    usual: dict[str, Any] = {
+        "reason": "harvest", "allowance": 9.0, "batch": 4.0, "sync": 2.0, "sync_waiting": 0.0, "frozen": 0.0, "kv_usage": 0.5,
+        "step_ms": 20.0, "predicted_ms": 21.0, "allowed_ms": 25.0, "seconds": 10.0, "closed_seconds": 0.0,
+        "batch_tokens": 100, "sync_tokens": 50, "yields": 0, "evictions": 0,
+    }  # fmt: skip
+    return StoredSample(NOW - timedelta(seconds=seconds_ago), EngineSample(**usual | changes))
+
+
+CHANGES = [
+    GateChange(NOW - timedelta(minutes=5), 0, "closed_sync_waiting"),
+    GateChange(NOW - timedelta(minutes=4), 9, "open"),
+]
+
+
 def test_the_ribbon_of_a_gate_goes_from_change_to_change() -> None:
-    changes = [
-        GateChange(NOW - timedelta(minutes=5), 0, "closed_sync_waiting"),
-        GateChange(NOW - timedelta(minutes=4), 9, "open"),
-    ]
-    bars = engine_plots.gate("e", changes, "harvest", FRAME).bars
+    bars = engine_plots.gate("e", CHANGES, [sampled(n) for n in range(590, -1, -10)], FRAME).bars
     assert [(bar.kind, bar.x, bar.width) for bar in bars] == [("r-open", 0, 50), ("r-sync", 50, 10), ("r-open", 60, 40)]
+
+
+def test_nothing_is_drawn_of_a_time_that_no_worker_saw() -> None:
+    seen = [*range(270, 209, -10), *range(60, -1, -10)]  # from 280 s on, with a hole between 210 and 70
+    bars = engine_plots.gate("e", CHANGES, [sampled(n) for n in seen], FRAME).bars
+    assert [(bar.kind, round(bar.x), round(bar.width)) for bar in bars] == [
+        ("r-sync", 53, 7), ("r-open", 60, 5), ("r-open", 88, 12)
+    ]  # fmt: skip
+    assert engine_plots.gate("e", CHANGES, [], FRAME).bars == []
+
+
+def test_a_plot_without_values_says_why() -> None:
+    idle = [sampled(n, batch_tokens=0, sync_tokens=0, kv_usage=None, step_ms=None, predicted_ms=None, allowed_ms=None)
+            for n in (20, 10)]  # fmt: skip
+    drawn = {each.name: each.plot for each in engine_plots.panels(idle, idle[-1].sample, A_FEW, 0.9, FRAME)}
+    assert [word.text for word in drawn["Tokens a second"].words] == ["no token was computed in this time"]
+    assert [word.text for word in drawn["KV cache"].words] == ["the engine does not say it"]
+    assert [word.text for word in drawn["Step time"].words] == ["no step was measured in this time"]
+    assert [word.text for word in engine_plots.tide("e", [], FRAME).words] == ["nothing is known of this time"]
+
+
+A_FEW = Held.of(2, 4, 0, 32)
+
+
+def test_what_an_idle_step_may_take_is_no_budget_and_sets_no_scale() -> None:
+    busy, idle = sampled(20), sampled(10, sync=0.0, allowed_ms=14_546.0)
+    before, after = (
+        next(
+            each for each in engine_plots.panels(given, given[-1].sample, A_FEW, 0.9, FRAME) if each.name == "Step time"
+        )
+        for given in ([busy], [busy, idle])
+    )
+    assert [(word.text, word.colour) for word in after.plot.words] == [("budget 25 ms", "bad")]
+    assert [word.y for word in after.plot.words] == [word.y for word in before.plot.words]
+    assert "no caller: a step may take 15\u00a0s" in after.sub
+    assert "no caller" not in before.sub
+    [only] = [each for each in engine_plots.panels([idle], idle.sample, A_FEW, 0.9, FRAME) if each.name == "Step time"]
+    assert not only.plot.words
+
+
+@pytest.mark.parametrize(
+    ("sync", "batch", "frozen", "slots", "shown"),
+    [
+        (2, 17.4, 0, 32, (2, 17, 0, 13, 0)),
+        (0, 41, 3, 32, (0, 32, 3, 0, 9)),
+        (40, 5, 0, 32, (32, 0, 0, 0, 13)),
+        (0, 0, 0, 0, (0, 0, 0, 0, 0)),
+    ],
+)
+def test_slots_add_up_and_what_has_none_waits(
+    sync: float, batch: float, frozen: float, slots: int, shown: tuple[int, ...]
+) -> None:
+    found = Held.of(sync, batch, frozen, slots)
+    assert (found.sync, found.batch, found.frozen, found.free, found.queued) == shown
+    assert found.sync + found.batch + found.free == slots
 
 
 @pytest.mark.parametrize(
@@ -96,7 +178,7 @@ def test_the_ribbon_of_a_gate_goes_from_change_to_change() -> None:
     [(4, 1, 2, 4, "sshn"), (256, 0, 256, 256, "s" * 256), (1024, 512, 256, 256, "s" * 64 + "h" * 128 + "n" * 64)],
 )
 def test_slots_are_squares_of_who_holds_them(slots: int, batch: int, sync: int, squares: int, kinds: str) -> None:
-    drawn = engine.waffle(an_engine(slots=slots, batch_in_flight=batch, sync_in_flight=sync), None)
+    drawn = engine.waffle(Held.of(sync, batch, 0, slots))
     assert "".join(kind for kind, _, _ in drawn["places"]) == kinds
     assert len(drawn["places"]) == squares
 
@@ -218,7 +300,7 @@ def test_a_share_is_the_weight_among_those_with_work() -> None:
 @pytest.mark.parametrize(
     ("inflight", "title", "why"),
     [
-        (0, "Every account is served by its weight", "had no work"),
+        (0, "Every account gets what its weight gives it", "had no work"),
         (1000, "a is held by its limit of tokens in flight below its share", "as much in flight"),
     ],
 )  # fmt: skip
@@ -284,3 +366,30 @@ def test_a_place_in_a_list_survives_its_address() -> None:
     for wrong in ("x", "2026-11-23T14:16:02_7", f"{NOW.isoformat()}_-1", f"{NOW.isoformat()}_x"):
         with pytest.raises(BadInput):
             places.at_place(wrong)
+
+
+def test_webhooks_of_one_name_are_told_apart_by_where_they_go() -> None:
+    rows = [hook(name="webhook", failing_since=NOW, url=f"https://{host}.example/x") for host in ("a", "b")]
+    found = webhooks.Seen(rows, False, Summary(2, 0, 2, 0))
+    assert webhooks.rest(found, NOW).startswith(
+        "webhook (a.example/…): fails since 14:16. webhook (b.example/…): fails"
+    )
+
+
+def test_no_two_entries_of_the_rail_look_alike() -> None:
+    entries = [entry for group in nav.GROUPS for entry in group]
+    for what in ("name", "icon", "key", "path"):
+        assert len({getattr(entry, what) for entry in entries}) == len(entries), what
+    assert "Shortcuts" not in {entry.name for entry in entries}
+    sprite = (FOLDER / "templates" / "sprite.html").read_text()
+    assert all(f'id="i-{entry.icon}"' in sprite for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("served", "models"),
+    [([], ["a", "b"]), (["b"], ["b", "a (no engine serves it now)"])],
+)
+def test_models_that_an_engine_serves_come_first(served: list[str], models: list[str]) -> None:
+    known = SimpleNamespace(models={name: SimpleNamespace(task="text-generation") for name in ("a", "b")})
+    shown = [words for _, words in playground.empty(known, served)["models"]]  # type: ignore[arg-type]
+    assert shown == (models if served else [f"{name} (no engine serves it now)" for name in models])

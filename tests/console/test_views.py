@@ -94,6 +94,30 @@ def test_ticks_begin_and_end_with_the_plot_and_do_not_meet() -> None:
     assert min(b - a for a, b in pairwise(places)) > 5
 
 
+@pytest.mark.parametrize("now", [None, 0.0, 0.1, 0.5, 1.0])
+def test_an_axis_has_at_most_six_times_however_long_it_is(now: float | None) -> None:
+    for seconds in (1, 59, 61, 3600, 7000, 86_400, 180_000, 35 * 86_400, 294 * 86_400, 900 * 86_400, 40_000 * 86_400):
+        end = NOW + timedelta(seconds=seconds)
+        mark = None if now is None else NOW + (end - NOW) * now
+        found = plots.ticks(NOW, end, now=mark)
+        assert len(found) <= 6, (seconds, found)
+        assert len({tick.text for tick in found if tick.text != "now"}) >= len(found) - 2
+
+
+def test_amounts_beside_a_scale_have_the_digits_that_they_need() -> None:
+    assert text.money_scale([0.001, 0.002]) == ["$0.0010", "$0.0020"]
+    assert text.money_scale([0.00025, 0.0005]) == ["$0.000250", "$0.000500"]
+    assert text.money_scale([0.005, 0.01]) == ["$0.0050", "$0.0100"]
+    assert text.money_scale([2.5, 5.0]) == ["$2.50", "$5.00"]
+    assert text.money_scale([1000.0, 2000.0]) == ["$1,000", "$2,000"]
+    assert text.money_scale([2.0, 4.0], "CHF") == [f"2{text.NBSP}CHF", f"4{text.NBSP}CHF"]
+
+
+def test_the_top_of_a_scale_is_near_its_largest_value() -> None:
+    for most in (0.004, 0.07, 0.5, 1.0, 7.3, 140.0, 14_546.0):
+        assert most <= plots.nice_top(most) <= 1.7 * most
+
+
 def test_a_meter_shows_what_is_there_and_never_more_than_all() -> None:
     drawn = plots.meter("m", 10_000, ("ok", 9_999), ("bad", 1), ("run", 0))
     assert [part.kind for part in drawn.parts] == ["ok", "bad"]

@@ -51,6 +51,22 @@ def _rotated(reader: Reader) -> None:
     reader.page.get_by_role("heading", name="The new secret").wait_for()
 
 
+def _made_a_key(reader: Reader) -> None:
+    _fill_a_key(reader, "90d")
+    reader.page.get_by_role("heading", name="The key ward 3").wait_for()
+
+
+def _refused_a_key(reader: Reader) -> None:
+    _fill_a_key(reader, "soon")
+    reader.page.get_by_role("alert").wait_for()
+
+
+def _fill_a_key(reader: Reader, expires: str) -> None:
+    reader.page.get_by_label("Name").fill("ward 3")
+    reader.page.get_by_label("Expires").fill(expires)
+    reader.page.get_by_role("button", name="Make the key").click()
+
+
 def _revealed(reader: Reader) -> None:
     reader.page.get_by_role("button", name="Reveal", exact=True).click()
     reader.page.get_by_label("Reason").fill("to look at the page")
@@ -153,9 +169,7 @@ PAGES: tuple[Look, ...] = (
     Look(
         "webhook-rotate", "webhook", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_asked_to_rotate
     ),
-    Look(
-        "webhook-secret", "webhook_secret", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_rotated
-    ),
+    Look("webhook-secret", "secret", Role.ADMIN, lambda ids: f"/console/webhooks/{ids['hook']}", first=_rotated),
     Look(
         "delivery",
         "delivery",
@@ -171,12 +185,17 @@ PAGES: tuple[Look, ...] = (
     Look("playground", "playground", Role.ADMIN, lambda ids: "/console/playground"),
     Look("playground-answered", "playground", Role.ADMIN, lambda ids: "/console/playground", first=_asked),
     Look("keys", "keys", Role.OPERATOR, lambda ids: "/console/keys"),
+    Look("key-new", "key_new", Role.ADMIN, lambda ids: "/console/keys/new"),
+    Look("key-refused", "key_new", Role.ADMIN, lambda ids: "/console/keys/new", first=_refused_a_key),
+    Look("key-made", "secret", Role.ADMIN, lambda ids: "/console/keys/new", first=_made_a_key),
+    Look("webhook-new", "webhook_new", Role.ADMIN, lambda ids: "/console/webhooks/new"),
     Look("find", "find", Role.OPERATOR, lambda ids: "/console/find?q=c"),
     Look("find-hits", "find", Role.OPERATOR, lambda ids: "/console/find?q=engine-0"),
     Look("login", "login", None, lambda ids: "/console/login"),
     Look("login-link", "login", None, lambda ids: "/console/login", first=_invited),
     Look("login-spent", "login", None, lambda ids: "/console/login?token=spent", status=403),
     Look("forbidden", "error", Role.VIEWER, lambda ids: "/console/batches/new", status=403),
+    Look("not-found-alone", "error", None, lambda ids: "/console/login/nowhere", status=404),
     Look("not-found", "error", Role.VIEWER, lambda ids: f"/console/batches/{UUID(int=0)}", status=404),
 )
 

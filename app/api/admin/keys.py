@@ -31,15 +31,15 @@ class NewKey(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     account: Annotated[str, Field(min_length=1, max_length=64)]
-    name: Annotated[str, Field(min_length=1, max_length=100)] = "unnamed"
+    name: Annotated[str, Field(min_length=1, max_length=key_terms.LONGEST_NAME)] = "unnamed"
     role: Annotated[str, Field(json_schema_extra={"enum": list(KeyRole)})] = KeyRole.SUBMITTER.value
     models: Listed = []
     endpoints: Listed = []
     networks: Listed = []
     restore: bool = False
     expires: Annotated[str | None, Field(max_length=32)] = None
-    requests_per_minute: Annotated[int | None, Field(ge=1, le=2**31 - 1)] = None
-    tokens_per_minute: Annotated[int | None, Field(ge=1, le=10**18)] = None
+    requests_per_minute: Annotated[int | None, Field(ge=1, le=key_terms.MOST_REQUESTS)] = None
+    tokens_per_minute: Annotated[int | None, Field(ge=1, le=key_terms.MOST_TOKENS)] = None
     pins: Annotated[dict[str, str], Field(max_length=8)] = {}
 
 

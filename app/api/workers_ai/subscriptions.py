@@ -4,16 +4,18 @@ A queue is a name for events that wait at `…/events` until they are acknowledg
 Shapes: Cloudflare's API reference of event subscriptions. Its short event names (`batch.queued`, …) are our kinds of events.
 """
 
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api import body, parameter_limits
+from app.api import body, parameter_limits, response_headers
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.permissions import seen_endpoint
+from app.api.unknown_fields import WARNING
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, NotFound
 from app.queue import wakes
@@ -113,7 +115,7 @@ async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
             return success(
                 view(await registration.create_queue(conn, queue_id=to.queue_id or "", state=state, **values))
             )
-    url = await _checked_url(parts, tenant, to)
+    url = await _checked_url(request, parts, tenant, to)
     async with parts.database.transaction() as conn:
         await registration.check_room(conn, tenant.tenant_id, parts.settings.webhook_endpoints)
         endpoint, keys = await registration.create(
@@ -172,7 +174,7 @@ async def patch(subscription_id: str, request: Request, tenant: Caller, parts: P
             raise BadInput(
                 "destination: only url and limits can be changed; register a new subscription, or rotate its secret"
             )
-        url = await _checked_url(parts, tenant, to) if to.url else None
+        url = await _checked_url(request, parts, tenant, to) if to.url else None
     async with parts.database.transaction() as conn:
         endpoint = await endpoints.patch(
             conn,
@@ -215,15 +217,21 @@ def _check_queue(to: Destination) -> None:
         raise BadInput("destination.queue_id: name the queue; any name works, and events are fetched by it")
 
 
-async def _checked_url(parts: Parts, tenant: Tenant, to: Destination) -> CheckedUrl:
+async def _checked_url(request: Request, parts: Parts, tenant: Tenant, to: Destination) -> CheckedUrl:
     if to.type != WEBHOOK:
         raise BadInput(f"destination.type: must be {WEBHOOK} or {QUEUE}, not {to.type!r}")
     if not to.url:
         raise BadInput("destination.url: a webhook needs its URL")
     audit = parts.admission.audit
-    checked = await url_check.checked_for_tenant(parts.database, parts.egress, audit, tenant, to.url)
+    checked = await url_check.checked_for_tenant(
+        parts.database, parts.egress, audit, tenant, to.url, unresolved=partial(_warn, request)
+    )
     parts.admission.check_webhook(tenant, to.url)
     return checked
+
+
+def _warn(request: Request, host: str) -> None:
+    response_headers.add(request, {WARNING: f"destination.url: {url_check.warning(host)}"})
 
 
 def parse_id(text: str) -> UUID:

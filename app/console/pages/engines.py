@@ -1,7 +1,8 @@
 """All engines, and one: what they do, what they leave to batch work, and why. An operator can drain them."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -11,6 +12,7 @@ from app import clock
 from app.access.roles import Viewer
 from app.audit.acts import Act
 from app.changes import service as changes
+from app.changes.service import Change
 from app.console import queries_engines as queries
 from app.console.page import Page, Params
 from app.console.pages.acting import attempted
@@ -20,8 +22,9 @@ from app.console.views import engine, engine_plots, engines, places, time_range
 from app.console.views.engine_plots import Frame
 from app.engines import service
 from app.errors import AuthenticationError, NotFound
-from app.headroom import decision_log, samples, selftest
+from app.headroom import decision_log, selftest
 from app.headroom.gate_rules import HeadroomLimits
+from app.headroom.samples import StoredSample
 from app.headroom.selftest import SelfTestError
 
 _SLOW_SECONDS = 10.0  # a sample comes so often
@@ -74,32 +77,45 @@ async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Se
         gates = await queries.gates(conn, row.engine_id, shown.start) if chosen.name == _GATES_SHOWN else None
     whole = gates if gates is not None and len(gates) < queries.MOST_GATES else None
 
-    async def slow() -> tuple[list[samples.StoredSample], queries.Day, list[changes.Change], Frame]:
+    async def slow() -> _History:
         async with parts.reader.relaxed() as conn:
-            drawn = await samples.history(conn, row.engine_id, shown.start, engine.POINTS, chosen.until)
-            day = await queries.day(conn, row.engine_id)
+            begun = (await queries.begun(conn, [row.engine_id])).get(row.engine_id)
+            drawn = await queries.history(conn, row.engine_id, shown.start, engine.POINTS, chosen.until)
+            latest = await queries.latest(conn, row.engine_id)
+            day = await queries.day(conn, row.engine_id, begun or clock.now())
             since = clock.now() - timedelta(days=7)
             happened = await changes.page(
                 conn, subject=row.name, since=since, tenant_id=viewer.tenant_id, limit=_CHANGES
             )
-        return drawn, day, happened, shown
+        return _History(drawn, latest, day, happened, shown, begun)
 
-    key = ("engine", row.engine_id, chosen.key, viewer.tenant_id)
-    drawn, day, happened, shown = await parts.looks.at(key, slow, _SLOW_SECONDS)
-    settings = parts.settings
+    past = await parts.looks.at(("engine", row.engine_id, chosen.key, viewer.tenant_id), slow, _SLOW_SECONDS)
     return engine.Seen(
-        row,
-        detail,
-        drawn,
-        whole,
-        day,
-        log[: engine.MOST_DECISIONS],
-        len(log) > engine.MOST_DECISIONS,
-        happened,
-        await closings(parts, row),
-        settings.kv_ceiling,
-        shown,
+        engine=row,
+        detail=detail,
+        samples=past.samples,
+        latest=past.latest,
+        gates=whole,
+        day=past.day,
+        decisions=log[: engine.MOST_DECISIONS],
+        more=len(log) > engine.MOST_DECISIONS,
+        changes=past.changes,
+        closings=await closings(parts, row),
+        kv_ceiling=parts.settings.kv_ceiling,
+        shown=past.shown,
+        begun=past.begun,
     )
+
+
+class _History(NamedTuple):
+    """What is read of an engine as seldom as it changes."""
+
+    samples: list[StoredSample]
+    latest: StoredSample | None
+    day: queries.Day
+    changes: list[Change]
+    shown: Frame
+    begun: datetime | None
 
 
 async def closings(parts: Parts, row: EngineRow) -> list[tuple[str, float]]:

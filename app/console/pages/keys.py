@@ -1,20 +1,31 @@
-"""API keys: last use, limits, and revoking them. Keys are made on the command line, where their secret is shown."""
+"""API keys: last use, limits, making and revoking them. An admin of the account makes one, and sees its secret once."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from app import clock
 from app.access.roles import Viewer
 from app.audit.acts import Act
-from app.console.page import Page, Params
+from app.console import forms
+from app.console.page import Page, Params, whole
 from app.console.pages.acting import attempted
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
-from app.console.views import keys
-from app.errors import Conflict, NotFound
+from app.console.views import keys, new_key
+from app.crypto import secret_key
+from app.errors import BadInput, Conflict, NotFound
+from app.sentences import ended
 from app.tenants import key_list
 from app.tenants import service as tenants
+from app.tenants.api_key import ApiKey
 from app.tenants.rate_limits import NO_LIMITS, in_force
+from app.tenants.service import Tenant
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> keys.Seen:
@@ -27,6 +38,60 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> keys.Seen:
     settings = parts.settings
     usual = in_force(NO_LIMITS, settings.key_requests_per_minute, settings.key_tokens_per_minute)
     return keys.Seen(rows, more, found, usual)
+
+
+def _account(viewer: Viewer) -> Tenant:
+    """The account for which somebody makes a key. Raises AuthenticationError for a role that may not see its secret."""
+    if not viewer.role.reveals or viewer.tenant_id is None or viewer.account is None:
+        raise refuse(viewer, "make a key")
+    return Tenant(viewer.tenant_id, viewer.account)
+
+
+async def ask(request: Request) -> Response:
+    """The form for a new key."""
+    return await _form(request, _account(viewer_of(request)))
+
+
+async def _form(
+    request: Request, tenant: Tenant, given: Mapping[str, str] = NOTHING, error: BadInput | None = None
+) -> Response:
+    problem = ended(error.message) if error else ""
+    context = new_key.view(given, problem, tenant.account_id, parts_of(request).catalogue)
+    return await whole(request, "key_new", context, active=keys.PATH, status=error.status if error else 200)
+
+
+async def create(request: Request) -> Response:
+    """Make a key, and show it once. What cannot be made is told beside the form, with what was filled in."""
+    parts, viewer = parts_of(request), viewer_of(request)
+    tenant = _account(viewer)
+    given = {name: str(value).strip() for name, value in (await forms.read(request)).items()}
+    try:
+        terms = new_key.terms(given, parts.catalogue, clock.now())
+    except BadInput as error:
+        return await _form(request, tenant, given, error)
+
+    async def verb() -> ApiKey:
+        async with parts.database.durable() as conn:
+            return await tenants.create_key(
+                conn,
+                secret_key(parts.settings),
+                tenant.account_id,
+                terms.name,
+                terms.lifetime,
+                terms.limits,
+                terms.pins,
+                terms.scope,
+                viewer.subject,
+            )
+
+    made = await attempted(parts, viewer, Act.KEY_CREATE, terms.name, tenant.account_id, verb)
+    context = {
+        "title": f"The key {terms.name}",
+        "words": f"Programs of {tenant.account_id} send it as their API key. Its id is {made.key_id}; that is no secret.",
+        "secrets": [("key", str(made))],
+        "back": keys.PATH,
+    }
+    return await whole(request, "secret", context, active=keys.PATH)
 
 
 async def revoke(request: Request) -> Response:
@@ -49,4 +114,8 @@ async def revoke(request: Request) -> Response:
 
 
 PAGE = Page("keys", keys.PATH, look, keys.view, regions=("top", "list"), params=("view", "q", "after"))
-ROUTES = (Route(f"{keys.PATH}/{{key_id}}/revoke", revoke, methods=["POST"]),)
+ROUTES = (
+    Route(new_key.PATH, ask),
+    Route(new_key.PATH, create, methods=["POST"]),
+    Route(f"{keys.PATH}/{{key_id}}/revoke", revoke, methods=["POST"]),
+)

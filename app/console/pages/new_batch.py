@@ -14,7 +14,7 @@ from app.batches.openai.file_batches import NewFileBatch
 from app.batches.openai.uploads import IncomingUpload
 from app.batches.request_labels import RequestLabels
 from app.batches.validation.openai_lines import ROUTES as ENDPOINTS
-from app.console import forms
+from app.console import forms, queries
 from app.console.page import whole
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
@@ -42,7 +42,9 @@ def _account(viewer: Viewer) -> Tenant:
 async def show(request: Request) -> Response:
     """Where a file is dropped; with a file, its check and the order."""
     parts, tenant = parts_of(request), _account(viewer_of(request))
-    known = sorted(parts.models.offered.models) or sorted(parts.catalogue.models)
+    async with parts.reader.relaxed() as conn:
+        served = await queries.served_models(conn)
+    known = served or sorted(parts.models.offered.models) or sorted(parts.catalogue.models)
     most = f"{parts.settings.ndjson_body_mb:g}"
     context: dict[str, object] = {"checked": None, "most_mb": most, "model": known[0]}
     if public_id := request.query_params.get("file", ""):

@@ -5,13 +5,12 @@ from app.access.roles import Viewer
 from app.batches import incidents, protection, queue_outlook
 from app.batches.incidents import Incident
 from app.changes.service import ChangePosition
-from app.console import queries
+from app.console import queries, queries_engines
 from app.console.page import Page, Params
 from app.console.parts import Parts
 from app.console.queries import EngineRow, WaitRow
 from app.console.views import now, time_range
 from app.console.views.time_range import TimeRange
-from app.headroom import samples
 
 _HISTORY_SECONDS = 10.0  # as often as a sample comes
 _WAITS_SECONDS = 5.0
@@ -38,7 +37,9 @@ async def _drawn(parts: Parts, engines: list[EngineRow], shown: TimeRange) -> no
     history = {}
     async with parts.reader.relaxed() as conn:
         for each in engines:
-            history[each.engine_id] = await samples.history(conn, each.engine_id, shown.start, _POINTS, shown.until)
+            history[each.engine_id] = await queries_engines.history(
+                conn, each.engine_id, shown.start, _POINTS, shown.until
+            )
     async with parts.reader.relaxed() as conn:
         calls = await protection.read(conn, shown.start, _PLOT_POINTS, until=shown.until)
     return now.Drawn(shown, history, calls)

@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.access.roles import Viewer
-from app.console import forms, playground
+from app.console import forms, playground, queries
 from app.console.page import whole
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
@@ -23,7 +23,7 @@ async def show(request: Request) -> Response:
     """The empty form."""
     parts, viewer = parts_of(request), viewer_of(request)
     _account(viewer)
-    return await whole(request, "playground", view.empty(parts.models.offered), active=PATH)
+    return await whole(request, "playground", view.empty(parts.models.offered, await _served(parts)), active=PATH)
 
 
 async def run(request: Request) -> Response:
@@ -31,7 +31,13 @@ async def run(request: Request) -> Response:
     parts, viewer = parts_of(request), viewer_of(request)
     ask = await _ask(request, parts, _account(viewer))
     at_once, queued = await playground.both(parts.settings, parts.database, ask)
-    return await whole(request, "playground", view.answered(parts.models.offered, ask, at_once, queued), active=PATH)
+    shown = view.answered(parts.models.offered, await _served(parts), ask, at_once, queued)
+    return await whole(request, "playground", shown, active=PATH)
+
+
+async def _served(parts: Parts) -> list[str]:
+    async with parts.reader.relaxed() as conn:
+        return await queries.served_models(conn)
 
 
 def _account(viewer: Viewer) -> str:

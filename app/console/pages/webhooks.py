@@ -160,9 +160,20 @@ async def rotate(request: Request) -> Response:
         return keys
 
     keys = await attempted(parts, viewer, Act.WEBHOOK_ROTATE, str(row.endpoint_id), row.account, verb)
-    context = {"name": row.name, "back": f"{PATH}/{row.endpoint_id.hex}", "secret_value": keys.secret, "public_key": keys.public,
-               "overlap": OVERLAPS[overlap], "overlaps": overlap != "0"}  # fmt: skip
-    return await whole(request, "webhook_secret", context, active=PATH)
+    overlaps = (
+        f"Give it to the receiver within {OVERLAPS[overlap]}; until then deliveries are signed with the old one too."
+    )
+    context = {
+        "title": f"The new secret of {row.name}",
+        "words": overlaps if overlap != "0" else "The old one does not sign any more.",
+        "secrets": _secrets(keys),
+        "back": f"{PATH}/{row.endpoint_id.hex}",
+    }
+    return await whole(request, "secret", context, active=PATH)
+
+
+def _secrets(keys: endpoints.Keys) -> list[tuple[str, str]]:
+    return [("secret", keys.secret), *([("public key", keys.public)] if keys.public else [])]
 
 
 async def test(request: Request) -> Response:
@@ -191,6 +202,18 @@ def _switching(verb: endpoints.Switch, did: str) -> Callable[[Request], Awaitabl
     return switch
 
 
+async def delete(request: Request) -> Response:
+    """Delete an endpoint, with the events that wait for it."""
+    parts, viewer, row = await _of(request, "delete a webhook")
+
+    async def verb() -> None:
+        async with parts.database.durable() as conn:
+            await endpoints.delete(conn, row.tenant_id, row.endpoint_id)
+
+    await attempted(parts, viewer, Act.WEBHOOK_DELETE, str(row.endpoint_id), row.account, verb)
+    return RedirectResponse(f"{PATH}?did=hook-deleted", 303)
+
+
 PAGE = Page("webhooks", PATH, look, webhooks.view, regions=("top", "list"), params=("view", "q", "after"))
 ONE = Page(
     "webhook",
@@ -215,6 +238,7 @@ ROUTES = (
     Route(f"{PATH}/{{endpoint_id}}/replay", replay, methods=["POST"]),
     Route(f"{PATH}/{{endpoint_id}}/rotate", rotate, methods=["POST"]),
     Route(f"{PATH}/{{endpoint_id}}/test", test, methods=["POST"]),
+    Route(f"{PATH}/{{endpoint_id}}/delete", delete, methods=["POST"]),
     *(
         Route(f"{PATH}/{{endpoint_id}}/{name}", _switching(verb, did), methods=["POST"])
         for name, (verb, did) in _SWITCHES.items()

@@ -59,9 +59,10 @@ def view(seen: Sequence[Entry], viewer: Viewer, params: Mapping[str, str], now: 
         )
     else:
         latest = rows[0]
-        title = f"{latest.who} was the last to act, {times.span((now - latest.at).total_seconds())} ago"
+        title = f"{_none_or(refused, 'refusal')} among the latest {text.plural(len(rows), 'entry', 'entries')}"
+        looks = f"{_none_or(revealed, 'look')} at prompts or answers."
         rest = (
-            f"On this page: {text.plural(revealed, 'look')} at prompts or answers, {text.plural(refused, 'refusal')}."
+            f"{looks} The newest entry is {times.span((now - latest.at).total_seconds())} old, by {latest.who}.".strip()
         )
     more = len(seen) > SHOWN
     return {
@@ -80,6 +81,10 @@ def view(seen: Sequence[Entry], viewer: Viewer, params: Mapping[str, str], now: 
             "older": batch_filter.address(PATH, q=given, before=str(rows[-1].audit_id)) if more else "",
         },
     }
+
+
+def _none_or(number: int, thing: str) -> str:
+    return text.plural(number, thing) if number else f"No {thing}"
 
 
 def _row(each: Entry, now: datetime) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a filter asks for. `text`: the begin of an id or of a name."""
+    """What a filter asks for. `text`: the start of an id or of a name."""
 
     parts: Sequence[tuple[str, str]] = ()
     state: str = ""
@@ -64,7 +64,7 @@ def _part(word: str) -> tuple[str, str]:
     if name not in {"state", "model", "account", "tag", "waits", "error"} and not (
         name.startswith("meta.") and name != "meta."
     ):
-        raise BadInput(f"{name}: is no part of a filter; one of {', '.join(WORDS)}, or the begin of a name or an id")
+        raise BadInput(f"{name}: is no part of a filter; one of {', '.join(WORDS)}, or the start of a name or an id")
     if not value:
         raise BadInput(f"{name}: say which, as in {name}:x")
     return name, value

@@ -12,15 +12,17 @@ from app.queue.phases import Phase
 Progress = tuple[Sequence[datetime], int]  # times at which a sample of the items was done, and the size of the sample
 _CONES = {"high": 0.2, "medium": 0.5, "low": 1.0}
 _TABLE_ROWS = 12
+_FAR, _FAR_TIMES = timedelta(days=2), 20  # what is further away is not drawn: the items done so far would be a dot
 
 
 def span(row: BatchRow, why: Why | None, now: datetime) -> tuple[datetime, datetime]:
-    """From the begin of the run to its end: past, expected, or now."""
+    """From the start of the run to its end: past, expected, or now."""
     if row.finalized_at is not None:
         return row.opened_at, max(row.finalized_at, row.opened_at + timedelta(seconds=1))
     seconds = why.estimate.eta_seconds if why and why.estimate else None
     start = min(row.opened_at, now - timedelta(seconds=10))
-    return start, now + timedelta(seconds=1.25 * (seconds or 0.0))
+    ahead = timedelta(seconds=1.25 * (seconds or 0.0))
+    return start, now + min(ahead, max(_FAR, _FAR_TIMES * (now - start)))
 
 
 def drawing(row: BatchRow, why: Why | None, progress: Progress, start: datetime, end: datetime, now: datetime) -> Plot:
@@ -43,9 +45,11 @@ def drawing(row: BatchRow, why: Why | None, progress: Progress, start: datetime,
     words: list[Word] = []
     estimate = why.estimate if why else None
     if row.finalized_at is None and estimate is not None and estimate.eta_seconds:
+        ends = now + timedelta(seconds=estimate.eta_seconds)
         shapes += _cone(here, now, estimate.eta_seconds, _CONES.get(str(estimate.confidence), 1.0), start, end, top)
-        at = 100 * plots.place(now + timedelta(seconds=estimate.eta_seconds), start, end)
-        words.append(Word(min(at, 96), 7, batch_state.ending(row, why, now).at, 0, 18, "end" if at > 80 else "", "k"))
+        at, far = 100 * plots.place(ends, start, end), " →" if ends > end else ""
+        said = f"{batch_state.ending(row, why, now).at}{far}"
+        words.append(Word(min(at, 96), 7, said, 0, 18, "end" if at > 80 else "", "k"))
         right = here[0] > 0.75
         words.append(
             Word(
@@ -81,14 +85,25 @@ def progress_table(row: BatchRow, why: Why | None, progress: Progress, now: date
 def _cone(
     here: plots.Point, now: datetime, seconds: float, spread: float, start: datetime, end: datetime, top: float
 ) -> list[plots.Shape]:
-    def at(factor: float) -> float:
-        return plots.place(now + timedelta(seconds=seconds * factor), start, end)
+    """The forecast from here to the height of all items, cut at the end of the drawing."""
 
-    sides = [here, (at(max(0.3, 1 - spread)), top), (at(1 + spread), top)]
+    def at(factor: float) -> float:
+        return (now + timedelta(seconds=seconds * factor) - start) / (end - start)
+
+    early, late = max(0.3, 1 - spread), 1 + spread
+    corner = [(1.0, top)] if at(early) < 1 < at(late) else []
+    sides = [here, _cut(here, (at(early), top)), *corner, _cut(here, (at(late), top))]
     return [
         plots.Shape("a-cone", plots.line(sides, "").path + "Z"),
-        plots.line([here, (at(1.0), top)], "l-cone"),
+        plots.line([here, _cut(here, (at(1.0), top))], "l-cone"),
     ]
+
+
+def _cut(here: plots.Point, to: plots.Point) -> plots.Point:
+    """Where a line from here leaves the drawing at its right edge; its own end if that is within."""
+    if to[0] <= 1:
+        return to
+    return 1.0, here[1] + (to[1] - here[1]) * (1 - here[0]) / (to[0] - here[0])
 
 
 def held(found: Sequence[Phase], start: datetime, end: datetime, now: datetime) -> list[plots.Lane]:

@@ -40,7 +40,7 @@ class Seen:
 
 
 def parse(given: str) -> Wanted:
-    """The filter of a text: `account:x`, and the begin of an id. Raises BadInput."""
+    """The filter of a text: `account:x`, and the start of an id. Raises BadInput."""
     parts, account, ids = [], "", None
     for word in given.split():
         name, colon, value = word.partition(":")
@@ -51,7 +51,7 @@ def parse(given: str) -> Wanted:
         ids = None if colon else id_range(word)
         if ids is None:
             raise BadInput(
-                f"{word[:40]}: is no part of a filter; account:x, or the begin of an id, at least four digits"
+                f"{word[:40]}: is no part of a filter; account:x, or the start of an id, at least four digits"
             )
         parts.append(("", word))
     return Wanted(parts, account, ids)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from app.access.roles import Viewer
@@ -23,11 +23,12 @@ from app.console.views import (
     times,
 )
 from app.console.views.batch_actions import Action
-from app.console.views.engine_plots import Frame
+from app.console.views.engine_plots import Frame, Held
+from app.console.views.time_range import TimeRange
 from app.engines import notes
 from app.engines.adoption import EngineProblem
 from app.headroom.decision_log import LoggedChange
-from app.headroom.samples import StoredSample
+from app.headroom.samples import EngineSample, StoredSample
 from app.states import EngineIntake
 
 USUAL_RANGE = "15m"
@@ -36,15 +37,20 @@ MOST_DECISIONS = 30  # on one page
 _TABS = {"all": "All", "closed": "Closed", "failures": "Failures"}
 _MOST_SQUARES = 256
 _COLUMNS = 32
+_FRESH = timedelta(seconds=30)
+_MOST_OF_A_DAY = 0.9 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the page has read. `gates`: changes in the time shown; empty where samples show them. `closings`: (signal, value)."""
+    """What the page has read. `gates`: changes in the time shown; None where samples show them. `latest`: the newest sample.
+    `closings`: (signal, value). `begun`: when it served first.
+    """
 
     engine: EngineRow
     detail: EngineDetail
     samples: Sequence[StoredSample]
+    latest: StoredSample | None
     gates: Sequence[GateChange] | None
     day: Day
     decisions: Sequence[LoggedChange]
@@ -53,14 +59,17 @@ class Seen:
     closings: Sequence[tuple[str, float]]
     kv_ceiling: float
     shown: Frame
+    begun: datetime | None
 
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """What the templates of the page need."""
     each, path = seen.engine, f"{engines.PATH}/{seen.engine.name}"
     shown = time_range.given(params, now, USUAL_RANGE)
-    strong, rest = lede(seen)
-    drawn = engine_plots.panels(seen.samples, each.slots, seen.kv_ceiling, seen.shown)
+    strong, rest = lede(seen, now)
+    fresh = _fresh(seen, now)
+    last = fresh if shown.live else seen.samples[-1].sample if seen.samples else None
+    drawn = engine_plots.panels(seen.samples, last, held(each, last), seen.kv_ceiling, seen.shown)
     return {
         "name": each.name,
         "model": each.model,
@@ -71,10 +80,11 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "actions": actions(each, seen.detail, viewer, path),
         "panels": drawn,
         "sampled": bool(seen.samples),
+        "unsampled": unsampled(seen, shown),
         "ribbon": _ribbon(seen),
         "ticks": plots.ticks(seen.shown.start, seen.shown.end, ends=shown.ends),
         "table": _table(seen.samples),
-        "waffle": waffle(each, seen.samples[-1] if seen.samples else None),
+        "waffle": waffle(held(each, fresh)),
         "layer": engines.layer(each),
         "facts": facts(seen, viewer),
         "problems": [dict(problem) for problem in each.problems],
@@ -105,11 +115,11 @@ def _closing(signal: str, value: float, slots: int) -> str:
     return why_text.amount(signal, value) + (f" of {slots:,}" if signal == "load" else "")
 
 
-def lede(seen: Seen) -> tuple[str, str]:
+def lede(seen: Seen, now: datetime) -> tuple[str, str]:
     """What it does now, and how it was in the last day."""
     each, said = seen.engine, []
     strong = text.sentence(engines.gate_words(each)) + "."
-    last = seen.samples[-1].sample if seen.samples else None
+    last = _fresh(seen, now)
     if last and last.frozen >= 1 and each.ready:
         frozen = round(last.frozen)
         kept = "is frozen and keeps its memory." if frozen == 1 else "are frozen and keep their memory."
@@ -125,7 +135,9 @@ def lede(seen: Seen) -> tuple[str, str]:
         said.append(f"It is expected back in about {times.span(seen.detail.expected)}.")
     if seen.day.seconds:
         share = text.percent(1 - seen.day.closed_seconds / seen.day.seconds)
-        said.append(f"In the last day its gate was open {share}{text.NBSP}% of the time.")
+        known = seen.day.seconds >= _MOST_OF_A_DAY
+        when = "In the last day" if known else f"In the {times.span(seen.day.seconds)} that are known of the last day"
+        said.append(f"{when} its gate was open {share}{text.NBSP}% of the time.")
     return strong, " ".join(said)
 
 
@@ -161,29 +173,52 @@ def _drain_now(each: EngineRow, path: str, inside: str) -> Action:
                   cli=f"slackwater engine drain --now {each.name}", danger=True)  # fmt: skip
 
 
-def waffle(each: EngineRow, last: StoredSample | None) -> dict[str, Any]:
+def _fresh(seen: Seen, now: datetime) -> EngineSample | None:
+    """What the engine does now. None: its worker has not said it lately."""
+    return seen.latest.sample if seen.latest and now - seen.latest.at < _FRESH else None
+
+
+def held(each: EngineRow, sample: EngineSample | None) -> Held:
+    """The slots of an engine by what holds them: as its newest sample has it, else as its worker and the gateways count."""
+    if sample is None:
+        return Held.of(each.sync_in_flight, each.batch_in_flight, 0, each.slots)
+    return Held.of(sample.sync, sample.batch, sample.frozen, each.slots)
+
+
+def unsampled(seen: Seen, shown: TimeRange) -> str:
+    """Why there is nothing to draw."""
+    if seen.begun is None:
+        return f"{seen.engine.name} has not served yet. It is drawn from its first start on, every ten seconds."
+    if not shown.live:
+        return "Its worker stored no sample in this time: it did not run, or the time is more than 35 days ago."
+    return "No worker has seen it in this time, so nothing is known of it. A worker stores a sample every ten seconds."
+
+
+def waffle(slots: Held) -> dict[str, Any]:
     """Each slot as a square, or several slots a square where there are many: callers, batch, frozen, free."""
-    frozen = min(round(last.sample.frozen) if last else 0, each.batch_in_flight)
-    held = {"s": each.sync_in_flight, "h": each.batch_in_flight - frozen, "z": frozen}
-    slots = max(each.slots, 1)
-    each_square = max(1, -(-slots // _MOST_SQUARES))
-    kinds = [kind for kind, number in held.items() for _ in range(round(number / each_square))]
-    squares = -(-slots // each_square)
-    kinds = (kinds + ["n"] * squares)[:squares]
+    number = max(slots.sync + slots.batch + slots.free, 1)
+    kinds = {"s": slots.sync, "h": slots.batch - slots.frozen, "z": slots.frozen}
+    each_square = max(1, -(-number // _MOST_SQUARES))
+    shown = [kind for kind, amount in kinds.items() for _ in range(round(amount / each_square))]
+    squares = -(-number // each_square)
+    shown = (shown + ["n"] * squares)[:squares]
     rows = max(1, -(-squares // _COLUMNS))
-    places = [(kind, 10 * (n // rows), 10 * (n % rows)) for n, kind in enumerate(kinds)]
-    free = max(0, slots - sum(held.values()))
-    words = f"{slots:,} slots: {held['s']:,} of callers, {held['h']:,} of batch work, {frozen:,} frozen, {free:,} free"
+    places = [(kind, 10 * (n // rows), 10 * (n % rows)) for n, kind in enumerate(shown)]
+    words = (
+        f"{number:,} slots: {slots.sync:,} of callers, {slots.batch:,} of batch work, {slots.frozen:,} of them frozen, "
+        f"{slots.free:,} free"
+    )
     return {
         "label": words,
         "places": places,
         "width": 10 * -(-squares // rows) - 2,
         "height": 10 * rows - 2,
-        "sync": held["s"],
-        "batch": held["h"],
-        "frozen": frozen,
-        "free": free,
-        "total": f"{slots:,}" + (f", {each_square} a square" if each_square > 1 else ""),
+        "sync": slots.sync,
+        "batch": slots.batch - slots.frozen,
+        "frozen": slots.frozen,
+        "free": slots.free,
+        "queued": slots.queued,
+        "total": f"{number:,}" + (f", {each_square} a square" if each_square > 1 else ""),
     }
 
 
@@ -212,11 +247,8 @@ def facts(seen: Seen, viewer: Viewer) -> list[tuple[str, str, bool]]:
 
 
 def _ribbon(seen: Seen) -> plots.Ribbon:
-    if seen.gates:
-        before = seen.samples[0].sample.reason if seen.samples else seen.gates[0].reason
-        return engine_plots.gate(seen.engine.name, seen.gates, before, seen.shown)
-    if seen.gates is not None and not seen.samples:
-        return plots.ribbon(f"The gate of {seen.engine.name}", [], seen.shown.start, seen.shown.end)
+    if seen.gates is not None:
+        return engine_plots.gate(seen.engine.name, seen.gates, seen.samples, seen.shown)
     folded = [(e.at, e.sample.seconds, e.sample.reason, e.sample.closed_seconds) for e in seen.samples]
     return engine_plots.folded_gate(seen.engine.name, folded, seen.shown)
 

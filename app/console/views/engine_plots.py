@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from app.batches import why_text
 from app.console.queries_engines import GateChange, Tide
-from app.console.views import plots, signs, text
+from app.console.views import plots, signs, text, times
 from app.console.views.plots import Plot, Point, Reading, Ribbon, Series, Shape, Word
 from app.console.views.time_range import TimeRange
-from app.headroom.samples import StoredSample
+from app.headroom.samples import SAMPLE_SECONDS, EngineSample, StoredSample
 
 Value = Callable[[StoredSample], float | None]
 Line = Sequence[tuple[datetime, float, float | None]]
@@ -80,7 +80,8 @@ def _tokens(label: str, given: Sequence[tuple[datetime, float, float, float]], s
     rates = [(at, s, sync / s, batch / s) for at, s, sync, batch in given if s > 0]
     most = max((sync + batch for _, _, sync, batch in rates), default=0.0)
     if not most:
-        return Plot(label, grid=shown.grid)
+        why = "no token was computed in this time" if rates else "nothing is known of this time"
+        return plots.blank(label, why, shown.grid)
     top = plots.nice_top(most) / _ROOM
     below = [(at, s, sync / top) for at, s, sync, _ in rates]
     above = [(at, s, (sync + batch) / top) for at, s, sync, batch in rates]
@@ -112,15 +113,34 @@ def _stacked(below: Line, above: Line, shown: Frame) -> list[Shape]:
     return shapes
 
 
-def gate(name: str, changes: Sequence[GateChange], first: str, shown: Frame) -> Ribbon:
-    """The ribbon of a gate from each of its changes. `first`: the reason before them."""
+def gate(name: str, changes: Sequence[GateChange], samples: Sequence[StoredSample], shown: Frame) -> Ribbon:
+    """The ribbon of a gate from each of its changes, over the time of the samples: a hole says that no worker saw it."""
+    before = samples[0].sample.reason if samples else ""
+    reasons = [(shown.start, before), *((change.at, change.reason) for change in changes)]
+    ends = [*(at for at, _ in reasons[1:]), shown.end]
     spans: list[tuple[datetime, datetime | None, str, str]] = []
-    begin, reason = shown.start, first
-    for change in changes:
-        spans.append((begin, change.at, signs.ribbon(reason), _meaning(reason)))
-        begin, reason = change.at, change.reason
-    spans.append((begin, None, signs.ribbon(reason), _meaning(reason)))
+    for begin, end in _seen(samples, shown):
+        spans += [
+            (max(at, begin), min(until, end), signs.ribbon(reason), _meaning(reason))
+            for (at, reason), until in zip(reasons, ends, strict=True)
+            if at < end and until > begin
+        ]
     return plots.ribbon(f"The gate of {name}", spans, shown.start, shown.end)
+
+
+def _seen(samples: Sequence[StoredSample], shown: Frame) -> list[tuple[datetime, datetime]]:
+    """The times that samples cover. The newest may still be under way."""
+    patience = timedelta(seconds=_HOLE * max(shown.stretch, SAMPLE_SECONDS))
+    found: list[tuple[datetime, datetime]] = []
+    for each in samples:
+        begin = each.at - timedelta(seconds=min(each.sample.seconds, shown.stretch))
+        if found and begin - found[-1][1] < patience:
+            found[-1] = found[-1][0], each.at
+        else:
+            found.append((begin, each.at))
+    if found and shown.end - found[-1][1] < patience:
+        found[-1] = found[-1][0], shown.end
+    return found
 
 
 def folded_gate(name: str, samples: Sequence[tuple[datetime, float, str, float]], shown: Frame) -> Ribbon:
@@ -151,31 +171,53 @@ def _line(samples: Sequence[StoredSample], value: Value, top: float) -> Line:
     return found
 
 
-def panels(samples: Sequence[StoredSample], slots: int, kv_ceiling: float, shown: Frame) -> list[Panel]:
-    """The drawings of an engine's page: tokens, slots, memory, steps, allowance. They share one time axis."""
-    last = (
-        samples[-1] if samples and (shown.end - samples[-1].at).total_seconds() < 3 * max(shown.stretch, 20) else None
-    )
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The slots of an engine by what holds them. Callers, batch and free ones add up to all. `frozen`: of the batch. `queued`:
+    requests that wait in the engine for a slot.
+    """
+
+    sync: int
+    batch: int
+    frozen: int
+    free: int
+    queued: int
+
+    @classmethod
+    def of(cls, sync: float, batch: float, frozen: float, slots: int) -> "Held":
+        """Of so many requests in the engine. Callers are served first, so what waits is batch work before them."""
+        callers, work = min(round(sync), slots), round(batch)
+        held = min(work, slots - callers)
+        return cls(callers, held, min(round(frozen), held), slots - callers - held, round(sync) - callers + work - held)
+
+
+def panels(
+    samples: Sequence[StoredSample], last: EngineSample | None, held: Held, kv_ceiling: float, shown: Frame
+) -> list[Panel]:
+    """The drawings of an engine's page: tokens, slots, memory, steps, allowance. They share one time axis. `last`: its values
+    at the end of the time; `held`: its slots then.
+    """
     return [
         _tokens_panel(samples, last, shown),
-        _slots_panel(samples, last, slots, shown),
+        _slots_panel(samples, last, held, shown),
         _kv_panel(samples, last, kv_ceiling, shown),
         _steps_panel(samples, last, shown),
         _allowance_panel(samples, last, shown),
     ]
 
 
-def _tokens_panel(samples: Sequence[StoredSample], last: StoredSample | None, shown: Frame) -> Panel:
+def _tokens_panel(samples: Sequence[StoredSample], last: EngineSample | None, shown: Frame) -> Panel:
     given = [(e.at, e.sample.seconds, float(e.sample.sync_tokens), float(e.sample.batch_tokens)) for e in samples]
     value, sub = "–", ""
-    if last and last.sample.seconds:
-        sync, batch = given[-1][2] / last.sample.seconds, given[-1][3] / last.sample.seconds
+    if last and last.seconds:
+        sync, batch = last.sync_tokens / last.seconds, last.batch_tokens / last.seconds
         value, sub = f"{sync + batch:,.0f}", f"batch {batch:,.0f}"
     plot = _tokens("Tokens a second, of callers and of batch work", given, shown)
     return Panel("Tokens a second", value, "", sub, plot, 120)
 
 
-def _slots_panel(samples: Sequence[StoredSample], last: StoredSample | None, slots: int, shown: Frame) -> Panel:
+def _slots_panel(samples: Sequence[StoredSample], last: EngineSample | None, held: Held, shown: Frame) -> Panel:
+    slots = held.sync + held.batch + held.free
     most = max([float(slots), *(e.sample.sync + e.sample.batch for e in samples)])
     top = most / _ROOM
     below = _line(samples, lambda e: e.sample.sync, top)
@@ -191,9 +233,10 @@ def _slots_panel(samples: Sequence[StoredSample], last: StoredSample | None, slo
     words = [Word(100, cap, f"{slots:,} slots", 0, -4, "end")]
     value, sub = "–", ""
     if last:
-        value = f"{last.sample.sync + last.sample.batch:,.0f}"
-        sub = f"{last.sample.sync:,.0f} callers, {last.sample.batch:,.0f} batch"
-        sub += f", {last.sample.frozen:,.0f} frozen" if last.sample.frozen >= 0.5 else ""
+        value = f"{held.sync + held.batch:,}"
+        sub = f"{held.sync:,} callers, {held.batch:,} batch"
+        sub += f", {held.frozen:,} of it frozen" if held.frozen else ""
+        sub += f"; {held.queued:,} more wait" if held.queued else ""
     reading = _reading(
         samples,
         shown,
@@ -206,47 +249,67 @@ def _slots_panel(samples: Sequence[StoredSample], last: StoredSample | None, slo
     return Panel("Slots", value, f"of {slots:,}", sub, plot, 92)
 
 
-def _kv_panel(samples: Sequence[StoredSample], last: StoredSample | None, ceiling: float, shown: Frame) -> Panel:
+def _kv_panel(samples: Sequence[StoredSample], last: EngineSample | None, ceiling: float, shown: Frame) -> Panel:
     used = _line(samples, lambda e: e.sample.kv_usage, 1.0)
     shapes = [shape for run in runs(used, shown) for shape in (plots.area(run, "a-water"), plots.line(run, "l-water"))]
     cap = round(100 - 100 * ceiling, 1)
     words = [Word(100, cap, f"ceiling {ceiling:.0%}", 0, 13, "end")]
-    known = last.sample.kv_usage if last else None
+    label = "Share of the KV cache that is in use"
+    if not shapes:
+        return Panel("KV cache", "–", "", "", plots.blank(label, "the engine does not say it", shown.grid), 66)
+    known = last.kv_usage if last else None
     value = "–" if known is None else text.percent(known)
     share = ("in use", "%", lambda e: None if e.sample.kv_usage is None else 100 * e.sample.kv_usage, "harvest")
     reading = _reading(samples, shown, share)
-    plot = Plot("Share of the KV cache that is in use", shapes, shown.grid, caps=[cap], words=words, reading=reading)
+    plot = Plot(label, shapes, shown.grid, caps=[cap], words=words, reading=reading)
     return Panel("KV cache", value, "" if known is None else "%", "" if known is None else "in use", plot, 66)
 
 
-def _steps_panel(samples: Sequence[StoredSample], last: StoredSample | None, shown: Frame) -> Panel:
-    values = [v for e in samples for v in (e.sample.step_ms, e.sample.predicted_ms, e.sample.allowed_ms) if v]
+def _steps_panel(samples: Sequence[StoredSample], last: EngineSample | None, shown: Frame) -> Panel:
+    values = [v for e in samples for v in (e.sample.step_ms, e.sample.predicted_ms, _budget(e)) if v]
     top = plots.nice_top(max(values, default=1.0)) / _ROOM
     shapes: list[Shape] = []
-    words: list[Word] = []
     lines: tuple[tuple[str, Value], ...] = (
         ("l-q", lambda e: e.sample.predicted_ms),
-        ("l-lim", lambda e: e.sample.allowed_ms),
+        ("l-lim", _budget),
         ("l-ink", lambda e: e.sample.step_ms),
     )
     for kind, value in lines:
-        drawn = runs(_line(samples, value, top), shown)
-        shapes += [plots.line(run, kind) for run in drawn]
-        if kind == "l-lim" and drawn:
-            allowed = next(e.sample.allowed_ms for e in reversed(samples) if e.sample.allowed_ms)
-            words.append(Word(100, 100 - 100 * drawn[-1][-1][1], f"budget {_number(allowed)} ms", 0, -4, "end", "bad"))
-    step, predicted = (last.sample.step_ms, last.sample.predicted_ms) if last else (None, None)
-    sub = f"forecast {_number(predicted)}, grey" if predicted else ""
+        shapes += [plots.line(run, kind) for run in runs(_line(samples, value, top), shown)]
     reading = _reading(
         samples,
         shown,
         ("step", "ms", lambda e: e.sample.step_ms, ""),
         ("forecast", "ms", lambda e: e.sample.predicted_ms, "qq"),
-        ("budget", "ms", lambda e: e.sample.allowed_ms, "bad"),
+        ("budget", "ms", _budget, "bad"),
+        ("idle limit", "ms", lambda e: None if _budget(e) else e.sample.allowed_ms, "qq"),
     )
+    step, predicted = (last.step_ms, last.predicted_ms) if last else (None, None)
+    said = [f"forecast {_number(predicted)}, grey" if predicted else "", _idle(last) if last else ""]
     label = "Milliseconds of an engine step: measured, forecast and budget"
-    plot = Plot(label, shapes, shown.grid, words=words, reading=reading)
-    return Panel("Step time", _number(step), "ms" if step else "", sub, plot, 92)
+    plot = Plot(label, shapes, shown.grid, words=_budget_words(samples, top), reading=reading)
+    if not shapes:
+        plot = plots.blank(label, "no step was measured in this time", shown.grid)
+    return Panel("Step time", _number(step), "ms" if step else "", "; ".join(filter(None, said)), plot, 92)
+
+
+def _budget(each: StoredSample) -> float | None:
+    """What a step was allowed to take while callers were there. Without callers it may grow to many seconds: no budget then."""
+    return each.sample.allowed_ms if each.sample.sync else None
+
+
+def _budget_words(samples: Sequence[StoredSample], top: float) -> list[Word]:
+    known = [budget for each in samples if (budget := _budget(each))]
+    if not known:
+        return []
+    return [Word(100, 100 - 100 * known[-1] / top, f"budget {_number(known[-1])} ms", 0, -4, "end", "bad")]
+
+
+def _idle(last: EngineSample) -> str:
+    """What a step may take while there is no caller, in words that do not alarm."""
+    if last.sync or not last.allowed_ms:
+        return ""
+    return f"no caller: a step may take {times.span(last.allowed_ms / 1000)}"
 
 
 def _number(value: float | None) -> str:
@@ -254,14 +317,14 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}".removesuffix(".0") if value < 100 else f"{value:,.0f}"
 
 
-def _allowance_panel(samples: Sequence[StoredSample], last: StoredSample | None, shown: Frame) -> Panel:
+def _allowance_panel(samples: Sequence[StoredSample], last: EngineSample | None, shown: Frame) -> Panel:
     most = max([1.0, *(max(e.sample.allowance, e.sample.batch) for e in samples)])
     top = plots.nice_top(most) / _ROOM
     shapes = [plots.area(run, "a-water") for run in runs(_line(samples, lambda e: e.sample.batch, top), shown)]
     shapes += [plots.line(run, "l-water") for run in runs(_line(samples, lambda e: e.sample.allowance, top), shown)]
     words = [Word(100, 100 - 100 * most / top, f"most {most:,.0f}", 0, -4, "end")] if samples else []
-    value = f"{last.sample.allowance:,.0f}" if last else "–"
-    sub = f"in flight {last.sample.batch:,.0f}, filled" if last else ""
+    value = f"{last.allowance:,.0f}" if last else "–"
+    sub = f"in the engine {last.batch:,.0f}, filled" if last else ""
     reading = _reading(
         samples,
         shown,

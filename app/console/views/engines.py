@@ -119,7 +119,7 @@ def figures(seen: Seen) -> list[Figure]:
     return [
         figure("Serve", f"{len(ready)} of {len(seen.engines)}", "", "answer and have a worker"),
         figure("Callers in engines", f"{sync:,}", "", f"of {text.plural(slots, 'slot')}"),
-        figure("Batch in engines", f"{batch:,}", "", f"{sum(each.allowance for each in ready):,} allowed now"),
+        figure("Batch with engines", f"{batch:,}", "", f"{sum(each.allowance for each in ready):,} allowed now"),
         figure("Harvested", value if tides else "–", f"{unit} tokens".strip() if tides else "", share),
         figure(
             "Gates open",
@@ -143,11 +143,18 @@ def _row(each: EngineRow, seen: Seen) -> dict[str, Any]:
         "words": gate_words(each),
         "plot": engine_plots.tide(each.name, samples, seen.shown),
         "gate": engine_plots.folded_gate(each.name, folded, seen.shown),
-        "drawn": bool(samples),
+        "undrawn": "" if samples else undrawn(each),
         "batch": f"{last.batch_tokens / last.seconds:,.0f}" if last and last.seconds else "–",
         "sync": f"{last.sync_tokens / last.seconds:,.0f}" if last and last.seconds else "–",
         "in_flight": f"{each.batch_in_flight:,}",
     }
+
+
+def undrawn(each: EngineRow) -> str:
+    """Why there is no drawing of an engine in the time shown."""
+    if each.ready:
+        return "It has served since, and its worker has stored no sample of this time."
+    return "Nothing is known of this time: it did not serve, or has not served yet."
 
 
 def layer(each: EngineRow) -> str:

@@ -64,7 +64,7 @@ def headline(found: Mapping[str, Sequence[Share]], viewer: Viewer) -> tuple[Sign
             else f"{held.row.account} is held by its limit of tokens in flight"
         )
         return signs.LOOK, f"{who} below {'your' if mine else 'its'} share"
-    return signs.DONE, "You are served by your weight" if mine else "Every account is served by its weight"
+    return signs.DONE, "You get what your weight gives you" if mine else "Every account gets what its weight gives it"
 
 
 def rest(found: Mapping[str, Sequence[Share]], viewer: Viewer) -> str:

@@ -85,7 +85,13 @@ def headline(seen: Seen, families: Sequence[Family]) -> tuple[str, str]:
         if full
         else "No session is about to fill its window"
     )
-    weak = [each for each in families if each.share < _WEAK_SHARE and each.counts.prompt >= _FAMILY_TOKENS]
+    large = [each for each in families if each.counts.prompt >= _FAMILY_TOKENS]
+    weak = [each for each in large if each.share < _WEAK_SHARE]
+    if not large:
+        return (
+            title,
+            f"No family of prompts has {text.compact(_FAMILY_TOKENS)} tokens, from which on a cache is worth a look.",
+        )
     if not weak:
         return title, "The cache serves every large family of prompts."
     worst = weak[0]

@@ -52,6 +52,11 @@ _SIGNS = {
     ChangeKind.DATABASE_LOST: signs.BROKEN,
     ChangeKind.DATABASE_BACK: signs.DONE,
 }
+_OF_PARTS = (
+    ChangeKind.PART_STARTED,
+    ChangeKind.VERSION_CHANGED,
+    ChangeKind.PART_DIED,
+)  # whose subject is a common noun
 _LANES = {"engine": "Engines", "worker": "Engines", "gate": "Gates", "breaker": "Webhooks", "endpoint": "Webhooks",
           "budget": "Budgets", "part": "Parts", "database": "Database"}  # fmt: skip
 _SHARPEST = 0.5  # per cent of the time shown that a bar has at least
@@ -180,14 +185,18 @@ def lanes(known: Sequence[Span], start: datetime, end: datetime) -> list[Lane]:
 
 
 def words(change: Change) -> str:
-    """A change as the begin of a sentence. Codes of a gate are said in words; a name keeps its case."""
+    """A change as the start of a sentence. Codes of a gate are said in words; a name keeps its case."""
     data = dict(change.data)
     if (code := data.get("reason")) in why_text.GATE_CODES:
         data["reason"] = f"it {why_text.gate('', str(code), None, None, None, None).strip()}"
     if "until" in data:
         data["until"] = str(data["until"])[11:16]
     said = change_words(change.kind, change.subject, data)
-    return text.inert(said if said.startswith(change.subject) else text.sentence(said), 400)[0]
+    if change.subject == "api":
+        said = said.replace("api", "API", 1)
+    elif change.kind in _OF_PARTS or not said.startswith(change.subject):
+        said = text.sentence(said)
+    return text.inert(said, 400)[0]
 
 
 def _days(changes: Sequence[Change], lasted: Mapping[int, datetime | None], now: datetime) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from app.tenants.key_list import KeyRow, KeySummary
 from app.tenants.rate_limits import KeyLimits
 
 PATH = "/console/keys"
-VIEWS = {"live": "Live", "unused": "Not used for 30 days", "ended": "Revoked or expired", "all": "All"}
+VIEWS = {"live": "Live", "unused": "Unused for 30 days", "ended": "Revoked or expired", "all": "All"}
 _SOON = timedelta(days=14)
 _NEAR = 0.9  # of a limit
 
@@ -48,6 +48,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "keep": [(name, value) for name, value in keep.items() if value],
         "rows": [_row(row, seen.usual, viewer, now) for row in seen.rows],
         "one_account": bool(viewer.account),
+        "makes": viewer.role.reveals,
         "is_filtered": bool(account or chosen != "live"),
         "clear": PATH,
         "pages": _pages(seen, params, keep, account),
@@ -68,13 +69,13 @@ def rest(seen: Seen, now: datetime) -> str:
     if near:
         said.append(f"{text.inert(near[0].name, 80)[0]} is near its limit in this minute.")
     if found.unused:
-        said.append(f"{text.sentence(few(found.unused))} {'was' if found.unused == 1 else 'were'} not used for 30 days; "
+        said.append(f"{text.sentence(few(found.unused))} {'has' if found.unused == 1 else 'have'} not been used for 30 days; "
                     "a key that nobody needs can be revoked.")  # fmt: skip
     if found.expiring:
         said.append(
             f"{text.sentence(few(found.expiring))} {'expires' if found.expiring == 1 else 'expire'} within two weeks."
         )
-    return " ".join(said) or ("All were used in the last 30 days." if found.live else "")
+    return " ".join(said) or ("None has been unused for 30 days." if found.live else "")
 
 
 def limits(row: KeyRow, usual: KeyLimits) -> KeyLimits:

@@ -28,6 +28,7 @@ def view(file: File, estimate: Mapping[str, Any], now: datetime) -> dict[str, An
         "strong": strong,
         "rest": rest,
         "fit": fit,
+        "fit_words": text.plural(fit, "request"),
         "unfit": unfit,
         "problems": [_problem(each) for each in problems[:MOST_PROBLEMS]],
         "more_problems": max(0, len(problems) - MOST_PROBLEMS),

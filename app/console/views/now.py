@@ -145,11 +145,15 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     return [
         _milliseconds("First token, p95", calls, "first_token_p95", calls.first_token_ratio),
         _milliseconds("Between tokens, p95", calls, "gap_p95", calls.gap_ratio),
-        figure("Harvest", value, f"{unit} tok/s".strip(), f"{batch:,} batch requests in {slots:,} slots",
-               spark=plots.spark(pace, "h")),
+        figure("Harvest", value, f"{unit} tok/s".strip(), _places(batch, slots), spark=plots.spark(pace, "h")),
         _waiting(seen),
         figure("Harvested", done, f"{done_unit} tokens".strip(), f"{when}, prompts and answers"),
     ]  # fmt: skip
+
+
+def _places(batch: int, slots: int) -> str:
+    """Batch requests are counted at the workers, which may hold more than the engines have slots."""
+    return f"{text.plural(batch, 'batch request')} with engines of {text.plural(slots, 'slot')}"
 
 
 def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | None) -> Figure:

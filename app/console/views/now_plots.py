@@ -98,7 +98,8 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
     label = f"p95 of the {what} of synchronous requests, beside batch work and alone"
     grid = [tick.x for tick in plots.ticks(start, end)[1:-1]]
     if not known:
-        return Plot(label, grid=grid)
+        why = "no answer had a second token" if name.startswith("gap") else "no answer had a token"
+        return plots.blank(label, f"{why} in this time", grid)
     top = max(known + ([objective] if objective else [])) * _HEAD
     shapes, words = [], []
     for values, kind, said in ((alone, "l-q", "alone"), (beside, "l-sync", "beside batch")):

@@ -21,7 +21,7 @@ _VALUES: Mapping[str, frozenset[str] | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a filter asks for. `text`: the begin of an id or of a name."""
+    """What a filter asks for. `text`: the start of an id or of a name."""
 
     parts: Sequence[tuple[str, str]] = ()
     state: str = ""
@@ -44,7 +44,7 @@ def _part(word: str) -> tuple[str, str]:
     if not colon:
         return "", word
     if name not in _VALUES:
-        raise BadInput(f"{name}: is no part of a filter; one of {', '.join(_VALUES)}, or the begin of a name or an id")
+        raise BadInput(f"{name}: is no part of a filter; one of {', '.join(_VALUES)}, or the start of a name or an id")
     known = _VALUES[name]
     if not value or (known is not None and value not in known):
         choices = f"one of {', '.join(sorted(known))}" if known else f"say which, as in {name}:x"

@@ -1,5 +1,6 @@
 """The playground's outcomes to words and figures. Pure."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from app.console.playground import KEY_LIFETIME, PATIENCE_SECONDS, Ask, Outcome
@@ -11,12 +12,12 @@ from app.metering.money import TokenPrice
 _PROMPT = "Explain in two sentences why the sea has tides."
 
 
-def empty(models: Catalogue) -> dict[str, Any]:
-    """The page before a prompt."""
+def empty(models: Catalogue, served: Sequence[str]) -> dict[str, Any]:
+    """The page before a prompt. `served`: the models that an engine serves now; the others come behind them."""
     return {
         "title": "Ask once, both ways",
         "rest": "One prompt goes to the model at once, as a caller's, and through the queue, as a batch of one."
-        if (names := _models(models))
+        if (names := _models(models, served))
         else "No engine has served a model that generates text yet.",
         "models": names,
         "given": {"model": "", "prompt": _PROMPT, "max_tokens": 128},
@@ -25,11 +26,11 @@ def empty(models: Catalogue) -> dict[str, Any]:
     }
 
 
-def answered(models: Catalogue, ask: Ask, at_once: Outcome, queued: Outcome) -> dict[str, Any]:
+def answered(models: Catalogue, served: Sequence[str], ask: Ask, at_once: Outcome, queued: Outcome) -> dict[str, Any]:
     """The page with both answers."""
-    return empty(models) | {
+    return empty(models, served) | {
         "title": headline(at_once, queued),
-        "rest": "The queued answer costs the caller patience and the engine nothing that another caller wanted.",
+        "rest": "The queued one waited for a step that no caller needed; the one at once was served before all batch work.",
         "given": {"model": ask.model, "prompt": ask.prompt, "max_tokens": ask.max_tokens},
         "outcomes": [_outcome("At once", at_once, models, ask), _outcome("Queued", queued, models, ask)],
     }
@@ -46,8 +47,13 @@ def headline(at_once: Outcome, queued: Outcome) -> str:
     return f"{times.span(at_once.seconds)} at once, {times.span(queued.seconds)} through the queue"
 
 
-def _models(models: Catalogue) -> list[str]:
-    return sorted(name for name, model in models.models.items() if model.task == "text-generation")
+def _models(models: Catalogue, served: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and words of each model that generates text, those that are served first."""
+    names = sorted(
+        (name for name, model in models.models.items() if model.task == "text-generation"),
+        key=lambda name: (name not in served, name),
+    )
+    return [(name, name if name in served else f"{name} (no engine serves it now)") for name in names]
 
 
 def _outcome(name: str, found: Outcome, models: Catalogue, ask: Ask) -> dict[str, Any]:

@@ -5,14 +5,30 @@ its form. Zero is at the bottom.
 """
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 WIDTH, HEIGHT = 360.0, 100.0
-_STEPS = (60, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
+_DAY = 86_400
+_STEPS = (
+    60,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    14_400,
+    21_600,
+    43_200,
+    *(_DAY * n for n in (1, 2, 7, 14, 28, 91, 182, 364)),
+)
+_BETWEEN = 4  # times between start and end that have a label; so an axis has at most six
+_FORMS = ((2 * _DAY, "%H:%M"), (300 * _DAY, "%-d %b"))  # of spans shorter than this
 _NEAR = 22.0  # per cent; nearer to the begin than this, now takes its place on a narrow page
-_EDGE = 7.0  # per cent; a tick nearer to the edge than this has no label, which would meet that of the edge
+_EDGE = 13.0  # per cent; a tick nearer to the edge than this has no label, which would meet that of the edge
 _NARROW_EDGE = 20.0  # the same on a narrow page
 
 Point = tuple[float, float]  # across and up, each from 0 to 1
@@ -164,6 +180,11 @@ def spark(values: Sequence[float], colour: str = "", limit: float | None = None)
     return Spark(_joined(places), colour, places[-1], None if limit is None else up(limit))
 
 
+def blank(label: str, why: str, grid: Sequence[float] = ()) -> Plot:
+    """A plot without values, which says why it has none."""
+    return Plot(f"{label}: {why}", grid=grid, words=[Word(50, 50, why, 0, 4, "middle")])
+
+
 def line(points: Sequence[Point], kind: str) -> Shape:
     """A line through the points."""
     return Shape(kind, _joined(_placed(points)))
@@ -190,7 +211,7 @@ def nice_top(most: float) -> float:
     """A round number at or above `most`, for the top of a scale."""
     if most <= 0:
         return 1.0
-    step = 10.0 ** (len(str(int(most))) - 1) if most >= 1 else 0.1
+    step = 10.0 ** math.floor(math.log10(most))
     return float(next((step * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * factor >= most), most))
 
 
@@ -200,28 +221,31 @@ def place(moment: datetime, start: datetime, end: datetime) -> float:
     return min(1.0, max(0.0, (moment - start).total_seconds() / whole))
 
 
-def ticks(
-    start: datetime, end: datetime, *, ends: str = "now", most: int = 5, now: datetime | None = None
-) -> list[Tick]:
-    """The times below a plot: its start, round times, and its end, which is called `ends` if that is not empty.
+def ticks(start: datetime, end: datetime, *, ends: str = "now", now: datetime | None = None) -> list[Tick]:
+    """The times below a plot, at most six: its start, round times, and its end, which is called `ends` if that is not empty.
 
     `now`: a moment within that gets its own word.
     """
     seconds = (end - start).total_seconds()
-    step = next((step for step in _STEPS if seconds / step <= most), _STEPS[-1])
-    first = datetime.fromtimestamp((start.timestamp() // step + 1) * step, UTC)
-    form = "%H:%M" if seconds < 2 * 86_400 else "%-d %b"
+    form = next((form for longest, form in _FORMS if seconds < longest), "%b %Y")
     marks = [] if now is None else [round(100 * place(now, start, end), 1)]
     found = [Tick(0, f"{start.astimezone(UTC):{form}}", "start")] if not marks or marks[0] > _NEAR else []
-    moment = first
-    while moment < end:
+    for moment in _round_times(start, end, _BETWEEN - len(marks)):
         x = round(100 * place(moment, start, end), 1)
         room = min(x, 100 - x, *(abs(x - mark) for mark in marks))
         if room > _EDGE:
             found.append(Tick(x, f"{moment:{form}}", minor=len(found) % 2 == 0 or room < _NARROW_EDGE))
-        moment += timedelta(seconds=step)
     found += [Tick(mark, "now") for mark in marks]
     return [*found, Tick(100, ends or f"{end.astimezone(UTC):{form}}", "end")]
+
+
+def _round_times(start: datetime, end: datetime, most: int) -> list[datetime]:
+    """At most so many times between, at equal steps."""
+    seconds = (end - start).total_seconds()
+    step = next((step for step in _STEPS if seconds / step <= most), math.ceil(seconds / most / _DAY) * _DAY)
+    first = (start.timestamp() // step + 1) * step
+    moments = (datetime.fromtimestamp(first + n * step, UTC) for n in range(most + 1))
+    return [moment for moment in moments if moment < end]
 
 
 def stretches(

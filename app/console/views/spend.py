@@ -115,6 +115,10 @@ class Table:
         """An amount for a person."""
         return text.money(amount, self.currency) if self.currency else f"{text.compact(amount)} tokens"
 
+    def scale(self, amounts: Sequence[float]) -> list[str]:
+        """The amounts beside a scale."""
+        return text.money_scale(amounts, self.currency) if self.currency else [text.compact(each) for each in amounts]
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -146,17 +150,28 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "plot": spend_days.plot(table, seen.day, change.about if change else None, named),
         "change": change,
         "beside": _beside(seen),
+        "unexplained": unexplained(seen),
         "budgets": [spend_budgets.row(each, now) for each in spend_budgets.ordered(seen.budgets)],
         "rows": [_row(line, table) for line in table.lines[:_MOST_ROWS] if line.week.requests],
         "words": _top(len(table.lines)),
         "others": ", ".join(table.others),
         "empty": not table.lines,
+        "first_day": table.days[0].isoformat(),
+        "last_day": table.days[-1].isoformat(),
+        "day": seen.day.isoformat() if seen.day else "",
         "cli_line": f"slackwater spend --by {seen.by} --since 7d",
     }
 
 
+def unexplained(seen: Seen) -> str:
+    """Why no change is explained."""
+    if seen.day is None:
+        return "No whole day of the last week can be compared with the same day a week before. Choose a day:"
+    return f"Nothing was used on {seen.day.day} {seen.day:%B}, nor a week before. Choose another day:"
+
+
 def _top(lines: int) -> str:
-    return f"the {_MOST_ROWS} dearest of {lines:,}" if lines > _MOST_ROWS else f"{lines}, dearest first"
+    return f"the {_MOST_ROWS} most expensive of {lines:,}" if lines > _MOST_ROWS else f"{lines}, most expensive first"
 
 
 def _beside(seen: Seen) -> list[tuple[str, str]]:
@@ -204,12 +219,16 @@ def figures(seen: Seen) -> list[Figure]:
     again = _share(counts.repeats + counts.retried, counts.requests)
     retried = f"{text.count(counts.retried)} took another attempt, {text.count(counts.retried_ok)} of them succeeded"
     return [
-        figure("Last 7 days", week, "", f"{_change(*table.weeks())} in whole weeks", spark=plots.spark(table.by_day())),
+        figure("Last 7 days", week, "", _weekly(*table.weeks()), spark=plots.spark(table.by_day())),
         *_harvested(seen.harvested),
         figure("Saved by the cache", *_saved(seen.priced, table)),
         figure("Requests", *text.si(counts.requests), f"{text.percent(_share(counts.ok, counts.requests))} % answered"),
-        figure("Done again", f"{text.percent(again)} %", "", retried),
+        figure("Retried", f"{text.percent(again)} %", "", retried),
     ]
+
+
+def _weekly(week: float, before: float) -> str:
+    return f"{_change(week, before)} in whole weeks" if week or before else "there is no whole day before today"
 
 
 def _change(week: float, before: float) -> str:

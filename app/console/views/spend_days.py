@@ -15,7 +15,7 @@ _COLOURS = ("c1", "c2", "c4", "c5", "c5")
 _INK = "c3"  # of the group that the page talks about
 _LEFT = 6.0  # per cent, for the numbers of the grid
 _HEAD = 0.86  # of the height, for the highest bar
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_STEPS = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,9 @@ def plot(table: "Table", chosen: date | None, told: str | None, named: Callable[
     return {
         "blocks": blocks,
         "grid": _grid(table, top),
-        "words": _peak(table, sums, top, width, chosen),
+        "words": _peak(table, sums, top, width, chosen)
+        if top
+        else [Word(50, 50, "no cost on these days", anchor="middle")],
         "ticks": _ticks(table.days, width),
         "legend": [(colour, name) for colour, name, _ in groups],
         "head": ("Day", *(name for _, name, _ in groups), "Together"),
@@ -91,11 +93,8 @@ def _grid(table: "Table", top: float) -> list[tuple[float, str]]:
     if not top:
         return []
     step = _step(top / 2)
-    return [
-        (_two(100 - 100 * _HEAD * at / top), table.shown(at).replace(".00", ""))
-        for at in (step, 2 * step)
-        if at <= top / _HEAD
-    ]
+    marks = [at for at in (step, 2 * step) if at <= top / _HEAD]
+    return [(_two(100 - 100 * _HEAD * at / top), words) for at, words in zip(marks, table.scale(marks), strict=True)]
 
 
 def _step(about: float) -> float:

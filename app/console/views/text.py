@@ -1,6 +1,8 @@
 """Numbers and foreign texts as a page prints them. Pure."""
 
+import math
 import unicodedata
+from collections.abc import Sequence
 
 MOST_BYTES = 65_536  # of a text that a model or a caller wrote
 _KEPT = {"\n", "\t"}
@@ -10,6 +12,7 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 NBSP = "\u00a0"
 _STEPS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k"))
 _LEAST_MONEY = 1e-6
+_DIGITS = (0, 2, 4, 6, 8)  # behind the point
 _CURRENCIES = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
@@ -66,11 +69,19 @@ def money(amount: float | None, currency: str | None = "USD") -> str:
     """An amount of money; below a cent with as many digits as it needs. Unknown: a dash."""
     if amount is None:
         return "–"
-    digits = 2 if amount == 0 or abs(amount) >= 0.01 else 4 if abs(amount) >= 0.0001 else 6
-    sign = _CURRENCIES.get(currency or "USD")
     if 0 < abs(amount) < _LEAST_MONEY:
         return f"below {money(_LEAST_MONEY, currency)}"
-    number = f"{amount:,.{digits}f}"
+    return _money(amount, 2 if amount == 0 or abs(amount) >= 0.01 else 4 if abs(amount) >= 0.0001 else 6, currency)
+
+
+def money_scale(amounts: Sequence[float], currency: str | None = "USD") -> list[str]:
+    """Amounts beside a scale, all with as many digits as the one that needs most: $5 and $10; $0.0010 and $0.0020."""
+    digits = next((n for n in _DIGITS if all(math.isclose(round(each, n), each) for each in amounts)), _DIGITS[-1])
+    return [_money(each, digits, currency) for each in amounts]
+
+
+def _money(amount: float, digits: int, currency: str | None) -> str:
+    sign, number = _CURRENCIES.get(currency or "USD"), f"{amount:,.{digits}f}"
     return f"{sign}{number}" if sign else f"{number}{NBSP}{currency}"
 
 

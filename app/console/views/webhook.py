@@ -121,7 +121,7 @@ def _figure(number: int) -> str:
 
 
 def actions(row: HookRow, viewer: Viewer, path: str) -> list[Action]:
-    """Test, pause, enable, disable; those with a choice are `replay` and `rotate`."""
+    """Test, pause, enable, delete; those with a choice are `replay` and `rotate`."""
     if not viewer.role.acts:
         return []
     name, cli = text.inert(row.name, 80)[0], "slackwater subscription"
@@ -143,7 +143,7 @@ def actions(row: HookRow, viewer: Viewer, path: str) -> list[Action]:
                 primary=True,
             )
         )
-        return found
+        return [*found, _delete(row, name, path, cli)]
     if row.url:
         words = "One event of the type test is sent now. It says nothing about any batch."
         found.append(Action("test", "Test", f"{path}/test", f"Send a test event to {name}?", words, confirm="Send it",
@@ -151,7 +151,17 @@ def actions(row: HookRow, viewer: Viewer, path: str) -> list[Action]:
     words = "Nothing is sent to it until somebody enables it. Its events wait, however many they become."
     found.append(Action("pause", "Pause", f"{path}/pause", f"Pause {name}?", words, cli=f"{cli} pause {row.endpoint_id.hex}",
                         icon="pause"))  # fmt: skip
-    return found
+    return [*found, _delete(row, name, path, cli)]
+
+
+def _delete(row: HookRow, name: str, path: str, cli: str) -> Action:
+    waits = row.pending + row.held
+    many = (
+        f"{webhooks.counted(waits)} {'event that waits is' if waits == 1 else 'events that wait are'} deleted with it. "
+    )
+    words = f"{many if waits else ''}It gets no events any more, and its deliveries cannot be seen. This cannot be taken back."
+    return Action("delete", "Delete", f"{path}/delete", f"Delete {name}?", words, confirm="Delete it",
+                  cli=f"{cli} delete {row.endpoint_id.hex}", danger=True)  # fmt: skip
 
 
 def replay(row: HookRow, viewer: Viewer, path: str) -> dict[str, Any] | None:

@@ -62,8 +62,10 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "keep": [(name, value) for name, value in keep.items() if value],
         "rows": [_row(row, now) for row in seen.rows],
         "one_account": bool(viewer.account),
+        "makes": viewer.role.reveals,
         "is_filtered": bool(account or chosen != "all"),
         "clear": PATH,
+        "legend": [("ok", "accepted"), ("run", "waits or is held"), ("bad", "given up")],
         "pages": _pages(seen, params, keep, account),
     }  # fmt: skip
 
@@ -90,10 +92,13 @@ def _worst(found: Summary) -> Sign:
 def rest(seen: Seen, now: datetime) -> str:
     """Those of this page that fail, at most two, and what waits."""
     said = []
+    names = [row.name for row in seen.rows]
     for row in sorted(seen.rows, key=lambda row: row.state != EndpointState.DISABLED):
         if row.state == EndpointState.DISABLED or row.failing_since:
-            state = health(row, now)
-            said.append(ended(f"{text.inert(row.name, 80)[0]}: {state.words[0].lower()}{state.words[1:]}"))
+            state, name = health(row, now), text.inert(row.name, 80)[0]
+            if names.count(row.name) > 1:
+                name = f"{name} ({destination(row)})"
+            said.append(ended(f"{name}: {state.words[0].lower()}{state.words[1:]}"))
     waiting = sum(row.pending for row in seen.rows)
     if waiting:
         more = "+" if any(row.pending >= MOST_COUNTED for row in seen.rows) else ""
