@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput
 from app.quantities import seconds_of
-from app.tenants.key_scope import KeyRole, KeyScope, networks_of
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits, KeyRole, KeyScope, networks_of
 
 MOST_LISTED = 100
 LONGEST_DAYS = 36_500

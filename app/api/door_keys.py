@@ -19,7 +19,7 @@ from app.metering.spend_labels import NO_SPEND_LABELS
 from app.settings import Settings
 from app.tenants import rate_limits
 from app.tenants import service as tenants
-from app.tenants.key_scope import KeyRole
+from app.tenants.key_scope import KeyLimits, KeyRole
 from app.tenants.rate_limits import KeyMinute
 from app.tenants.service import Tenant
 from app.usage_counts import UsageCounts
@@ -134,5 +134,5 @@ def _answer(settings: Settings, tenant: Tenant | None, used: dict[str, KeyMinute
     return answer
 
 
-def _limits(settings: Settings, tenant: Tenant) -> rate_limits.KeyLimits:
+def _limits(settings: Settings, tenant: Tenant) -> KeyLimits:
     return rate_limits.in_force(tenant.limits, settings.key_requests_per_minute, settings.key_tokens_per_minute)

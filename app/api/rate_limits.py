@@ -10,7 +10,8 @@ from app.api.deps import Parts
 from app.db.transient_errors import TRANSIENT
 from app.errors import RateLimited
 from app.tenants import rate_limits
-from app.tenants.rate_limits import KeyLimits, RateLimitCheck
+from app.tenants.key_scope import KeyLimits
+from app.tenants.rate_limits import RateLimitCheck
 from app.tenants.service import Tenant
 
 _PATIENCE_SECONDS = 0.25

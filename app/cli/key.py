@@ -23,8 +23,8 @@ from app.quantities import seconds_of
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.api_key import ApiKey
-from app.tenants.key_scope import EVERYTHING, KeyRole, KeyScope, described
-from app.tenants.rate_limits import NO_LIMITS, KeyLimits
+from app.tenants.key_scope import EVERYTHING, KeyLimits, KeyRole, KeyScope, described
+from app.tenants.rate_limits import NO_LIMITS
 from app.tenants.service import KeyInfo
 from app.user_errors import Failure, explained
 

@@ -1,4 +1,4 @@
-"""What an API key may do: its role, and the models, endpoints and networks that it is limited to. Pure.
+"""What an API key may do: its role, the models, endpoints and networks that it is limited to, and how much a minute. Pure.
 
 viewer      sees states, counts, usage and budgets of the account, but no prompt and no answer
 submitter   runs and queues requests, reads their answers, and pauses, retries and cancels batches
@@ -99,3 +99,11 @@ def described(scope: KeyScope) -> dict[str, Any]:
         "networks": None if scope.networks is None else [str(network) for network in scope.networks],
         "restore": scope.restore,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """The limits of one key per minute. None: no limit. `tokens`: estimated, prompt and answer together."""
+
+    requests: int | None = None
+    tokens: int | None = None

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 
 from app.db.pool import Connection
 from app.tenants import sql
-
-
-@dataclass(frozen=True, slots=True)
-class KeyLimits:
-    """The limits of one key per minute. None: no limit. `tokens`: estimated, prompt and answer together."""
-
-    requests: int | None = None
-    tokens: int | None = None
-
+from app.tenants.key_scope import KeyLimits
 
 NO_LIMITS = KeyLimits()
 

@@ -16,8 +16,8 @@ from app.db.pool import Connection
 from app.errors import AccountUnknown, BadInput, Conflict, NotFound
 from app.states import TenantState
 from app.tenants import api_key, key_rows, sql
-from app.tenants.key_scope import EVERYTHING, KeyScope, described
-from app.tenants.rate_limits import NO_LIMITS, KeyLimits
+from app.tenants.key_scope import EVERYTHING, KeyLimits, KeyScope, described
+from app.tenants.rate_limits import NO_LIMITS
 
 _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 

@@ -12,7 +12,7 @@ from app.metering import reports
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.api_key import ApiKey
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 from tests.api.support import RUN

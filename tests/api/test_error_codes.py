@@ -23,7 +23,7 @@ from app.engines import catalogue
 from app.policy import service as policies
 from app.settings import DEMO_MODELS, Settings
 from app.tenants import service as tenants
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 from tests.api.in_process import running

@@ -12,7 +12,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import rate_limits
 from app.tenants import service as tenants
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits
 from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN, SUBMIT
 from tests.gateway.support import Registry

@@ -18,7 +18,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits
 from testing.fakes.engine import FakeEngine
 from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.real_process import api

@@ -33,7 +33,7 @@ from app.console.views.engine_plots import Frame, Held
 from app.errors import BadInput
 from app.headroom.samples import EngineSample, StoredSample
 from app.tenants.key_list import KeyRow
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits
 
 NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
 FRAME = Frame(NOW - timedelta(minutes=10), NOW, 10.0)

@@ -27,7 +27,7 @@ from app.gateway.engine_directory import BLIND_SECONDS, RETURN_SECONDS, EngineDi
 from app.queue import reaping
 from app.settings import Settings
 from app.tenants import service as tenants
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits
 from testing.fakes.engine import FakeEngine
 from testing.waiting import LIMIT_SECONDS, eventually, in_time, is_ok
 from tests.clock import Clock

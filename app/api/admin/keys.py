@@ -17,8 +17,7 @@ from app.errors import BadInput, NotFound
 from app.metering import spend_labels
 from app.quantities import seconds_of
 from app.tenants import service as tenants
-from app.tenants.key_scope import KeyRole, described
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits, KeyRole, described
 from app.tenants.service import KeyInfo
 
 router = APIRouter()

@@ -13,7 +13,7 @@ from app.console.views.plots import Meter
 from app.console.views.signs import Sign
 from app.tenants import key_list
 from app.tenants.key_list import KeyRow, KeySummary
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits
 
 PATH = "/console/keys"
 VIEWS = {"live": "Live", "unused": "Unused for 30 days", "ended": "Revoked or expired", "all": "All"}

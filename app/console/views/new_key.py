@@ -9,8 +9,7 @@ from app.admission import key_terms
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput
 from app.metering import spend_labels
-from app.tenants.key_scope import KeyRole, KeyScope
-from app.tenants.rate_limits import KeyLimits
+from app.tenants.key_scope import KeyLimits, KeyRole, KeyScope
 
 PATH = "/console/keys/new"
 ROLES = {
