@@ -57,8 +57,8 @@ def set_budget(
     if as_json:
         tables.document(console, budget_terms.view(budget))
         return
-    until = f", until {budget.window_to:%Y-%m-%d %H:%M} UTC" if budget.window_to else ""
-    used = f"{budget.shown(budget.spent)} of {budget.shown(budget.max)} are spent"
+    until = f"; renews {budget.window_to:%Y-%m-%d %H:%M} UTC" if budget.window_to else ""
+    used = f"{budget.shown(budget.spent)} of {budget.shown(budget.max)} spent"
     tables.sentence(console, f"Budget {budget.name}: {used}{until}.", "green")
 
 

@@ -50,12 +50,18 @@ async def answers(client: httpx.AsyncClient, database: Database) -> dict[tuple[s
     found["get ai/batches/{request_id}", "completed"] = (await client.get(f"{BATCHES}/{request_id}")).json()
     found["get ai/batches", "listed"] = (await client.get(BATCHES)).json()
     found["get ai/batches/{request_id}/results", ""] = (await client.get(f"{BATCHES}/{request_id}/results")).json()
-    found["get v1/models", "listed"] = (await client.get("/v1/models")).json()
     async with FakeEngine() as engine:
         await Registry(database).ready(engine)
         found["post v1/chat/completions", "answered"] = await answered(client)
+        found["get v1/models", "listed"] = await eventually(lambda: models(client))
         found["get /status", "ok"] = (await client.get("/status")).json() | {"problems": []}
     return found
+
+
+async def models(client: httpx.AsyncClient) -> Any:
+    """The list of models, once there is one; else None."""
+    listed = (await client.get("/v1/models")).json()
+    return listed if listed["data"] else None
 
 
 async def answered(client: httpx.AsyncClient) -> Any:

@@ -23,7 +23,7 @@ def account(settings: Settings) -> Settings:
 
 def test_a_budget_is_set_listed_and_removed(account: Settings) -> None:
     made = slackwater(account, "budget", "set", "month", "--max-cost", "500 USD", "--soft", "75", "--account", "acme")
-    assert "Budget month: $0.00 of $500.00 are spent, until " in made.stdout
+    assert "Budget month: $0.00 of $500.00 spent; renews " in made.stdout
     [found] = json.loads(slackwater(account, "budget", "list", "--account", "acme", "--json").stdout)
     assert (found["name"], found["max"], found["soft"], found["when_spent"]) == ("month", 500.0, [75], "wait")
     assert "month\tthe account\t$0.00" in slackwater(account, "budget", "list", "--account", "acme").stdout

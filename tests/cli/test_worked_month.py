@@ -40,6 +40,7 @@ async def test_every_command_of_the_worked_month_prints_what_the_page_shows(
         "PYTHONPATH": str(PAGE.parents[1]),
         "SLACKWATER_DATABASE_URL": settings.database_url,
         "SLACKWATER_DATA_DIR": str(settings.data_dir),
+        "SLACKWATER_MODELS_FILE": str(settings.models_file),
     }
     with Shell(tmp_path, environment) as shell:
         for block, expected in zip(commands, shown, strict=True):

@@ -12,6 +12,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from testing.fakes.embeddings_and_responses import vector
+from testing.waiting import wait_for
 from tests.clients.batches import ENDLESS, SLOW, created, ended, line, lines_of, resumed, uploaded
 from tests.installation import EMBEDDER
 from tests.system.stack import MODEL, Account, Stack
@@ -72,7 +73,8 @@ def test_responses_are_answered_whole_and_streamed(client: openai.OpenAI) -> Non
 
 
 def test_the_models_are_listed_and_found_by_name(client: openai.OpenAI, chat_model: str) -> None:
-    assert {MODEL, EMBEDDER, chat_model} <= {model.id for model in client.models.list()}
+    with_engine = {MODEL, EMBEDDER, chat_model}  # the API looks once a second which have one
+    wait_for(lambda: with_engine <= {model.id for model in client.models.list()}, "both engines are known")
     assert client.models.retrieve(chat_model).id == chat_model
 
 
