@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput
 from app.quantities import seconds_of
-from app.tenants.key_scope import KeyLimits, KeyRole, KeyScope, networks_of
+from app.tenants.key_scope import KeyRole, KeyScope, networks_of
 
 MOST_LISTED = 100
 LONGEST_DAYS = 36_500
@@ -57,12 +57,11 @@ def name_of(given: str) -> str:
     return name
 
 
-def limits_of(requests: int | None, tokens: int | None) -> KeyLimits:
-    """The limits of a key for each minute. None: as the settings say. Raises BadInput."""
+def check_limits(requests: int | None, tokens: int | None) -> None:
+    """Raise BadInput unless these can be the limits of a key for each minute. None: as the settings say."""
     for name, given, most in (("requests", requests, MOST_REQUESTS), ("tokens", tokens, MOST_TOKENS)):
         if given is not None and not 1 <= given <= most:
             raise BadInput(f"{name}: must be 1 to {most:,} a minute", param=name)
-    return KeyLimits(requests, tokens)
 
 
 def lifetime_of(expires: str, now: datetime) -> timedelta:

@@ -1,6 +1,6 @@
 """Four moments of an installation, made of rows, and how the console looks then: empty, busy, broken, over budget.
 
-`SLACKWATER_TEST_PICTURES=tests/console/pictures python -m pytest tests/console/test_scenes.py` makes the sheets of small pictures
+`TESTS_PICTURES=tests/console/pictures python -m pytest tests/console/test_scenes.py` makes the sheets of small pictures
 anew, in that folder: of each scene all its pages. They are to be looked at.
 """
 
@@ -34,7 +34,7 @@ update worker set lease_until = now() - interval '8 min';
 delete from engine_sample where at > now() - interval '9 min';
 update endpoint set state = 'disabled', reason = 'every attempt failed since 2026-11-19 08:12:44 UTC' where url is not null;
 insert into change (at, kind, subject, data) values
-  (now() - interval '9 min', 'part.died', 'gpu-worker gpu-03', '{"code": -9, "host": "gpu-03", "pid": 4001}'),
+  (now() - interval '9 min', 'part.died', 'gpu-worker gpu-03', '{"exit_code": -9, "host": "gpu-03", "pid": 4001}'),
   (now() - interval '6 min', 'database.lost', 'database', '{"seconds": 40}')"""
 
 

@@ -212,6 +212,9 @@ def test_a_trouble_lasts_until_what_ends_it_for_the_same_subject() -> None:
         (change(1, "gate.closed", "b", reason="closed_stale"), "The gate of b closed: it sends no fresh telemetry"),
         (change(1, "budget.spent", "x\u202e", message="1"), "Budget x⟨U+202E⟩ is spent: 1"),
         (change(1, "something.new", "b"), "Something.new: b"),
+        (change(1, "part.started", "api", version="1"), "API started, version 1"),
+        (change(1, "part.started", "gpu-worker east-1", version="1"), "GPU worker east-1 started, version 1"),
+        (change(1, "part.started", "steward", version="1"), "Steward started, version 1"),
     ],
 )  # fmt: skip
 def test_a_change_is_told_as_a_sentence(given: Change, words: str) -> None:

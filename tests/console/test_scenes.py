@@ -1,6 +1,6 @@
 """Claims about the pages of four moments, in each look: nothing fails, axe-core finds nothing, none is wider than the screen.
 
-Each run makes the sheets of `scenes` anew, in the folder SLACKWATER_TEST_PICTURES, or in one of its own.
+Each run makes the sheets of `scenes` anew, in the folder TESTS_PICTURES, or in one of its own.
 """
 
 import os
@@ -40,7 +40,7 @@ def scene(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Any]:
 
 def test_every_page_of_a_scene_is_whole_in_every_look(scene: Any, tmp_path: Path) -> None:
     found: list[str] = []
-    folder = Path(os.environ.get("SLACKWATER_TEST_PICTURES") or tmp_path)
+    folder = Path(os.environ.get("TESTS_PICTURES") or tmp_path)
     folder.mkdir(exist_ok=True)
     with browser.launched() as chromium:
         for look, options in LOOKS.items():

@@ -5,12 +5,16 @@ from itertools import pairwise
 
 import pytest
 
-from app.access.roles import Role
+from app.access.roles import Role, Viewer
 from app.batches import id_prefix
-from app.console.views import batch_filter, item, plots, text, times
+from app.console.views import batch_filter, growth, item, plots, text, times
 from app.errors import BadInput
+from app.metering.families import NONE
+from app.metering.reports import UsageRow
+from app.usage_counts import UsageCounts
 
 NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
+VIEWER = Viewer(1, "ada", Role.OPERATOR, None, None, NOW, NOW)
 
 
 @pytest.mark.parametrize(
@@ -176,3 +180,20 @@ def test_a_prompt_is_shown_as_text_whatever_its_form() -> None:
 )
 def test_only_an_admin_reveals_and_only_admins_and_operators_act(role: Role, may: tuple[bool, bool]) -> None:
     assert (role.acts, role.reveals) == may
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "cached", "said"),
+    [
+        ("a1b2", 200_000, 190_000, "The cache serves every large family of prompts."),
+        ("a1b2", 200_000, 2_000, "Only 1\u00a0% of the prompts of family a1b2 in workflow w came from the cache."),
+        ("a1b2", 900, 0, "No family of prompts has 100k tokens"),
+        (NONE, 200_000, 0, "No family of prompts has 100k tokens"),
+    ],
+)
+def test_the_cache_is_judged_by_large_families_alone(name: str, prompt: int, cached: int, said: str) -> None:
+    counts = UsageCounts(requests=9, ok=9, prompt=prompt, output=1)
+    counts.cached = cached
+    rows = [UsageRow(("acme", "w", name), None, None, counts)]
+    shown = growth.view(growth.Seen([], rows, {}), VIEWER, {}, NOW)
+    assert shown["rest"].startswith(said)

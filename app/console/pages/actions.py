@@ -22,6 +22,7 @@ from app.errors import AuthenticationError, NotFound
 from app.queue import reads
 from app.sealing.keyring import Keyring
 from app.storage.store import Store
+from app.tenants.service import Tenant
 
 DID = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "retried"}
 
@@ -29,6 +30,13 @@ DID = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "retry": "
 def refuse(viewer: Viewer, what: str) -> AuthenticationError:
     """The error of a role that may not do this."""
     return AuthenticationError(f"As {viewer.role} you cannot {what}; ask an admin of the account", status=403)
+
+
+def account_of(viewer: Viewer, what: str) -> Tenant:
+    """The account for which somebody does what only its admins may. Raises AuthenticationError."""
+    if not viewer.role.reveals or viewer.tenant_id is None or viewer.account is None:
+        raise refuse(viewer, what)
+    return Tenant(viewer.tenant_id, viewer.account)
 
 
 async def act(request: Request) -> Response:

@@ -13,7 +13,7 @@ from app.audit.acts import Act
 from app.console import forms
 from app.console.page import Page, Params, whole
 from app.console.pages.acting import attempted
-from app.console.pages.actions import refuse
+from app.console.pages.actions import account_of, refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import keys, new_key
 from app.crypto import secret_key
@@ -25,7 +25,8 @@ from app.tenants.api_key import ApiKey
 from app.tenants.rate_limits import NO_LIMITS, in_force
 from app.tenants.service import Tenant
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_MAKE = "make a key"
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> keys.Seen:
@@ -40,20 +41,13 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> keys.Seen:
     return keys.Seen(rows, more, found, usual)
 
 
-def _account(viewer: Viewer) -> Tenant:
-    """The account for which somebody makes a key. Raises AuthenticationError for a role that may not see its secret."""
-    if not viewer.role.reveals or viewer.tenant_id is None or viewer.account is None:
-        raise refuse(viewer, "make a key")
-    return Tenant(viewer.tenant_id, viewer.account)
-
-
 async def ask(request: Request) -> Response:
     """The form for a new key."""
-    return await _form(request, _account(viewer_of(request)))
+    return await _form(request, account_of(viewer_of(request), _MAKE))
 
 
 async def _form(
-    request: Request, tenant: Tenant, given: Mapping[str, str] = NOTHING, error: BadInput | None = None
+    request: Request, tenant: Tenant, given: Mapping[str, str] = _NOTHING, error: BadInput | None = None
 ) -> Response:
     problem = ended(error.message) if error else ""
     context = new_key.view(given, problem, tenant.account_id, parts_of(request).catalogue)
@@ -63,7 +57,7 @@ async def _form(
 async def create(request: Request) -> Response:
     """Make a key, and show it once. What cannot be made is told beside the form, with what was filled in."""
     parts, viewer = parts_of(request), viewer_of(request)
-    tenant = _account(viewer)
+    tenant = account_of(viewer, _MAKE)
     given = {name: str(value).strip() for name, value in (await forms.read(request)).items()}
     try:
         terms = new_key.terms(given, parts.catalogue, clock.now())

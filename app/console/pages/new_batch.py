@@ -16,7 +16,7 @@ from app.batches.request_labels import RequestLabels
 from app.batches.validation.openai_lines import ROUTES as ENDPOINTS
 from app.console import forms, queries
 from app.console.page import whole
-from app.console.pages.actions import refuse
+from app.console.pages.actions import account_of
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import new_batch
 from app.errors import BadInput, SlackwaterError
@@ -28,20 +28,14 @@ from app.quantities import seconds_of
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
+_SUBMIT = "submit a batch"
 _NAME_CHARACTERS = 80
 _KEPT_SECONDS = 24 * 3600.0  # a file of which no batch is made is removed after a day
 
 
-def _account(viewer: Viewer) -> Tenant:
-    """The account for which somebody submits. Raises AuthenticationError for a role that cannot."""
-    if not viewer.role.reveals or viewer.tenant_id is None or viewer.account is None:
-        raise refuse(viewer, "submit a batch")
-    return Tenant(viewer.tenant_id, viewer.account)
-
-
 async def show(request: Request) -> Response:
     """Where a file is dropped; with a file, its check and the order."""
-    parts, tenant = parts_of(request), _account(viewer_of(request))
+    parts, tenant = parts_of(request), account_of(viewer_of(request), _SUBMIT)
     async with parts.reader.relaxed() as conn:
         served = await queries.served_models(conn)
     known = served or sorted(parts.models.offered.models) or sorted(parts.catalogue.models)
@@ -62,7 +56,7 @@ async def _checked(parts: Parts, tenant: Tenant, public_id: str) -> dict[str, ob
 async def upload(request: Request) -> Response:
     """Take a file as it comes. `x-next` is where its check is shown."""
     parts, viewer = parts_of(request), viewer_of(request)
-    tenant = _account(viewer)
+    tenant = account_of(viewer, _SUBMIT)
     try:
         file = await _stored(request, parts, viewer, tenant)
     except SlackwaterError as error:
@@ -74,7 +68,7 @@ async def upload(request: Request) -> Response:
 async def report(request: Request) -> Response:
     """What was found so far in a file that still arrives, as JSON: `words`, and `problems` by line. 404: it does not."""
     parts, viewer = parts_of(request), viewer_of(request)
-    _account(viewer)
+    account_of(viewer, _SUBMIT)
     upload = parts.arriving.find(viewer, request.query_params.get("upload", ""))
     if upload is None:
         return JSONResponse({"words": "", "problems": []}, 404)
@@ -103,7 +97,7 @@ async def _stored(request: Request, parts: Parts, viewer: Viewer, tenant: Tenant
 async def create(request: Request) -> Response:
     """Queue a batch of a checked file."""
     parts, viewer = parts_of(request), viewer_of(request)
-    tenant = _account(viewer)
+    tenant = account_of(viewer, _SUBMIT)
     form = {name: str(value) for name, value in (await forms.read(request)).items()}
     order = _order(parts, tenant, form)
     made = await file_batches.create(

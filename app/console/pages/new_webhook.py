@@ -6,12 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.access.roles import Viewer
 from app.audit.acts import Act
 from app.console import forms
 from app.console.page import whole
 from app.console.pages.acting import attempted
-from app.console.pages.actions import refuse
+from app.console.pages.actions import account_of
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import new_webhook, webhooks
 from app.console.views.new_webhook import Wanted
@@ -24,19 +23,13 @@ from app.webhooks.egress_rules import rule
 from app.webhooks.endpoints import Endpoint, Keys
 from app.webhooks.url_check import CheckedUrl
 
+_MAKE = "make a webhook"
 _KEPT = 4096  # characters of a field that are shown again
-
-
-def _account(viewer: Viewer) -> Tenant:
-    """The account for which somebody makes a webhook. Raises AuthenticationError for a role that may not see its secret."""
-    if not viewer.role.reveals or viewer.tenant_id is None or viewer.account is None:
-        raise refuse(viewer, "make a webhook")
-    return Tenant(viewer.tenant_id, viewer.account)
 
 
 async def ask(request: Request) -> Response:
     """The form for a new webhook."""
-    return await _form(request, _account(viewer_of(request)), {}, ())
+    return await _form(request, account_of(viewer_of(request), _MAKE), {}, ())
 
 
 async def _form(
@@ -55,7 +48,7 @@ async def _form(
 async def create(request: Request) -> Response:
     """Make a webhook, and show its secret once. What is refused is told beside the form, with what was filled in."""
     parts, viewer = parts_of(request), viewer_of(request)
-    tenant = _account(viewer)
+    tenant = account_of(viewer, _MAKE)
     form = await forms.read(request)
     given = {name: str(value).strip()[:_KEPT] for name, value in form.items() if name != "event"}
     kinds = [str(kind) for kind in form.getlist("event")]

@@ -4,10 +4,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.access.roles import Viewer
 from app.console import forms, playground, queries
 from app.console.page import whole
-from app.console.pages.actions import refuse
+from app.console.pages.actions import account_of
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.playground import Ask
 from app.console.views import playground as view
@@ -17,19 +16,20 @@ PATH = "/console/playground"
 _MOST_CHARACTERS = 20_000
 _FORM_BYTES = 12 * _MOST_CHARACTERS + 1024  # a character takes up to twelve bytes in a form
 _MOST_TOKENS = 1024
+_USE = "use the playground"
 
 
 async def show(request: Request) -> Response:
     """The empty form."""
     parts, viewer = parts_of(request), viewer_of(request)
-    _account(viewer)
+    account_of(viewer, _USE)
     return await whole(request, "playground", view.empty(parts.models.offered, await _served(parts)), active=PATH)
 
 
 async def run(request: Request) -> Response:
     """Ask both ways, and show the answers side by side."""
     parts, viewer = parts_of(request), viewer_of(request)
-    ask = await _ask(request, parts, _account(viewer))
+    ask = await _ask(request, parts, account_of(viewer, _USE).account_id)
     at_once, queued = await playground.both(parts.settings, parts.database, ask)
     shown = view.answered(parts.models.offered, await _served(parts), ask, at_once, queued)
     return await whole(request, "playground", shown, active=PATH)
@@ -38,12 +38,6 @@ async def run(request: Request) -> Response:
 async def _served(parts: Parts) -> list[str]:
     async with parts.reader.relaxed() as conn:
         return await queries.served_models(conn)
-
-
-def _account(viewer: Viewer) -> str:
-    if not viewer.role.reveals or viewer.account is None:
-        raise refuse(viewer, "use the playground")
-    return viewer.account
 
 
 async def _ask(request: Request, parts: Parts, account: str) -> Ask:

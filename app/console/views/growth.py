@@ -85,7 +85,7 @@ def headline(seen: Seen, families: Sequence[Family]) -> tuple[str, str]:
         if full
         else "No session is about to fill its window"
     )
-    large = [each for each in families if each.counts.prompt >= _FAMILY_TOKENS]
+    large = [each for each in families if each.name not in _NAMES and each.counts.prompt >= _FAMILY_TOKENS]
     weak = [each for each in large if each.share < _WEAK_SHARE]
     if not large:
         return (
@@ -97,7 +97,7 @@ def headline(seen: Seen, families: Sequence[Family]) -> tuple[str, str]:
     worst = weak[0]
     share = f"{text.percent(worst.share)}{text.NBSP}%"
     return title, (
-        f"Only {share} of the prompts of family {_named(worst.name)} in {worst.workflow} came from the cache. "
+        f"Only {share} of the prompts of family {_named(worst.name)} in workflow {worst.workflow} came from the cache. "
         "Text that changes should stand behind the text that they share."
     )
 

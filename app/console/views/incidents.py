@@ -192,9 +192,9 @@ def words(change: Change) -> str:
     if "until" in data:
         data["until"] = str(data["until"])[11:16]
     said = change_words(change.kind, change.subject, data)
-    if change.subject == "api":
-        said = said.replace("api", "API", 1)
-    elif change.kind in _OF_PARTS or not said.startswith(change.subject):
+    if change.kind in _OF_PARTS:
+        said = text.about_part(said)
+    elif not said.startswith(change.subject):
         said = text.sentence(said)
     return text.inert(said, 400)[0]
 

@@ -37,6 +37,8 @@ def terms(form: Mapping[str, str], models: Catalogue, now: datetime) -> Terms:
     workflow = form.get("workflow", "")
     if workflow and (problem := spend_labels.check_pin("workflow", workflow)) is not None:
         raise BadInput(f"workflow: {problem}", param="workflow")
+    requests, tokens = _number(form, "requests"), _number(form, "tokens")
+    key_terms.check_limits(requests, tokens)
     return Terms(
         key_terms.name_of(form.get("name", "")),
         key_terms.scope_of(
@@ -46,7 +48,7 @@ def terms(form: Mapping[str, str], models: Catalogue, now: datetime) -> Terms:
             networks=form.get("networks", "").split(),
         ),
         key_terms.lifetime_of(form["expires"], now) if form.get("expires") else None,
-        key_terms.limits_of(_number(form, "requests"), _number(form, "tokens")),
+        KeyLimits(requests, tokens),
         {"workflow": workflow} if workflow else {},
     )
 

@@ -245,6 +245,5 @@ def event(each: Incident) -> dict[str, Any]:
     if each.trouble and each.kind in {"engine.down", "worker.lost", "part.died", "database.lost"}:
         sign = signs.BROKEN
     at = each.position.at
-    words = text.sentence(each.message)
-    words = f"API{words.removeprefix('Api')}" if words.startswith("Api ") else words
+    words = text.about_part(each.message)
     return {"at": at, "time": f"{at:%H:%M}", "sign": sign, "code": "", "words": words, "sub": ""}

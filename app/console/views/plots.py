@@ -29,7 +29,7 @@ _BETWEEN = 4  # times between start and end that have a label; so an axis has at
 _FORMS = ((2 * _DAY, "%H:%M"), (300 * _DAY, "%-d %b"))  # of spans shorter than this
 _NEAR = 22.0  # per cent; nearer to the begin than this, now takes its place on a narrow page
 _EDGE = 13.0  # per cent; a tick nearer to the edge than this has no label, which would meet that of the edge
-_NARROW_EDGE = 20.0  # the same on a narrow page
+_NARROW_EDGE = 27.0  # the same on a narrow page
 
 Point = tuple[float, float]  # across and up, each from 0 to 1
 

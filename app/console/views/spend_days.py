@@ -99,6 +99,7 @@ def _grid(table: "Table", top: float) -> list[tuple[float, str]]:
 
 def _step(about: float) -> float:
     """A round number at or below this one."""
+    about *= 1 + 1e-9  # 0.0006 / 2 is a little less than 0.0003
     scale = 1.0
     while scale > about:
         scale /= 10

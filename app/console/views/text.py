@@ -105,6 +105,15 @@ def plural(number: int, thing: str, things: str | None = None) -> str:
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
+_PARTS = {"api": "API", "gpu-worker": "GPU worker"}  # as people write them; the others only begin with a capital
+
+
+def about_part(words: str) -> str:
+    """A sentence that may begin with the name of a part of Slackwater."""
+    name, space, rest = words.partition(" ")
+    return f"{_PARTS[name]}{space}{rest}" if name in _PARTS else sentence(words)
+
+
 def sentence(words: str) -> str:
     """The words with a capital at their begin, unless they begin with a name, as engine-0 is one."""
     if any(character.isdigit() for character in words.partition(" ")[0]):
