@@ -42,9 +42,10 @@ def _account(viewer: Viewer) -> Tenant:
 async def show(request: Request) -> Response:
     """Where a file is dropped; with a file, its check and the order."""
     parts, tenant = parts_of(request), _account(viewer_of(request))
-    known = sorted(parts.models.offered.models) or sorted(parts.catalogue.models)
+    known = parts.models.offered.models or parts.catalogue.models
+    model = min(known.values(), key=lambda each: (each.name != each.served, each.name))
     most = f"{parts.settings.ndjson_body_mb:g}"
-    context: dict[str, object] = {"checked": None, "most_mb": most, "model": known[0]}
+    context: dict[str, object] = {"checked": None, "most_mb": most, "model": model.name}
     if public_id := request.query_params.get("file", ""):
         context["checked"] = await _checked(parts, tenant, public_id)
     return await whole(request, "new_batch", context, active=new_batch.PATH)
