@@ -137,11 +137,14 @@ def commands(settings: Settings, access: Access, served: str) -> list[tuple[str,
         f'{setup}curl -s {access.url}{path} \\\n  -H "Authorization: Bearer {secret}" \\\n'
         f'  -H "Content-Type: application/json" \\\n  -d \'{{"model": "{model}", {fields}}}\''
     )
-    submit = (
-        f"{setup}printf 'Name three colours.\\nWhat is a tide?\\n' > prompts.txt\n"
-        f"{program()} submit prompts.txt --model {shlex.quote(model)} \\\n  --temperature 0 --max-tokens 30 --watch"
-    )
-    return [("One answer now:", curl), ("A batch:", submit)]
+    wanted = f"--model {shlex.quote(model)}"
+    if embeds:
+        items, file = '{"text": "Slack water"}\\n', "items.jsonl"
+    else:
+        items, file = "Name three colours.\\nWhat is a tide?\\n", "prompts.txt"
+        wanted += " \\\n  --temperature 0 --max-tokens 30"
+    batch = f"{setup}printf '{items}' > {file}\n{program()} submit {file} {wanted} --watch"
+    return [("One answer now:", curl), ("A batch:", batch)]
 
 
 def program() -> str:

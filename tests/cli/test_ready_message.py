@@ -110,6 +110,17 @@ def test_every_line_but_a_key_fits_into_80_columns(settings: Settings, monkeypat
     assert all(line in shown for command in commands for line in command.splitlines())
 
 
+def test_an_embedding_model_gets_commands_that_it_can_answer(settings: Settings, tmp_path: Path) -> None:
+    models = tmp_path / "embedders.toml"
+    models.write_text('[models.bge]\ntask = "text-embeddings"\ncontext_window = 512\n')
+    embeds = settings.model_copy(update={"models_file": models, "engine_model": "bge"})
+    access = ready_message.Access("http://127.0.0.1:8700", "", stored=True)
+    [(_, curl), (_, batch)] = ready_message.commands(embeds, access, "bge")
+    assert "/v1/embeddings" in curl
+    assert '{"text": "Slack water"}' in batch
+    assert "temperature" not in curl + batch
+
+
 def test_the_data_directory_is_named_where_it_is_not_the_default(settings: Settings) -> None:
     access = ready_message.Access("http://127.0.0.1:8700", "", stored=True)
     [(_, curl), _] = ready_message.commands(settings, access, MODEL)

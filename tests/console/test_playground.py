@@ -1,10 +1,15 @@
 """The playground asks both ways with a key of its own, and says what went wrong."""
 
+import html
+
 import pytest
 
 from app.access.roles import Role
+from app.console.views import new_batch
 from app.db.pool import Database
+from app.engines import service as engines
 from app.settings import Settings
+from testing.waiting import eventually
 from tests.console.conftest import SignIn
 
 GIVEN = {"model": "smollm2-135m-instruct", "prompt": "Hello", "max_tokens": "5"}
@@ -35,3 +40,19 @@ async def test_without_an_api_both_say_so_and_the_key_is_revoked(
     async with database.relaxed() as conn:
         rows = await (await conn.execute("select revoked_at is not null from api_key")).fetchall()
     assert rows == [(True,)]
+
+
+async def test_models_are_offered_once_an_engine_has_served_them(sign_in: SignIn, database: Database) -> None:
+    client = await sign_in(Role.ADMIN)
+    assert "No engine has served" in (await client.get("/console/playground")).text
+    async with database.durable() as conn:
+        pool = await engines.ensure_pool(conn, GIVEN["model"])
+        await conn.execute(
+            "insert into engine (name, pool_id, url, mode) values ('e', %s, 'http://x', 'managed')", [pool]
+        )
+
+    async def offers() -> bool:
+        return f"<option>{GIVEN['model']}</option>" in (await client.get("/console/playground")).text
+
+    await eventually(offers)
+    assert f'"model": "{GIVEN["model"]}"' in html.unescape((await client.get(new_batch.PATH)).text)

@@ -53,7 +53,7 @@ def test_the_wheel_holds_every_module_and_every_file_that_they_read(wheel: Path)
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert found == wanted
-    assert {"app/py.typed", "app/models.toml", "migrations/script.py.mako"} <= found
+    assert {"app/py.typed", "app/models.toml", "app/demo_models.toml", "migrations/script.py.mako"} <= found
 
 
 def test_the_metadata_say_what_it_is(installed: Environment) -> None:

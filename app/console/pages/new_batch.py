@@ -38,9 +38,10 @@ async def show(request: Request) -> Response:
     parts, tenant = parts_of(request), account_of(viewer_of(request), _SUBMIT)
     async with parts.reader.relaxed() as conn:
         served = await queries.served_models(conn)
-    known = served or sorted(parts.models.offered.models) or sorted(parts.catalogue.models)
+    known = parts.models.offered.models or parts.catalogue.models
+    model = min(known.values(), key=lambda each: (each.name not in served, each.name != each.served, each.name))
     most = f"{parts.settings.ndjson_body_mb:g}"
-    context: dict[str, object] = {"checked": None, "most_mb": most, "model": known[0]}
+    context: dict[str, object] = {"checked": None, "most_mb": most, "model": model.name}
     if public_id := request.query_params.get("file", ""):
         context["checked"] = await _checked(parts, tenant, public_id)
     return await whole(request, "new_batch", context, active=new_batch.PATH)
