@@ -262,7 +262,7 @@ def gauges_of(report: Report, scrape: Scrape | None) -> EngineGauges:
 
 
 def residents(
-    report: Report, gauges: EngineGauges, batch: BatchLoad, limits: HeadroomLimits, error: float, silence: float
+    report: Report, gauges: EngineGauges, batch: BatchLoad, limits: HeadroomLimits, error: float, silence: float = 0.0
 ) -> Decision:
     """How many batch requests may be in an engine whose own scheduler shares the steps. `silence`: seconds without a caller."""
     free = limits.slots - limits.reserve - report.sync_running - report.sync_waiting
