@@ -204,6 +204,24 @@ async def test_what_runs_while_others_are_refused_comes_to_its_end(world: World)
     assert {world.engine.count[f"question {n}."] for n in range(4)} == {1}
 
 
+async def test_what_fails_while_others_are_refused_goes_back_to_the_queue_uncharged(world: World) -> None:
+    world.engine.token_seconds, world.engine.answer_tokens = 0.02, 20
+    world.engine.script({"match": "question", "mode": "error", "after": 15})
+    batch = await world.submit([f"question {n}." for n in range(4)])
+    async with world.worker(tuning=QUICK) as running:
+        calls = running.worker._runner.ledger.calls
+        await eventually(lambda: len(calls) == 4 and all(call.transcript.started for call in calls.values()))
+        world.engine.locked = (401, '{"error": "Unauthorized"}')
+        late = await world.submit(["late."])
+        await world.until("exists (select from engine where reason = 'key_refused')")
+        await world.until("not exists (select from chunk where state = 'leased')")
+        assert await world.fetch("select sum(attempt + retries + deaths) from chunk") == [(0,)]
+        world.engine.script()
+        world.engine.locked = None
+        await world.finished(batch)
+        await world.finished(late)
+
+
 MALFORMED = [
     pytest.param({"replace": [["ech", "half \\ud83d"]]}, "half \N{REPLACEMENT CHARACTER}", id="a lone surrogate"),
     pytest.param(

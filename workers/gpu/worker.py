@@ -192,10 +192,12 @@ class Worker:
         self._puller.lose()
 
     def _on_heartbeat(self, answer: HeartbeatAnswer) -> None:
-        """After a heartbeat: what the queue knows, and whether an operator drains the engine."""
+        """After a heartbeat: what the queue knows, and whether an operator drains the engine. While it cannot be used, what has
+        come out of it goes back, too.
+        """
         self._control.on_slack(answer.slack)
         self._puller.on_heartbeat(answer)
-        if self._drained:
+        if self._obstacle is not None:
             self._puller.withdraw(abort=self._membership.intake == EngineIntake.RETURNING)
 
     async def _tend(self) -> None:
