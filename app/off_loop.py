@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 SMALL_BYTES = 64 * 1024  # parsed in about a millisecond
 SEARCHED_BYTES = 4 * 1024  # the same of what is searched for sensitive values, which a hostile text makes slow
-_SCALARS = frozenset({int, float, bool, type(None)})  # told apart from mappings quickly
+_USUAL = frozenset({str, dict, list, int, float, bool, type(None)})  # of JSON, told apart quickly
 T = TypeVar("T")
 
 
@@ -36,17 +36,17 @@ def _size(given: Any, most: int) -> int:
     size, seen = 0, [given]
     for each in seen:  # which grows meanwhile
         kind = type(each)
-        if kind is str or kind is bytes or kind is bytearray:
+        if kind is str or (kind not in _USUAL and isinstance(each, str | bytes | bytearray)):
             size += len(each)
-        elif kind is list or kind is tuple:
-            size += 2 + len(each)
-            if size <= most:
-                seen += each
-        elif kind is dict or (kind not in _SCALARS and isinstance(each, Mapping)):
+        elif kind is dict or (kind not in _USUAL and isinstance(each, Mapping)):
             size += 2 + len(each)
             if size <= most:
                 seen += each.keys()
                 seen += each.values()
+        elif kind is list or (kind not in _USUAL and isinstance(each, list | tuple)):
+            size += 2 + len(each)
+            if size <= most:
+                seen += each
         else:
             size += 2
         if size > most:

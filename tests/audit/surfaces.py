@@ -188,7 +188,7 @@ _CALLS = (
     *("batch cancel", "batch pause", "batch resume", "batch retry", "batch rm", "submit", "subscription create"),
     *("subscription queue", "subscription rotate", "subscription pause", "subscription disable", "subscription enable"),
     *("pipeline submit", "pipeline pause", "pipeline resume", "pipeline cancel", "pipeline retry", "pipeline rm"),
-    *("subscription delete", "subscription redeliver", "subscription replay", "subscription test"),
+    *("subscription delete", "subscription redeliver", "subscription replay", "subscription test", "shadow"),
 )
 COMMANDS_WITHOUT: Reasons = {
     **dict.fromkeys(_LOOKS, _LOOK),

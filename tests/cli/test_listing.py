@@ -24,7 +24,8 @@ def shown(result: dict[str, object]) -> str:
     """What `show.answers` prints of one response."""
     console = Console(file=io.StringIO(), width=200, record=True)
     items = [{"messages": [{"role": "user", "content": "[b]list[int]"}]}]
-    demo_output.answers(console, items, {"responses": [{"id": 0, "success": True, "result": result}], "usage": USAGE})
+    found = {"responses": [{"id": 0, "success": True, "result": result}], "usage": USAGE}
+    demo_output.answers(console, items, found, show_all=False)
     return console.export_text()
 
 
@@ -45,7 +46,7 @@ def test_a_failed_request_is_shown_and_fails_the_demo() -> None:
     console = Console(file=io.StringIO(), width=200, record=True)
     response = {"id": 0, "success": False, "error": {"message": "no [/red] tokens"}}
     with pytest.raises(Failure, match="1 of"):
-        demo_output.answers(console, [{"prompt": "x"}], {"responses": [response], "usage": USAGE})
+        demo_output.answers(console, [{"prompt": "x"}], {"responses": [response], "usage": USAGE}, show_all=False)
     assert "no [/red] tokens" in console.export_text()
 
 

@@ -14,6 +14,7 @@ from app.console.queries import BatchRow
 from app.console.queries_items import ITEM_ROWS, ItemPage
 from app.console.views import batch_actions, batch_items, batch_progress, new_batch, plots, selection
 from app.console.views.plots import Plot
+from app.queue.item_counts import ItemCounts
 from app.queue.items import ItemFacts
 from app.states import BATCH, BatchState
 
@@ -95,7 +96,7 @@ def test_a_file_that_arrives_is_told_in_the_order_of_its_lines() -> None:
 def far(eta_seconds: float, *, ran: timedelta = timedelta(minutes=2)) -> tuple[list[str], Plot]:
     """The times below the drawing of a batch that has run for so long, and the drawing."""
     row = a_batch(opened_at=NOW - ran)
-    status = SimpleNamespace(ok=50, failed=3, finalized_at=None, state=row.state)
+    status = SimpleNamespace(items=ItemCounts(row.total, 50, 3), finalized_at=None, state=row.state)
     estimate = SimpleNamespace(eta_seconds=eta_seconds, confidence="low")
     why: Any = SimpleNamespace(status=status, estimate=estimate)
     start, end = batch_progress.span(row, why, NOW)

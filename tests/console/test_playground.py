@@ -52,7 +52,7 @@ async def test_models_are_offered_once_an_engine_has_served_them(sign_in: SignIn
         )
 
     async def offers() -> bool:
-        return f"<option>{GIVEN['model']}</option>" in (await client.get("/console/playground")).text
+        return f'<option value="{GIVEN["model"]}"' in (await client.get("/console/playground")).text
 
     await eventually(offers)
     assert f'"model": "{GIVEN["model"]}"' in html.unescape((await client.get(new_batch.PATH)).text)

@@ -47,7 +47,6 @@ READS = {
             "batch_delta",
             "batch_phase",
             "batch_error",
-            "chunk",
             "item_payload",
             "item_result",
         ),
@@ -64,11 +63,11 @@ READS = {
             "file",
             "file_batch",
         ),
-        *("attempt", "decision", "engine_sample"),
+        *("attempt", "decision", "engine_sample", "engine_minute"),
     },
     # A stage is a batch, whose items are those of the stage; its account and its line say what the policy makes of them, and
     # what they cost. What was not handed on yet is counted.
-    "pipelines": {"batch", "batch_key", "chunk", "handoff", "item_payload", "item_result", "line", "tenant"},
+    "pipelines": {"batch", "batch_key", "handoff", "item_payload", "item_result", "line", "tenant"},
     # A change names its account.
     "changes": {"tenant"},
     # A turn of a conversation ends with its batch, is kept as long as its account says, and takes its key with it.
