@@ -54,6 +54,8 @@ def shadow(
 ) -> None:
     """Send a file to Slackwater and to another batch API, and show answers, time and cost of both side by side."""
     wanted = _price(price)
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise Failure(f"-o: {output} cannot be written.", "Name a file in a folder that there is.")
     ids, endpoint = _requests(file)
     with _sides(beside) as (ours, other):
         if here is None:

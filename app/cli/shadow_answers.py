@@ -1,5 +1,6 @@
 """What two batch APIs have answered to the same requests, side by side. Pure."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -104,8 +105,11 @@ def _answer(line: Mapping[str, Any]) -> Answer:
 
 def _text(body: Mapping[str, Any]) -> str:
     if "data" in body:
-        return f"{len(body['data'])} embeddings"
+        vectors = [each["embedding"] for each in body["data"]]
+        digest = hashlib.sha256(json.dumps(vectors).encode()).hexdigest()[:8]
+        return f"{len(vectors)} embeddings ({digest})"
     text = answer_in(body)
     if text is None and "choices" in body:
-        return json.dumps(body["choices"][0]["message"].get("tool_calls"))
+        calls = body["choices"][0]["message"].get("tool_calls") or []
+        return json.dumps([call.get("function") for call in calls])  # their ids are drawn anew for each answer
     return json.dumps(body.get("output")) if text is None else str(text)

@@ -107,6 +107,17 @@ def test_a_file_that_cannot_be_compared_is_refused(run: Run, tmp_path: Path, con
     assert (done.exit_code, said in " ".join(done.output.split())) == (1, True), done.output
 
 
+def test_where_answers_cannot_be_written_is_told_before_anything_is_sent(
+    run: Run, account: Account, tmp_path: Path
+) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text(line(1, "Hello") + "\n")
+    for place in (tmp_path, tmp_path / "missing" / "answers.jsonl"):
+        done = run("shadow", str(file), "-o", str(place))
+        assert (done.exit_code, "cannot be written" in done.output) == (1, True), done.output
+    assert batches(account) == []
+
+
 def test_a_price_is_two_numbers(run: Run, tmp_path: Path) -> None:
     for wrong in ("1", "a,b", "1,2,USD,3", "nan,1", "-1,1", "1,inf"):
         done = run("shadow", str(tmp_path / "x.jsonl"), "--price", wrong)
@@ -119,7 +130,7 @@ def result(each: str, body: dict[str, Any] | None, status: int = 200, error: Any
 
 def test_answers_of_every_shape_are_read_and_none_that_cannot_be_ends_the_comparison() -> None:
     chat = {"choices": [{"message": {"content": "yes  sir"}}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
-    call = {"choices": [{"message": {"content": None, "tool_calls": [{"id": "1"}]}}]}
+    call = {"choices": [{"message": {"content": None, "tool_calls": [{"id": "1", "function": {"name": "look"}}]}}]}
     response = {
         "output": [{"type": "message", "content": [{"text": "yes"}]}],
         "usage": {"input_tokens": 1, "output_tokens": 1},
@@ -130,7 +141,7 @@ def test_answers_of_every_shape_are_read_and_none_that_cannot_be_ends_the_compar
             result("call", call),
             result("response", response),
             result("text", {"choices": [{"text": "yes"}]}),
-            result("vector", {"data": [{}, {}]}),
+            result("vector", {"data": [{"embedding": [0.5]}, {"embedding": [1]}]}),
             result("odd", {"choices": []}),
             result("no", {"error": {"message": "too long"}}, 400),
             result("late", None, 0, {"message": "expired"}),
@@ -139,10 +150,10 @@ def test_answers_of_every_shape_are_read_and_none_that_cannot_be_ends_the_compar
     )
     assert {each: answer.text or answer.error for each, answer in side.answers.items()} == {
         "chat": "yes  sir",
-        "call": '[{"id": "1"}]',
+        "call": '[{"name": "look"}]',
         "response": "yes",
         "text": "yes",
-        "vector": "2 embeddings",
+        "vector": "2 embeddings (fcaf48b4)",
         "odd": "the answer cannot be read",
         "no": "too long",
         "late": "expired",
@@ -150,6 +161,18 @@ def test_answers_of_every_shape_are_read_and_none_that_cannot_be_ends_the_compar
     }
     assert (side.answered, side.prompt_tokens, side.output_tokens) == (5, 4, 3)
     assert side.cost == (Decimal("0.000034"), "USD")
+
+
+def test_embeddings_are_the_same_by_their_numbers_and_calls_whatever_their_ids() -> None:
+    def of(number: float, call: str) -> Side:
+        message = {"content": None, "tool_calls": [{"id": call, "function": {"name": "look"}}]}
+        lines = {"e": {"data": [{"embedding": [number]}]}, "c": {"choices": [{"message": message}]}}
+        return Side("x", {}).take([result(each, body) for each, body in lines.items()])
+
+    found = {
+        each: shadow_answers.same((each, a, b)) for each, a, b in shadow_answers.pairs("ec", of(1, "1"), of(2, "2"))
+    }
+    assert found == {"e": False, "c": True}
 
 
 def test_answers_that_differ_come_first_and_white_space_is_no_difference() -> None:
