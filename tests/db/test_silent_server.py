@@ -3,12 +3,10 @@ connection, and a statement that takes its time does not end.
 """
 
 import asyncio
-import os
-import signal
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +19,7 @@ from app.db.transient_errors import away
 from app.db.watched_connection import Inquiry, WatchedConnection
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, eventually, in_time
+from tests.freezing import frozen
 from tests.wire import Wire, wired
 
 QUIET = 0.2
@@ -252,18 +251,6 @@ async def test_a_server_that_answers_but_has_no_connection_left_ends_nothing(
             await waiting
     finally:
         administer("drop role only_one")
-
-
-@contextmanager
-def frozen(*pids: int) -> Iterator[None]:
-    """These processes of the server stand still."""
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 async def test_a_process_of_the_server_that_stands_still_is_left(database_url: str) -> None:

@@ -12,7 +12,7 @@ from app.engines.outcome import EngineDown
 from app.settings import Settings
 from testing.waiting import eventually
 from tests.gpu.test_dialects import attached
-from tests.gpu.world import World
+from tests.gpu.world import Running, World
 from tests.queue import support
 from workers.gpu.tuning import WorkerTuning
 
@@ -189,15 +189,21 @@ async def test_while_a_one_token_request_fails_too_nobody_is_charged_and_the_ope
     assert {(ok, tries) for ok, tries, _ in (await world.results(batch)).values()} == {(1, 1)}
 
 
+async def refused_meanwhile(world: World, running: Running) -> int:
+    """Once four streams have begun, refuse everybody else, and let the worker notice by another batch, which is returned."""
+    calls = running.worker._runner.ledger.calls
+    await eventually(lambda: len(calls) == 4 and all(call.transcript.started for call in calls.values()))
+    world.engine.locked = (401, '{"error": "Unauthorized"}')
+    late = await world.submit(["late."])
+    await world.until("exists (select from engine where reason = 'key_refused')")
+    return late
+
+
 async def test_what_runs_while_others_are_refused_comes_to_its_end(world: World) -> None:
     world.engine.token_seconds, world.engine.answer_tokens = 0.02, 20
     batch = await world.submit([f"question {n}." for n in range(4)])
     async with world.worker(tuning=QUICK) as running:
-        calls = running.worker._runner.ledger.calls
-        await eventually(lambda: len(calls) == 4 and all(call.transcript.started for call in calls.values()))
-        world.engine.locked = (401, '{"error": "Unauthorized"}')
-        late = await world.submit(["late."])
-        await world.until("exists (select from engine where reason = 'key_refused')")
+        late = await refused_meanwhile(world, running)
         await world.finished(batch)
         world.engine.locked = None
         await world.finished(late)
@@ -209,11 +215,7 @@ async def test_what_fails_while_others_are_refused_goes_back_to_the_queue_unchar
     world.engine.script({"match": "question", "mode": "error", "after": 15})
     batch = await world.submit([f"question {n}." for n in range(4)])
     async with world.worker(tuning=QUICK) as running:
-        calls = running.worker._runner.ledger.calls
-        await eventually(lambda: len(calls) == 4 and all(call.transcript.started for call in calls.values()))
-        world.engine.locked = (401, '{"error": "Unauthorized"}')
-        late = await world.submit(["late."])
-        await world.until("exists (select from engine where reason = 'key_refused')")
+        late = await refused_meanwhile(world, running)
         await world.until("not exists (select from chunk where state = 'leased')")
         assert await world.fetch("select sum(attempt + retries + deaths) from chunk") == [(0,)]
         world.engine.script()

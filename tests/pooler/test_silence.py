@@ -1,8 +1,6 @@
 """Claims about a silent server behind a pooler, which hides which of the server's processes are ours."""
 
 import asyncio
-import os
-import signal
 
 import psycopg
 import pytest
@@ -11,6 +9,7 @@ from app.db import watched_connection
 from app.db.pool import Connection, Database
 from app.settings import Settings
 from testing.waiting import eventually, in_time
+from tests.freezing import frozen
 
 QUIET = 0.2
 _PID = "select pg_backend_pid()"
@@ -36,13 +35,9 @@ async def test_a_statement_runs_for_as_long_as_it_needs_and_one_that_nobody_runs
             row = await (await conn.execute(_PID)).fetchone()
         assert row
         assert row[0] != conn.info.backend_pid
-        os.kill(row[0], signal.SIGSTOP)
-        try:
-            with pytest.raises(psycopg.OperationalError):
-                async with pooled.relaxed() as conn:
-                    await conn.execute(_PID)
-        finally:
-            os.kill(row[0], signal.SIGCONT)
+        with frozen(row[0]), pytest.raises(psycopg.OperationalError):
+            async with pooled.relaxed() as conn:
+                await conn.execute(_PID)
         async with pooled.relaxed() as conn:
             await conn.execute(_PID)
 

@@ -4,9 +4,7 @@ waits for a lock that it holds.
 
 import asyncio
 import contextlib
-import os
 import random
-import signal
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -17,6 +15,7 @@ from app.cli.supervisor import PARTS
 from app.db import embedded
 from app.db.pool import Connection, Database
 from testing.waiting import LIMIT_SECONDS, eventually, in_time, is_ok
+from tests.freezing import frozen
 from tests.queue import support
 from tests.system.stack import MODEL, Stack, running
 
@@ -54,7 +53,10 @@ async def test_while_a_process_stands_still_work_of_others_is_claimed(stack: Sta
         for _ in range(STOPS):
             await asyncio.sleep(moments.uniform(0, 0.1))
             async with database.relaxed() as conn:
-                with stopped(stack, part, name):
+                pids = stack.pids(part)
+                assert pids
+                until_open(stack, name)
+                with frozen(*pids):
                     await eventually(lambda conn=conn: done(conn, name))  # type: ignore[misc]
                     assert await (await conn.execute(HELD, (name,))).fetchall() == []
                     assert None not in [await support.claim(conn, pool, worker) for _ in range(CLAIMS)]
@@ -96,22 +98,12 @@ async def loaded(stack: Stack) -> AsyncIterator[None]:
                 each.cancel()
 
 
-@contextlib.contextmanager
-def stopped(stack: Stack, part: str, name: str) -> Iterator[None]:
-    """The processes of a part stand still: in the middle of a transaction, if one is seen soon."""
-    pids = stack.pids(part)
-    assert pids
+def until_open(stack: Stack, name: str) -> None:
+    """Return in the middle of a transaction of these processes, if one is seen soon."""
     with psycopg.connect(embedded.database_url(stack.settings), autocommit=True) as looks:
         for _ in range(LOOKS):
             if looks.execute(OPEN, (name,)).fetchone():
-                break
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+                return
 
 
 async def done(conn: Connection, name: str) -> bool:
