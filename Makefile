@@ -39,7 +39,7 @@ engines: install ## build an environment per supported version of vLLM (4 GB) an
 lint: install ## ruff, mypy --strict, the import contracts, the locks that new migrations take
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy -p app -p workers
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python deploy/lint_migrations.py
 

@@ -89,8 +89,10 @@ async def synchronous(
 ) -> list[float]:
     """The seconds of each synchronous request. They go on until the last batch is done, so that the load is steady."""
     taken: list[float] = []
-    where = {"base_url": engine.engine_url, "headers": engine.engine_headers()}
-    async with httpx.AsyncClient(**where, timeout=600) as client, asyncio.TaskGroup() as group:
+    async with (
+        httpx.AsyncClient(base_url=engine.engine_url, headers=engine.engine_headers(), timeout=600) as client,
+        asyncio.TaskGroup() as group,
+    ):
 
         async def one(text: str) -> None:
             began = monotonic()

@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -82,7 +82,7 @@ def _model_config() -> ModelConfig:
 def build(
     cls: type[Scheduler] = Scheduler,
     *,
-    policy: str = "priority",
+    policy: Literal["fcfs", "priority"] = "priority",
     kv_blocks: int = 25_000,
     max_seqs: int = 256,
     step_tokens: int = 2048,

@@ -57,7 +57,7 @@ def check(version: str) -> dict[str, str]:
 
 def _tested(folder: Path, checks: dict[str, tuple[str, ...]]) -> dict[str, str]:
     """Run the files of the checks in one pytest, because vLLM takes long to import."""
-    command = [folder / "bin" / "python", "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-n", "0"]
+    command = [str(folder / "bin" / "python"), "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-n", "0"]
     command += [f"tests/harvest/{file}" for files in checks.values() for file in files]
     report = folder / "junit.xml"
     report.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 import httpx
 import psycopg
@@ -35,17 +35,29 @@ def wait_for(
         pause = min(1.1 * pause, _LONGEST_PAUSE_SECONDS)
 
 
+@overload
 async def eventually(
-    get: Callable[[], T | Awaitable[T]],
+    get: Callable[[], Awaitable[T]], what: str = "", *, until: Callable[[T], object] = bool, seconds: float = ...
+) -> T: ...
+
+
+@overload
+async def eventually(
+    get: Callable[[], T], what: str = "", *, until: Callable[[T], object] = bool, seconds: float = ...
+) -> T: ...
+
+
+async def eventually(
+    get: Callable[[], Any],
     what: str = "",
     *,
-    until: Callable[[T], object] = bool,
+    until: Callable[[Any], object] = bool,
     seconds: float = LIMIT_SECONDS,
-) -> T:
+) -> Any:
     """As `wait_for`. `get` may also be a coroutine function, which may hang."""
     end, pause = time.monotonic() + seconds, _PAUSE_SECONDS
     while True:
-        last: T | Exception
+        last: Any
         try:
             async with asyncio.timeout(max(0.0, end - time.monotonic())):
                 found = get()

@@ -244,7 +244,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
-class Groups(LoadScopeScheduling):
+class Groups(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each process whole groups."""
 
     def _split_scope(self, nodeid: str) -> str:

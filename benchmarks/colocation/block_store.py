@@ -41,7 +41,7 @@ class BlockStore:
     def load(self, arm: str, workload: str, seed: int) -> Block:
         """Read a stored block."""
         found = json.loads(self._file(arm, workload, seed).read_text())
-        values = {
+        values: dict[str, Any] = {
             field.name: np.array(value) if isinstance(value := found["outcome"][field.name], list) else value
             for field in fields(RunSamples)
         }

@@ -94,7 +94,7 @@ def ramp(low: float, high: float, seconds: float, prompt: int, output: int) -> l
 
 def rate_of_ramp(low: float, high: float, seconds: float, at: float) -> float:
     """The rate of a ramp at a moment."""
-    return low * (high / low) ** (at / seconds)
+    return low * math.pow(high / low, at / seconds)
 
 
 def _arrivals(rate, most: float, seconds: float, prompt: int, output: int, seed: str) -> Iterator[Arrival]:  # type: ignore[no-untyped-def]
@@ -159,7 +159,7 @@ def knee(calls: Sequence[Call], low: float, high: float, seconds: float) -> Knee
     """
     ordered = sorted(calls, key=lambda call: call.due)
     width = max(WINDOW_SECONDS, 2 * WINDOW_CALLS * seconds / max(1, len(ordered)))
-    windows = [_window(ordered, begin, width) for begin in np.arange(0.0, seconds - width / 2, width)]
+    windows = [_window(ordered, float(begin), width) for begin in np.arange(0.0, seconds - width / 2, width)]
     levels = [(at, level) for at, level in windows if level is not None]
     if len(levels) < 4:
         return None
@@ -190,7 +190,7 @@ def _crossing(levels: Sequence[tuple[float, float]], first: int, limit: float) -
 def _window(calls: Sequence[Call], begin: float, width: float) -> tuple[float, float | None]:
     """The middle of a window, and its p95; None with too few calls."""
     waits = [math.inf if call.ttft is None else call.ttft for call in calls if begin <= call.due < begin + width]
-    middle = float(begin) + width / 2
+    middle = begin + width / 2
     if len(waits) < WINDOW_CALLS:
         return middle, None
     return middle, sorted(waits)[math.ceil(0.95 * len(waits)) - 1]

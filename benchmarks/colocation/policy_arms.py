@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -22,7 +23,7 @@ class Arm:
 
     name: str
     worker: Callable[[SimulationView], CappedWorker]
-    policy: str = "priority"
+    policy: Literal["fcfs", "priority"] = "priority"
     harvest: bool = False
     synchronous: bool = True
 

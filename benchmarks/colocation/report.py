@@ -107,7 +107,7 @@ def _clients(rows: dict[str, Figures], agreement: dict[str, dict[str, Any]]) -> 
     lines.append("|---" + "|---:" * (len(names) + 1) + "|")
     for name, row in rows.items():
         cells = [_cell(row[f"{column.replace(' ', '_')}_ms"], 1) for column in names]
-        within = {True: "yes", False: "no"}.get(agreement.get(name, {}).get("within_5_percent"), "–")
+        within = {True: "yes", False: "no", None: "–"}[agreement.get(name, {}).get("within_5_percent")]
         lines.append(f"| {name}: {row['client']} {row['client_version']} | {' | '.join(cells)} | {within} |")
     return "\n".join(lines)
 

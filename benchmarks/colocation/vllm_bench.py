@@ -9,6 +9,6 @@ from vllm.benchmarks import serve
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 if __name__ == "__main__":
-    parser = FlexibleArgumentParser(prog="vllm bench serve")
+    parser = FlexibleArgumentParser(prog="vllm bench serve")  # type: ignore[no-untyped-call]
     serve.add_cli_args(parser)
     serve.main(parser.parse_args())

@@ -96,8 +96,11 @@ def workloads(quick: bool) -> dict[str, Workload]:
 
 def slow_workloads(quick: bool) -> dict[str, Workload]:
     """The workloads of the engine track, for the simulated engine that is as slow as that one."""
-    seconds, sizes = 60.0 if quick else 240.0, {"batch_prompt": (75, 95), "batch_output": (64, 64)}
-    return {kind: Workload(kind, seconds, chats=kind, engine=SLOW, **sizes) for kind in ("poisson", "onoff")}
+    seconds = 60.0 if quick else 240.0
+    return {
+        kind: Workload(kind, seconds, chats=kind, engine=SLOW, batch_prompt=(75, 95), batch_output=(64, 64))
+        for kind in ("poisson", "onoff")
+    }
 
 
 def conversation(seconds: float, chance: Random) -> Iterator[Arrival]:

@@ -131,7 +131,7 @@ async def own_times(api: str, folder: Path, rounds: int) -> dict[str, Any]:
         "door": DoorSettings(token="t.t", page_dir=folder),
         "keys": DoorSettings(token="t.t", page_dir=folder, api=api),
     }
-    found = {}
+    found: dict[str, Any] = {}
     for arm, settings in kinds.items():
         for prefix, size in (("", SMALL), ("large_", LARGE)):
             times = await own_time(settings, KEY, question(size), rounds)

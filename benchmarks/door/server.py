@@ -39,7 +39,8 @@ def application(environment: dict[str, str] | None) -> Any:
     """vLLM's application, behind a door with these variables; None: bare. vLLM creates the door in `build_app`."""
     os.environ.update(environment or {})
     flags = [] if environment is None else ["--middleware", "workers.engine.door.Door"]
-    app = build_app(make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", "fake", *flags]), ("generate",))
+    parser = make_arg_parser(FlexibleArgumentParser())  # type: ignore[no-untyped-call]
+    app = build_app(parser.parse_args(["--model", "fake", *flags]), ("generate",))
     app.state.openai_serving_chat = FakeChat()
     app.state.engine_client = None
     app.state.enable_server_load_tracking = app.state.log_stats = False
@@ -51,7 +52,7 @@ async def serve(ports: list[int], api: str, page_dir: str) -> None:
     """Serve all three until killed; prints `ready` once they listen."""
     variables = {"SLACKWATER_DOOR_TOKEN": TOKEN, "SLACKWATER_PAGE_DIR": page_dir}
     kinds = (None, variables, {**variables, "SLACKWATER_DOOR_API": api})
-    plain = {"host": "127.0.0.1", "log_level": "warning", "access_log": False, "timeout_keep_alive": 5}
+    plain: dict[str, Any] = {"host": "127.0.0.1", "log_level": "warning", "access_log": False, "timeout_keep_alive": 5}
     servers = [
         asyncio.create_task(serve_http(application(kind), None, port=port, **plain))
         for kind, port in zip(kinds, ports, strict=True)

@@ -140,5 +140,7 @@ class HttpCaller:
             if (connection := self._idle.pop()).usable:
                 return connection
         parts = urlsplit(self.target.url)
+        assert parts.hostname
+        assert parts.port
         _, made = await asyncio.get_running_loop().create_connection(_HttpConnection, parts.hostname, parts.port)
         return made

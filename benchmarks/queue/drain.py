@@ -53,13 +53,13 @@ def settled(url: str) -> None:
                cross join lateral (select count(*) as n from item_result r where r.batch_id = b.batch_id) r
                where b.ok <> b.total or b.failed <> 0 or r.n <> b.total"""
         ).fetchall()
-        left = conn.execute(
+        remains = conn.execute(
             """select (select count(*) from chunk), (select count(*) from batch_delta),
                       (select count(*) from sched s where ready <> 0 or inflight_tokens <> (select coalesce(sum(est_tokens), 0)
                          from sched_delta d where (d.pool_id, d.tenant_id) = (s.pool_id, s.tenant_id)))"""
         ).fetchone()
-    if wrong or left != (0, 0, 0):
-        raise SystemExit(f"the queue lost count: batches {wrong}, left (chunks, deltas, places) {left}")
+    if wrong or remains != (0, 0, 0):
+        raise SystemExit(f"the queue lost count: batches {wrong}, left (chunks, deltas, places) {remains}")
 
 
 # ---------------------------------------------------------------- WAL

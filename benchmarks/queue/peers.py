@@ -26,7 +26,8 @@ def peers(testbed: Testbed, jobs: dict[str, int]) -> dict[str, Any]:
     python = _environment(testbed.folder / "peers")
     found: dict[str, Any] = {}
     for peer, count in jobs.items():
-        rates, enqueue_rate = {}, 0.0
+        rates: dict[int, float] = {}
+        enqueue_rate = 0.0
         for processes in PROCESSES:
             enqueued, rates[processes] = _one(testbed, python, peer, count, processes)
             enqueue_rate = max(enqueue_rate, enqueued)
@@ -35,9 +36,9 @@ def peers(testbed: Testbed, jobs: dict[str, int]) -> dict[str, Any]:
         found[f"{peer}_enqueue_s"] = round(enqueue_rate)
         found[f"{peer}_jobs_s_by_processes"] = {processes: round(rate) for processes, rate in rates.items()}
         found[f"{peer}_jobs"] = count
-    rates = [_one(testbed, python, "pgqueuer", jobs["pgqueuer"] // 4, n, RESULT_BYTES)[1] for n in PROCESSES[1:]]
-    found["pgqueuer_storing_results_jobs_s"] = round(max(rates))
-    say(f"pgqueuer, storing {RESULT_BYTES} bytes a job: {max(rates):,.0f} jobs/s")
+    storing = [_one(testbed, python, "pgqueuer", jobs["pgqueuer"] // 4, n, RESULT_BYTES)[1] for n in PROCESSES[1:]]
+    found["pgqueuer_storing_results_jobs_s"] = round(max(storing))
+    say(f"pgqueuer, storing {RESULT_BYTES} bytes a job: {max(storing):,.0f} jobs/s")
     found["peer_versions"] = {peer: packages[0] for peer, packages in PEERS.items()}
     return found
 

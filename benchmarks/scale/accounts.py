@@ -66,4 +66,5 @@ def fill(url: str, name: str, accounts: int, chunks: int) -> Accounts:
         assert made
         for table in _HOT:
             conn.execute(f"vacuum (analyze) {table}".encode())
-    return Accounts(*made, batch_id=row[0])
+    pool_id, worker_id = made
+    return Accounts(pool_id, worker_id, row[0])

@@ -14,9 +14,8 @@ from typing import Any
 import psycopg
 
 from app import processes
-from app.cli.supervisor import PART
 from app.db import cluster, embedded
-from app.environment import child_environment
+from app.environment import PART, child_environment
 from app.settings import Settings
 from benchmarks.gateway.installation import running
 from benchmarks.harness import end, say, start, until_ready
@@ -74,14 +73,23 @@ def _engine() -> Iterator[str]:
         yield url
 
 
+PORTS = (
+    "port",
+    "console_port",
+    "steward_metrics_port",
+    "maintenance_metrics_port",
+    "notifier_metrics_port",
+    "worker_metrics_port",
+)
+
+
 @contextlib.contextmanager
 def _up(engine: str) -> Iterator[tuple[Settings, int]]:
     """`slackwater up --attach` with the defaults of a user, but for its folder and its ports. Yields its settings and pid."""
     folder = Path(tempfile.mkdtemp(prefix="slackwater-bench-"))
     folder.chmod(0o755)  # the embedded server runs as a user of its own
-    names = ("port", "console_port", "steward_metrics_port", "maintenance_metrics_port", "notifier_metrics_port")
-    names = (*names, "worker_metrics_port")
-    settings = Settings(data_dir=folder / "data", **{name: processes.free_port() for name in names})
+    ports: dict[str, Any] = {name: processes.free_port() for name in PORTS}
+    settings = Settings(data_dir=folder / "data", **ports)
     log = folder / "up.log"
     command = [sys.executable, "-m", "app.cli.main", "up", "--verbose", "--attach", engine]
     try:

@@ -146,8 +146,16 @@ async def subscribe_one(database: Database, settings: Settings, number: int, url
         tenant_id = await tenants.ensure_tenant(conn, f"{ACCOUNT}-{number}")
         key = crypto.secret_key(settings)
         checked = CheckedUrl(url)
-        names = {"tenant_id": tenant_id, "account_id": f"{ACCOUNT}-{number}", "name": "receiver"}
-        await registration.create(conn, key=key, **names, state=EndpointState.ACTIVE, url=checked, kinds=[KIND])
+        await registration.create(
+            conn,
+            key=key,
+            tenant_id=tenant_id,
+            account_id=f"{ACCOUNT}-{number}",
+            name="receiver",
+            state=EndpointState.ACTIVE,
+            url=checked,
+            kinds=[KIND],
+        )
     return tenant_id
 
 

@@ -25,7 +25,7 @@ class Run:
         self._ids = bool(body.get("return_token_ids"))
         given = body.get("prompt")
         continued = isinstance(given, list) and isinstance(given[0], int) and tokens.known(given)
-        self._prompt: list[int] = given if continued else prompt or tokens.encode(answer.prompt)
+        self._prompt: list[int] = (given if continued else prompt) or tokens.encode(answer.prompt)
         _, generated = tokens.split(self._prompt)
         self.done = len(generated)
         if generated != [answer.token(i) for i in range(min(self.done, answer.length - 1))]:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from app import processes
+from testing.waiting import wait_for
 from tests.console import browser
 from tests.console.browser import Reader
 from tests.console.walk import opened, work
@@ -27,7 +28,7 @@ def world() -> Iterator[World]:
     """A browser, and an installation with work in every state."""
     with installations.running(console_port=processes.free_port()) as stack:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
-        installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
+        wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
         ids = work(stack, stack)
         with browser.launched() as chromium:
             yield chromium, stack, ids
@@ -46,7 +47,7 @@ def violations(reader: Reader) -> list[str]:
 def walked(world: World, theme: str, width: int) -> list[str]:
     """What is found on all pages in this theme and at this width; also a page that is wider than the screen."""
     chromium, stack, ids = world
-    look = {"viewport": {"width": width, "height": 900}, "color_scheme": theme, "bypass_csp": True}
+    look: dict[str, Any] = {"viewport": {"width": width, "height": 900}, "color_scheme": theme, "bypass_csp": True}
     found = []
     for page, reader in opened(chromium, stack, ids, script=AXE, **look):
         reader.page.wait_for_timeout(_SETTLE_MS)

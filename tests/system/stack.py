@@ -24,9 +24,9 @@ import psycopg
 
 from app import processes
 from app.cli.key import create_key
-from app.cli.supervisor import MARK, PART
+from app.cli.supervisor import MARK
 from app.db import embedded
-from app.environment import child_environment
+from app.environment import PART, child_environment
 from app.settings import DEMO_MODELS, Settings
 from testing import clusters
 from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
