@@ -20,7 +20,7 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 
 # pip says nothing for minutes, or far too much.
 tell_progress() {
-    trap 'kill $!; exit' TERM
+    trap 'kill $! 2>/dev/null || :; exit' TERM # the sleep may have ended
     while :; do
         sleep "${TELL:-15}" &
         wait $!
@@ -67,7 +67,7 @@ fi
 export TMPDIR=$PWD/.venv/.downloads # inside .venv, so that downloads are counted, too
 mkdir -p "$TMPDIR"
 tell_progress &
-trap "kill $!; rm -rf '$TMPDIR'" EXIT
+trap "kill $! 2>/dev/null || :; rm -rf '$TMPDIR'" EXIT
 install_locked build
 
 if [ -z "$engine" ]; then
