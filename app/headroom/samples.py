@@ -1,7 +1,7 @@
 """What each engine did: its worker adds a sample every 10 seconds; the steward folds old ones to minutes.
 
 A sample says what the engine did in some seconds: whose tokens it computed, how many requests it held, and why its gate was as
-it was. The decision log has each change of the allowance; samples have the amounts.
+it was. The decision log has the changes of the allowance; samples have the amounts.
 """
 
 import collections
