@@ -194,7 +194,7 @@ def words(change: Change) -> str:
     said = change_words(change.kind, change.subject, data)
     if change.kind in _OF_PARTS:
         said = text.about_part(said)
-    elif not said.startswith(change.subject):
+    elif not said.startswith(f"{change.subject} "):
         said = text.sentence(said)
     return text.inert(said, 400)[0]
 
