@@ -227,7 +227,7 @@ def test_a_change_is_told_as_a_sentence(given: Change, words: str) -> None:
         ([], "Nothing is broken now"),
         ([change(1, "engine.drained")], "Nothing is broken now"),
         ([change(1, "breaker.opened", "hook", failures=5, until="2026-11-23T14:40:00Z")],
-         "Webhook hook failed 5 times in a row; nothing is sent until 14:40"),
+         "Webhook hook failed 5 times in a row; nothing is sent until Mon 23 Nov 14:40 UTC"),
         ([change(1, "engine.down", "a"), change(1, "engine.down", "b")], "Two things are broken now"),
     ],
 )  # fmt: skip
