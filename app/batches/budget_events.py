@@ -51,15 +51,11 @@ async def _reached(conn: Connection, budget: Budget, percent: int) -> None:
         return
     until = f"until {moment(budget.window_to)}" if budget.window_to else "until its maximum is raised"
     await _emit(conn, budget, EventKind.BUDGET_SPENT, budget.percent, f"{_used(budget)} Queued work waits {until}.")
-    await _note(conn, budget, ChangeKind.BUDGET_SPENT, f"{_amounts(budget)}; queued work waits {until}")
+    await _note(conn, budget, ChangeKind.BUDGET_SPENT, f"{budget.of_max(budget.spent)}; queued work waits {until}")
 
 
 def _used(budget: Budget) -> str:
-    return f"Budget {budget.name} has spent {_amounts(budget)}."
-
-
-def _amounts(budget: Budget) -> str:
-    return f"{budget.shown(budget.spent)} of {budget.shown(budget.max)}"
+    return f"Budget {budget.name} has spent {budget.of_max(budget.spent)}."
 
 
 async def _emit(conn: Connection, budget: Budget, kind: EventKind, percent: int, message: str) -> None:

@@ -79,5 +79,5 @@ async def test_the_timeline_says_once_that_a_budget_is_spent(world: World) -> No
     await _spend(world, 100)
     async with world.database.transaction() as conn:
         [change] = await changes.page(conn, limit=9)
-    said = "Budget b is spent: 100 tokens of 100 tokens; queued work waits until its maximum is raised"
+    said = "Budget b is spent: 100 of 100 tokens; queued work waits until its maximum is raised"
     assert incidents.words(change) == said
