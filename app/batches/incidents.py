@@ -81,8 +81,9 @@ def sentence(kind: str, subject: str, data: Mapping[str, Any]) -> str:
     said = dict(data)
     if (code := said.get("reason")) in why_text.GATE_CODES:
         said["reason"] = f"it {why_text.gate('', str(code), None, None, None, None).strip()}"
-    if "until" in said:
-        said["until"] = moment(datetime.fromisoformat(said["until"]))
+    for name in ("until", "newest_batch"):
+        if said.get(name):
+            said[name] = moment(datetime.fromisoformat(said[name]))
     return kinds.sentence(kind, subject, said)
 
 

@@ -34,7 +34,13 @@ def past(settings: Settings, key: str) -> None:
 @pytest.mark.usefixtures("past")
 def test_incidents_of_all_accounts_are_in_order_with_ids_and_hosts(run: Run) -> None:
     found = json.loads(run("incidents", "--json").output)
-    assert [each["kind"] for each in found] == ["engine.down", "part.started", "engine.ready", "breaker.opened", "budget.spent"]
+    assert [each["kind"] for each in found] == [
+        "engine.down",
+        "part.started",
+        "engine.ready",
+        "breaker.opened",
+        "budget.spent",
+    ]
     assert found[0]["ids"] == {"engine": "east-1", "batches": ["2457fe16"]}
     assert found[0]["facts"]["host"] == "gpu-07"
     assert found[4]["account"] == "other"

@@ -156,6 +156,13 @@ def test_the_plot_of_first_tokens_has_the_baseline_of_the_number_above_it() -> N
     assert calls.first_token_ratio == pytest.approx(348 / 142)
 
 
+def test_a_baseline_of_few_is_said_to_be_one() -> None:
+    beside, alone = Times(60, 348.0, 348.0, None, None), Times(3, 142.0, 142.0, None, None)
+    calls = Protection(beside, beside, alone, [Stretch(NOW - HOURS, beside, alone)])
+    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
+    assert "alone, of few: 142 ms" in [word.text for word in drawn.words]
+
+
 def test_without_a_baseline_no_line_of_it_is_drawn() -> None:
     beside, nothing = Times(60, 348.0, 348.0, None, None), Times(0, None, None, None, None)
     calls = Protection(beside, beside, nothing, [Stretch(NOW - HOURS, beside, nothing)])

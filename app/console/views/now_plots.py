@@ -119,7 +119,8 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
     if objective:
         words.append(Word(0, limits[0], f"objective {objective:.0f} ms", 0, -5, "", "bad"))
     if usual:
-        words.append(Word(0, caps[0], f"alone, {DAYS} days: {text.milliseconds(usual)} ms", 0, 12))
+        of = f"{DAYS} days" if calls.measured else "of few"
+        words.append(Word(0, caps[0], f"alone, {of}: {text.milliseconds(usual)} ms", 0, 12))
     reading = _reading(calls, name, start, end)
     return Plot(label, shapes, grid, limits=limits, caps=caps, words=_apart(words), reading=reading)
 
