@@ -72,7 +72,7 @@ def _callers(stack: Stack, begin: float, end: float, wave: float) -> None:
 
 def _of_readme(chromium: Any, stack: Stack, folder: Path) -> None:
     """The pictures of README, each once there was enough traffic."""
-    began = datetime.now(UTC)
+    began = datetime.now(UTC).replace(second=0, microsecond=0)  # callers' times are kept by the minute
     for n in range(_ALONE):
         call(stack, n)
     ids = work(stack, stack, _README_ITEMS)
