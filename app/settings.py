@@ -285,7 +285,7 @@ class Settings(BaseSettings):
     )
     protect: Protect = Field(
         DEFAULT,
-        description="price of harvest: `strict`, `balanced` or `harvest`; sets those of the next six that are not set",
+        description="price of harvest: `strict`, `balanced` or `harvest`; what the next six are where they are not set",
     )
     itl_budget_ms: float = Field(
         _BUDGET["itl_budget_ms"], gt=0, description="budget of a step with batch work while synchronous requests run"

@@ -50,13 +50,12 @@ async def _reached(conn: Connection, budget: Budget, percent: int) -> None:
         await _emit(conn, budget, EventKind.BUDGET_SOFT, percent, _used(budget))
         return
     until = f"until {moment(budget.window_to)}" if budget.window_to else "until its maximum is raised"
-    message = f"{_used(budget)} Queued work waits {until}."
-    await _emit(conn, budget, EventKind.BUDGET_SPENT, budget.percent, message)
-    await _note(conn, budget, ChangeKind.BUDGET_SPENT, message)
+    await _emit(conn, budget, EventKind.BUDGET_SPENT, budget.percent, f"{_used(budget)} Queued work waits {until}.")
+    await _note(conn, budget, ChangeKind.BUDGET_SPENT, f"{budget.of_max(budget.spent)}; queued work waits {until}")
 
 
 def _used(budget: Budget) -> str:
-    return f"Budget {budget.name} has spent {budget.shown(budget.spent)} of {budget.shown(budget.max)}."
+    return f"Budget {budget.name} has spent {budget.of_max(budget.spent)}."
 
 
 async def _emit(conn: Connection, budget: Budget, kind: EventKind, percent: int, message: str) -> None:

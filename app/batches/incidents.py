@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from app import clock
+from app.batches import why_text
 from app.changes import kinds
 from app.changes import service as changes
 from app.changes.kinds import PRIVATE, TROUBLE
 from app.changes.service import Change, ChangePosition
 from app.db.pool import Connection
 from app.errors import BadInput
+from app.quantities import moment
 
 MOST = 500  # in one page
 IDS = ("engine", "worker", "batch", "batches", "delivery", "trace", "budget", "endpoint", "event")
@@ -68,10 +70,21 @@ def incident(change: Change, *, hidden: Sequence[str] = ()) -> Incident:
         subject,
         change.account_id,
         change.kind in TROUBLE,
-        kinds.sentence(change.kind, subject, shown),
+        sentence(change.kind, subject, shown),
         {name: shown[name] for name in IDS if name in shown},
         {name: value for name, value in shown.items() if name not in IDS},
     )
+
+
+def sentence(kind: str, subject: str, data: Mapping[str, Any]) -> str:
+    """A change in words, with those of a gate's code, and times as people say them."""
+    said = dict(data)
+    if (code := said.get("reason")) in why_text.GATE_CODES:
+        said["reason"] = f"it {why_text.gate('', str(code), None, None, None, None).strip()}"
+    for name in ("until", "newest_batch"):
+        if said.get(name):
+            said[name] = moment(datetime.fromisoformat(said[name]))
+    return kinds.sentence(kind, subject, said)
 
 
 def document(each: Incident) -> dict[str, Any]:

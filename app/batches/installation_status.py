@@ -113,7 +113,7 @@ def describe(
     if callers is not None and callers.verdict == Verdict.SLOWED:
         problems.append(asdict(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE)))
     problems += [problem for view in views for problem in view["problems"]]
-    noted = [note for engine in engines for note in _notes(engine)]
+    noted = [*(note for engine in engines for note in _notes(engine)), *_unserved(engines, overview)]
     if callers is not None and callers.verdict == Verdict.UNMEASURED:
         noted.append(asdict(EngineProblem("callers_unmeasured", f"{callers.headline}.", callers.details)))
     return {
@@ -246,6 +246,15 @@ def _notes(engine: EngineInfo) -> list[dict[str, str]]:
         problems=[problem["code"] for problem in engine.problems],
     )
     return [{"engine": engine.name, **asdict(note)} for note in found]
+
+
+def _unserved(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, Any]]:
+    """The models with waiting work that none of the engines at work serves. Without such engines, their problems say enough."""
+    serving = {engine.model for engine in engines if engine.controlled and _ready(engine)}
+    for model in overview.waiting if overview and serving else ():
+        if model not in serving:
+            remedy = "They are kept until one does. To end them: slackwater batch list, slackwater batch cancel."
+            yield asdict(EngineProblem("model_unserved", f"Batches for {model} wait, but no engine serves it.", remedy))
 
 
 def _drained(engine: EngineInfo) -> bool:

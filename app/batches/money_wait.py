@@ -55,10 +55,11 @@ class MoneyWait:
         """The sentence for `why`."""
         budget = self.budget
         never = "; it is never renewed, so raise its maximum"
-        until = f"; it renews {moment(budget.window_to)}" if budget.window_to else never
+        often = f", and the batch takes {self.windows:,} windows" if self.windows > 1 else ""
+        until = f"; it renews {moment(budget.window_to)}{often}" if budget.window_to else never
         chunks = many(unfunded, "chunk") + (" waits" if unfunded == 1 else " wait")
-        used, most = budget.shown(budget.spent + budget.held), budget.shown(budget.max)
-        return batch_message("budget", name=budget.name, used=used, most=most, chunks=chunks, until=until)
+        used = budget.of_max(budget.spent + budget.held)
+        return batch_message("budget", name=budget.name, used=used, chunks=chunks, until=until)
 
 
 async def read(database: Database, batch_id: int) -> MoneyWait | None:

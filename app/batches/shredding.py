@@ -7,7 +7,6 @@ from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
-from app import clock
 from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
@@ -16,6 +15,7 @@ from app.errors import Conflict, NotFound, StorageError
 from app.events import BatchData, Counts, EventKind
 from app.files import service as files
 from app.files.service import File
+from app.quantities import moment
 from app.queue import shredding
 from app.queue.removal import EndedBatch
 from app.queue.shredding import FoundBatch
@@ -116,6 +116,4 @@ async def clean(database: Database, settings: Settings, found: FoundBatch) -> No
 
 def gone(at: datetime) -> NotFound:
     """The error for a request for the contents of a batch that were deleted."""
-    return NotFound(
-        f"The contents of the batch were deleted at {clock.iso(at)}; its counts and usage remain", status=410
-    )
+    return NotFound(f"The contents of the batch were deleted on {moment(at)}; its counts and usage remain", status=410)

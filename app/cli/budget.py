@@ -14,6 +14,7 @@ from app.engines import catalogue
 from app.engines.model_registry import with_adopted
 from app.metering import budget_terms, budgets
 from app.metering.budget_rules import Budget, Scope
+from app.quantities import moment
 from app.tenants import service as tenants
 
 app = typer.Typer(help="Set, list and remove budgets.", no_args_is_help=True)
@@ -57,8 +58,8 @@ def set_budget(
     if as_json:
         tables.document(console, budget_terms.view(budget))
         return
-    until = f"; renews {budget.window_to:%Y-%m-%d %H:%M} UTC" if budget.window_to else ""
-    used = f"{budget.shown(budget.spent)} of {budget.shown(budget.max)} spent"
+    until = f"; renews {moment(budget.window_to)}" if budget.window_to else ""
+    used = f"{budget.of_max(budget.spent)} spent"
     tables.sentence(console, f"Budget {budget.name}: {used}{until}.", "green")
 
 
@@ -95,4 +96,4 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
 def _cells(budget: Budget) -> tuple[object, ...]:
     of = "the account" if budget.scope == Scope.ACCOUNT else f"{budget.scope} {budget.scope_value}"
     amounts = (budget.shown(amount) for amount in (budget.spent, budget.held, budget.max))
-    return (budget.name, of, *amounts, budget.period, budget.window_to and f"{budget.window_to:%Y-%m-%d %H:%M}")
+    return (budget.name, of, *amounts, budget.period, budget.window_to and moment(budget.window_to))

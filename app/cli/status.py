@@ -95,12 +95,12 @@ def show(found: Status, url: str, to: Console) -> None:
 
 
 def problems(found: Status, kind: Literal["problems", "notes"] = "problems") -> list[str]:
-    """The problems of a status document, or the notes on its engines: each a message and, on a second line, its remedy."""
+    """The problems of a status document, or its notes: each a message and, on a second line, its remedy."""
     note = "Note: " if kind == "notes" else ""
     return [
         f"{note}{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
         for problem in found[kind]
-        if kind == "problems" or "engine" in problem  # the row about callers says the other
+        if problem["code"] != "callers_unmeasured"  # the row about callers says it
     ]
 
 

@@ -106,13 +106,13 @@ def patience(text: str) -> Iterator[None]:
 
 
 def when(moment: str | datetime | None, *, brief: bool = False) -> str | None:
-    """A time in this machine's zone. With `brief`, the day is left out if it is today."""
+    """A time in this machine's zone, which is named. With `brief` it is not, and the day is left out if it is today."""
     if moment is None:
         return None
     local = (datetime.fromisoformat(moment) if isinstance(moment, str) else moment).astimezone()
     today = clock.now().astimezone()
     if not brief:
-        return f"{local:%Y-%m-%d %H:%M:%S}"
+        return f"{local:%Y-%m-%d %H:%M:%S %Z}"
     if local.date() == today.date():
         return f"{local:%H:%M:%S}"
     return f"{local:%m-%d %H:%M}" if local.year == today.year else f"{local:%Y-%m-%d}"

@@ -34,7 +34,7 @@ from workers.engine.step_budget import UNLIMITED_TOKENS
 
 STUCK_SECONDS = 0.3  # synchronous requests that wait in the engine for this long make batch work yield
 SYNC_EXPECTED_SECONDS = 5.0  # for this long after a synchronous request, the next one is expected
-SILENCE_SECONDS = 60.0  # without a caller, from which on a step is said to be long because nobody calls
+SILENCE_SECONDS = 10.0  # without a caller, from which on a step is said to be long because nobody calls
 HOLD_SECONDS = 1.0
 YIELD_STALE_SECONDS = 5.0
 SLOW_START = 1.15
@@ -242,9 +242,9 @@ def _moved(state: State, signals: Signals, limits: HeadroomLimits) -> tuple[Stat
 
 
 def step_comparison(measured: float, allowed: float, silence: float) -> tuple[str, float, float]:
-    """What a step takes and may take, in seconds; where nobody has called for minutes, for how many, in seconds too."""
+    """What a step takes and may take, in seconds; where nobody has called for a while, for how long, in round seconds."""
     if silence >= SILENCE_SECONDS:
-        return "quiet_seconds", silence - silence % SILENCE_SECONDS, allowed
+        return "quiet_seconds", silence - silence % (60.0 if silence >= 60 else SILENCE_SECONDS), allowed
     return "step_seconds", measured, allowed
 
 

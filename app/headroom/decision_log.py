@@ -1,4 +1,4 @@
-"""The decision log: each change of an engine's allowance, its time and its reason.
+"""The decision log: why an engine left more or less to batch work, and when.
 
 `DecisionLog` is a worker's buffer: decisions are made many times a second and never wait for the database, which gets at most
 one insert a second.
@@ -6,8 +6,9 @@ one insert a second.
 
 import asyncio
 import collections
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -29,6 +30,8 @@ CAPACITY = 2_000
 KINDS = tuple(sql.KINDS)
 FAILURES = CLOSED_BY_FAILURE | {Reason.PLUGIN_TRIPPED}  # somebody should look
 REASON_SECONDS = 1.0  # least time between two rows of which only the reason differs
+SIZE_SECONDS = 10.0  # least time after a row until one of which only the allowance differs
+MATERIAL = 0.25  # share of the larger allowance by which it then differs at least
 
 log = structlog.get_logger()
 
@@ -111,29 +114,40 @@ async def prune(conn: Connection, engine_id: int, *, keep_days: float, keep_rows
 
 
 class LoggedDecision:
-    """The last decision in the log. It may lag by `REASON_SECONDS` if only the reason changes.
+    """The last decision in the log, which may lag, so that what alternates many times a second costs few rows.
 
-    So reasons that alternate many times a second cost one row a second. Failures and changes of the allowance are always
-    logged. Each row starts with the reason at the end of the row before. A failure that says something else is one more row.
+    A failure is always logged, as is a new reason with another allowance. A new reason alone waits `REASON_SECONDS`, and so does
+    a failure that says something else. A new allowance alone waits `SIZE_SECONDS`, and must be material. Each row starts with
+    the reason at the end of the row before.
     """
 
     def __init__(self, decision: Decision) -> None:
         self._last = decision
+        self._allowance = decision.allowance  # in the last row
         self._detail: str | None = None
-        self._quiet_until = 0.0
+        self._at = -math.inf
 
     def change(self, now: float, decision: Decision, detail: str | None = None) -> Decision | None:
         """The logged decision that this one replaces; None: nothing is logged now. `detail`: what a failure says."""
-        was = self._last
+        was, age = self._last, now - self._at
         failed = CLOSED_BY_FAILURE & {decision.reason, was.reason}
         if decision.reason is was.reason:
             self._last = decision
-            if not failed or detail == self._detail or now < self._quiet_until:
+            if failed:
+                if detail == self._detail or age < REASON_SECONDS:
+                    return None
+            elif age < SIZE_SECONDS or not _material(self._allowance, decision.allowance):
                 return None
-        elif decision.allowance == was.allowance and not failed and now < self._quiet_until:
+            else:
+                was = replace(was, allowance=self._allowance)
+        elif decision.allowance == was.allowance and not failed and age < REASON_SECONDS:
             return None
-        self._last, self._detail, self._quiet_until = decision, detail, now + REASON_SECONDS
+        self._last, self._allowance, self._detail, self._at = decision, decision.allowance, detail, now
         return was
+
+
+def _material(was: int, allowance: int) -> bool:
+    return was != allowance and abs(was - allowance) >= MATERIAL * max(was, allowance)
 
 
 class DecisionLog:

@@ -1,7 +1,7 @@
 """What each engine did: its worker adds a sample every 10 seconds; the steward folds old ones to minutes.
 
 A sample says what the engine did in some seconds: whose tokens it computed, how many requests it held, and why its gate was as
-it was. The decision log has each change of the allowance; samples have the amounts.
+it was. The decision log has the changes of the allowance; samples have the amounts.
 """
 
 import collections
@@ -109,6 +109,8 @@ class SampleBuilder:
             closed += (now - last) * (look.allowance == 0)
             last = now
         means: dict[str, Any] = {name: _mean([getattr(look, name) for _, look in looks]) for name in sql.MEANS}
+        if means["sync"]:  # without a caller a step may take many seconds, and that is no budget
+            means["allowed_ms"] = _mean([look.allowed_ms for _, look in looks if look.sync])
         grown: dict[str, Any] = {
             f.name: _grown(getattr(before, f.name), getattr(counters, f.name)) for f in fields(Counters)
         }

@@ -5,16 +5,23 @@ SUMS = ("seconds", "closed_seconds", "batch_tokens", "sync_tokens", "yields", "e
 COLUMNS = ("reason", *MEANS, *SUMS)
 _NAMES = ", ".join(COLUMNS)
 
+
+def _mean(name: str, of: str = "true") -> str:
+    return f"sum({name} * seconds) filter (where {of}) / nullif(sum(seconds) filter (where {of} and {name} is not null), 0)"
+
+
 RECORD = f"""
 insert into engine_sample (engine_id, at, {_NAMES})
 values (%(engine_id)s, clock_timestamp() - make_interval(secs => %(age)s), {", ".join(f"%({name})s" for name in COLUMNS)})
 on conflict do nothing"""
 
-# A mean counts by its seconds. The reason is that of most samples.
+# A mean counts by its seconds. The reason is that of most samples. What a step was allowed to take is told of those with callers,
+# if there are any.
 _FOLDED = ", ".join(
     (
         "mode() within group (order by reason)",
-        *(f"sum({n} * seconds) / nullif(sum(seconds) filter (where {n} is not null), 0)" for n in MEANS),
+        *(_mean(name) for name in MEANS[:-1]),
+        f"case when sum(sync) > 0 then {_mean('allowed_ms', 'sync > 0')} else {_mean('allowed_ms')} end",
         *(f"sum({name}){'::int8' if name.endswith('_tokens') else ''}" for name in SUMS),
     )
 )

@@ -113,6 +113,10 @@ class Budget(BudgetTerms):
         """An amount of this budget, for a person."""
         return money.shown(amount, self.currency or "USD") if self.unit == Unit.COST else f"{amount:,} tokens"
 
+    def of_max(self, amount: int) -> str:
+        """An amount of this budget beside its maximum: $4.20 of $5.00; 990 of 1,000 tokens."""
+        return f"{self.shown(amount).removesuffix(' tokens')} of {self.shown(self.max)}"
+
 
 TERMS = tuple(field.name for field in fields(BudgetTerms))
 COLUMNS = tuple(field.name for field in fields(Budget))
@@ -212,5 +216,5 @@ def windows_needed(budgets: list[Budget], cost: int, tokens: int) -> int:
 def spent_message(budget: Budget) -> str:
     """Why a request is refused."""
     until = f"is renewed on {moment(budget.window_to)}" if budget.window_to else "is not renewed; raise it"
-    used = budget.shown(budget.spent + budget.held)
-    return f"Budget {budget.name!r} is used up: {used} of {budget.shown(budget.max)} spent or held; it {until}"
+    used = budget.of_max(budget.spent + budget.held)
+    return f"Budget {budget.name!r} is used up: {used} spent or held; it {until}"

@@ -1,5 +1,6 @@
 """The state of the whole queue: an overview for people, and gauges for metrics. Both are cheap to read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.db.pool import Connection
@@ -12,7 +13,7 @@ from app.queue.item_counts import PLACES, ItemCounts
 class Overview:
     """The queue at one moment. `items`: of the open batches. `oldest_waiting_seconds`: the time since the oldest batch with a
     ready chunk began its run; None: no chunk is ready. `workers`: GPU workers whose lease holds. `steward`: one leads.
-    `notifier`, `maintenance`: one is connected.
+    `notifier`, `maintenance`: one is connected. `waiting`: the models with ready chunks.
     """
 
     items: ItemCounts
@@ -22,13 +23,15 @@ class Overview:
     steward: bool
     notifier: bool
     maintenance: bool
+    waiting: Sequence[str] = ()
 
 
 async def overview(conn: Connection) -> Overview:
     """Read the overview."""
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
-    return Overview(await _items(conn), *row)
+    *seen, waiting = row
+    return Overview(await _items(conn), *seen, waiting=tuple(waiting))
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

@@ -31,7 +31,9 @@ select (select count(*) from open),
        (select count(*) from worker where {WORKER_LEASE_HOLDS}),
        {_STEWARD_LEADS},
        {_connected("notifier")},
-       {_connected("maintenance")}"""
+       {_connected("maintenance")},
+       array(select model from pool p
+             where exists (select from sched s where s.pool_id = p.pool_id and s.ready > 0) order by 1)"""
 
 _ENGINE_STATES = ", ".join(f"('{state}')" for state in ENGINE.stored())
 

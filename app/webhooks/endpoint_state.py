@@ -10,6 +10,7 @@ from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.db.pool import Connection
 from app.events import EndpointData, EventKind
+from app.quantities import moment
 from app.states import EndpointState
 from app.webhooks import emitter, endpoint_health
 from app.webhooks import endpoint_sql as sql
@@ -18,7 +19,7 @@ from app.webhooks.endpoint_health import HEALTHY, EndpointHealth
 from app.webhooks.response_policy import DeliveryVerdict
 
 Outcomes = Sequence[tuple[Claim, DeliveryVerdict]]
-_GIVEN_UP = "every attempt failed since {:%Y-%m-%d %H:%M:%S} UTC"
+_GIVEN_UP = "every attempt failed since {}"
 
 
 async def change(conn: Connection, tenant_id: int, endpoint_id: UUID, verb: str, reason: str | None = None) -> bool:
@@ -65,7 +66,7 @@ async def _apply(conn: Connection, outcomes: Outcomes, row: tuple[Any, ...], pat
             continue
         health, share = endpoint_health.after_failure(health, claim.begun, now, patience)
         if share is not None and share >= 1:
-            reason = reason or _GIVEN_UP.format(health.failing_since)
+            reason = reason or _GIVEN_UP.format(moment(health.failing_since))
         elif share is not None:
             message = f"{share:.0%} of the time after which it is disabled is over"
             await _notify_owner(conn, claim, EventKind.ENDPOINT_FAILING, message)

@@ -111,7 +111,7 @@ async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
     assert await funding.fund(database, catalogue.load(settings.models_file)) == 0
     why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
     assert why["waiting"]["code"] == "budget"
-    assert "budget b has 990 tokens of 1,000 tokens spent or held; 3 chunks wait for money" in why["waiting"]["message"]
+    assert "budget b has 990 of 1,000 tokens spent or held; 3 chunks wait for it" in why["waiting"]["message"]
     assert "it renews" in why["waiting"]["message"]
     async with database.relaxed() as conn:
         rows = await (await conn.execute("select kind from event where kind = 'budget.spent'")).fetchall()

@@ -120,7 +120,7 @@ async def test_incidents_are_in_words_newest_first_without_hosts_and_other_accou
     [ready, died, *started] = await read(client, f"{HISTORY}/incidents")
     assert [each["kind"] for each in started] == ["part.started"]
     assert (ready["kind"], ready["trouble"]) == ("engine.ready", False)
-    assert died["message"] == "east-1 does not serve any more: engine_down"
+    assert died["message"] == "east-1 does not serve any more: it does not answer"
     assert (died["trouble"], died["ids"], died["facts"]) == (True, {"engine": "east-1"}, {"reason": "engine_down"})
     assert "gpu-07" not in str(died)
     assert [each["kind"] for each in await read(client, f"{HISTORY}/incidents?trouble=true")] == ["engine.down"]

@@ -51,6 +51,7 @@ def check(answer: httpx.Response, status: int, code: int, *words: str) -> None:
         (7, ["requests[1]", "object"]),
         (None, ["requests[1]", "object"]),
         ({}, ["requests[1]", "exactly one of prompt and messages"]),
+        ({"promt": "hello"}, ["requests[1]", "neither was sent; 'promt': did you mean prompt?"]),
         ({"prompt": "a", "messages": [{"role": "user", "content": "b"}]}, ["requests[1]", "both"]),
         ({"prompt": ""}, ["requests[1].prompt", "non-empty"]),
         ({"prompt": ["a"]}, ["requests[1].prompt"]),

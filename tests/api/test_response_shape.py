@@ -96,6 +96,7 @@ async def test_tools_that_the_server_would_run_are_refused_by_name(
 
 REFUSED = [
     ({**ASK, "prompt": "x"}, "needs exactly one of prompt, messages and input; prompt and input were sent"),
+    ({"mesages": []}, "none was sent; 'mesages': did you mean messages?"),
     ({"max_output_tokens": 5}, "needs exactly one of prompt, messages and input; none was sent"),
     ({"input": ""}, "input: must be a non-empty string or a list of input items"),
     ({**ASK, "reasoning": "low"}, 'reasoning: must be an object like {\\"effort\\": \\"low\\"}'),

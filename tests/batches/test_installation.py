@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -62,6 +63,18 @@ def test_with_all_parts_and_a_working_engine_the_status_is_ok_with_a_message() -
 )
 def test_the_verdict_follows_from_the_engines(told: list[EngineInfo], verdict: str, codes: list[str]) -> None:
     assert judged(*told) == (verdict, codes)
+
+
+@pytest.mark.parametrize(
+    ("told", "codes"),
+    [([engine()], ["model_unserved"]), ([engine(), engine(name="other", model="old")], []), ([engine(**GONE)], [])],
+)
+def test_batches_for_a_model_that_no_engine_serves_are_noted_while_others_are_served(
+    told: list[EngineInfo], codes: list[str]
+) -> None:
+    document = installation_status.describe(told, replace(CALM, waiting=("old",)))
+    assert [note["code"] for note in document["notes"]] == codes
+    assert all(note["message"] == "Batches for old wait, but no engine serves it." for note in document["notes"])
 
 
 def test_an_engine_without_a_worker_is_not_ready() -> None:
@@ -133,6 +146,7 @@ async def test_the_queue_and_its_parts_are_counted(settings: Settings, database:
         waiting = await overview.overview(conn)
         assert (waiting.open_batches, waiting.items, waiting.workers) == (1, ItemCounts(40, 0, 0), 1)
         assert waiting.oldest_waiting_seconds is not None
+        assert (before.waiting, waiting.waiting) == ((), ("toy",))
         assert await support.claim(conn, pool, worker)
         leased = await overview.overview(conn)
         assert leased.items.claimed > 0

@@ -64,6 +64,7 @@ def test_a_batch_is_paused_resumed_cancelled_and_retried(run: Run, submit: Submi
         assert f"state      {state}\n" in run("batch", "show", made).output
     shown = run("batch", "show", made).output
     assert "items      0 of 40 done, 0 failed; 40 queued\n" in shown
+    assert re.search(r"submitted  \d{4}-\d\d-\d\d [\d:]{8} [A-Z+-]\S*\n", shown)  # and the zone
     assert f"waits      no engine serves {MODEL} now; the batch is kept until one does\n" in shown
 
 

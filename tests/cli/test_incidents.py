@@ -23,6 +23,8 @@ def past(settings: Settings, key: str) -> None:
             down = {"engine": "east-1", "reason": "engine_down", "host": "gpu-07", "batches": ["2457fe16"]}
             await changes.record(conn, ChangeKind.ENGINE_DOWN, "east-1", down)
             await changes.record(conn, ChangeKind.ENGINE_READY, "east-1", {"engine": "east-1"})
+            opened = {"failures": 5, "until": "2026-11-23T14:40:00+00:00"}
+            await changes.record(conn, ChangeKind.BREAKER_OPENED, "hook", opened, tenant_id=other)
             await changes.record(conn, ChangeKind.BUDGET_SPENT, "team", {"message": "all gone"}, tenant_id=other)
             await conn.execute("update change set at = at - interval '2 hours' where kind = 'engine.down'")
 
@@ -32,10 +34,16 @@ def past(settings: Settings, key: str) -> None:
 @pytest.mark.usefixtures("past")
 def test_incidents_of_all_accounts_are_in_order_with_ids_and_hosts(run: Run) -> None:
     found = json.loads(run("incidents", "--json").output)
-    assert [each["kind"] for each in found] == ["engine.down", "part.started", "engine.ready", "budget.spent"]
+    assert [each["kind"] for each in found] == [
+        "engine.down",
+        "part.started",
+        "engine.ready",
+        "breaker.opened",
+        "budget.spent",
+    ]
     assert found[0]["ids"] == {"engine": "east-1", "batches": ["2457fe16"]}
     assert found[0]["facts"]["host"] == "gpu-07"
-    assert found[3]["account"] == "other"
+    assert found[4]["account"] == "other"
 
 
 @pytest.mark.usefixtures("past")
@@ -43,6 +51,7 @@ def test_incidents_are_chosen_by_time_trouble_and_subject(run: Run) -> None:
     assert "engine.down" not in run("incidents", "--since", "1h").output
     assert [each["kind"] for each in json.loads(run("incidents", "--trouble", "--json").output)] == [
         "engine.down",
+        "breaker.opened",
         "budget.spent",
     ]
     assert len(json.loads(run("incidents", "--subject", "east-1", "--json").output)) == 2
@@ -52,9 +61,10 @@ def test_incidents_are_chosen_by_time_trouble_and_subject(run: Run) -> None:
 @pytest.mark.usefixtures("past")
 def test_a_terminal_shows_them_in_words(run: Run) -> None:
     shown = run("incidents", env={**TERMINAL, "COLUMNS": "160"}).output
-    assert "east-1 does not serve any more: engine_down" in shown
+    assert "east-1 does not serve any more: it does not answer" in shown
     assert "budget team is spent: all gone (other)" in shown
     assert "batches 2457fe16" in shown
+    assert "nothing is sent until Mon 23 Nov 14:40 UTC" in shown
 
 
 def test_nothing_that_happened_is_said_and_a_wrong_time_is_refused(run: Run) -> None:

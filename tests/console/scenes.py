@@ -32,7 +32,7 @@ update engine set state = 'down', reason = 'engine_down', reason_since = now() -
   batch_in_flight = 0, sync_in_flight = 0, heartbeat_at = now() - interval '9 min';
 update worker set lease_until = now() - interval '8 min';
 delete from engine_sample where at > now() - interval '9 min';
-update endpoint set state = 'disabled', reason = 'every attempt failed since 2026-11-19 08:12:44 UTC' where url is not null;
+update endpoint set state = 'disabled', reason = 'every attempt failed since Thu 19 Nov 08:12 UTC' where url is not null;
 insert into change (at, kind, subject, data) values
   (now() - interval '9 min', 'part.died', 'gpu-worker gpu-03', '{"exit_code": -9, "host": "gpu-03", "pid": 4001}'),
   (now() - interval '6 min', 'database.lost', 'database', '{"seconds": 40}')"""

@@ -1,5 +1,5 @@
 """`python -m tests.console.shots FOLDER`: pictures of every page, light, dark and 390 pixels wide, to be looked at.
-`python -m tests.console.shots docs --readme`: the two of README, after ten minutes of traffic.
+`python -m tests.console.shots docs --readme`: the two of README, after five minutes of traffic.
 
 The installation is a real one with an engine that is a fake; everything on the pictures was measured while they were made.
 """
@@ -32,7 +32,9 @@ _WAVE_SECONDS = 30
 _SETTLE_MS = 1500
 
 README = {"now": "console-now.png", "batch": "console-batch.png"}
-_README_SECONDS = {"batch": 150, "now": 600}  # of traffic before each is taken
+_README_SECONDS = {"batch": 150, "now": 300}  # of traffic before each is taken
+_README_ITEMS = 2_000
+_ALONE = 60  # callers before all batch work, with whom those beside it are compared
 _README_WAVE_SECONDS = 160
 _README_LOOK: dict[str, Any] = {"viewport": {"width": 1440, "height": 860}, "color_scheme": "light"}
 
@@ -50,11 +52,11 @@ def main() -> None:
     with installations.running(console_port=processes.free_port()) as stack:
         address = f"http://127.0.0.1:{stack.settings.console_port}/console/health"
         installations.wait_for(lambda: httpx.get(address, trust_env=False).status_code == 200, what="console up")
-        ids = work(stack, stack)
         with browser.launched() as chromium:
             if given.readme:
-                _of_readme(chromium, stack, ids, folder)
+                _of_readme(chromium, stack, folder)
                 return
+            ids = work(stack, stack)
             _callers(stack, 0, _HISTORY_SECONDS, _WAVE_SECONDS)
             for name, look in LOOKS.items():
                 _take(chromium, stack, ids, folder, name, look)
@@ -68,11 +70,17 @@ def _callers(stack: Stack, begin: float, end: float, wave: float) -> None:
         time.sleep(1.0 - 0.96 * math.sin(math.pi * seconds / wave) ** 4)
 
 
-def _of_readme(chromium: Any, stack: Stack, ids: dict[str, str], folder: Path) -> None:
+def _of_readme(chromium: Any, stack: Stack, folder: Path) -> None:
     """The pictures of README, each once there was enough traffic."""
+    began = datetime.now(UTC).replace(second=0, microsecond=0)  # callers' times are kept by the minute
+    for n in range(_ALONE):
+        call(stack, n)
+    ids = work(stack, stack, _README_ITEMS)
+    stack.client.post(
+        f"/v1/pipelines/{ids['tickets']}/pause"
+    ).raise_for_status()  # the batch would wait behind its stages
     submit(stack, "nightly-eval", [f"question {n} slowly" for n in range(24_000)])
     pages = {page.name: page for page in PAGES}
-    began = datetime.now(UTC)
     before = 0
     for name, seconds in sorted(_README_SECONDS.items(), key=lambda each: each[1]):
         _callers(stack, before, seconds, _README_WAVE_SECONDS)

@@ -35,6 +35,10 @@ def test_no_template_switches_the_escaping_off_or_has_a_style_or_an_inline_scrip
         assert not re.search(r"<script(?![^>]*nonce=)", text), template
 
 
+def test_every_page_has_the_head_of_one_template() -> None:
+    assert [template.name for template in TEMPLATES if "<!doctype" in template.read_text().lower()] == ["base.html"]
+
+
 def test_what_is_streamed_has_no_attribute_of_htmx() -> None:
     for template in TEMPLATES:
         if template.parent.name != "templates" or template.stem in {"macros", "sprite"}:

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.batches.protection import Protection, Stretch, Times
 from app.batches.queue_outlook import ModelQueue, PoolRow, WaitingRow, queues
-from app.console.views import now_queue, time_range
+from app.console.views import now_plots, now_queue, time_range
 from app.console.views.plots import Reading, Series
 from app.errors import BadInput
 
@@ -140,3 +141,30 @@ def test_a_reading_has_its_seconds_and_short_numbers() -> None:
     )
     assert json.loads(reading.data) == [[0, 10], [["step", "ms", "sync", [12.3, None]], ["n", "", "", [1235, 2]]]]
     assert reading.frame[1] - reading.frame[0] == 3600
+
+
+# ------------------------------------------------------------ how long callers waited
+
+
+def test_the_plot_of_first_tokens_has_the_baseline_of_the_number_above_it() -> None:
+    beside, alone, nothing = (Times(60, each, each, None, None) for each in (348.0, 142.0, None))
+    calls = Protection(beside, beside, alone, [Stretch(NOW - HOURS, beside, nothing)])
+    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
+    assert [word.text for word in drawn.words] == ["alone, 7 days: 142 ms", "beside batch 348"]
+    [line], [end] = drawn.caps, [word.y for word in drawn.words if word.x == 100]
+    assert (100 - line) / (100 - end) == pytest.approx(142 / 348, rel=0.01)
+    assert calls.first_token_ratio == pytest.approx(348 / 142)
+
+
+def test_a_baseline_of_few_is_said_to_be_one() -> None:
+    beside, alone = Times(60, 348.0, 348.0, None, None), Times(3, 142.0, 142.0, None, None)
+    calls = Protection(beside, beside, alone, [Stretch(NOW - HOURS, beside, alone)])
+    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
+    assert "alone, of few: 142 ms" in [word.text for word in drawn.words]
+
+
+def test_without_a_baseline_no_line_of_it_is_drawn() -> None:
+    beside, nothing = Times(60, 348.0, 348.0, None, None), Times(0, None, None, None, None)
+    calls = Protection(beside, beside, nothing, [Stretch(NOW - HOURS, beside, nothing)])
+    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
+    assert (list(drawn.caps), [word.text for word in drawn.words]) == ([], ["beside batch 348"])

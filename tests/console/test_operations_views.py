@@ -31,6 +31,7 @@ from app.console.views import (
 )
 from app.console.views.engine_plots import Frame, Held
 from app.errors import BadInput
+from app.headroom.decision_log import AllowanceChange, LoggedChange
 from app.headroom.samples import EngineSample, StoredSample
 from app.tenants.key_list import KeyRow
 from app.tenants.key_scope import KeyLimits
@@ -156,6 +157,16 @@ def test_what_an_idle_step_may_take_is_no_budget_and_sets_no_scale() -> None:
     assert not only.plot.words
 
 
+def test_a_decision_shows_no_comparison_that_was_not_made() -> None:
+    usual = {"layer": "l2", "was_allowance": 0, "allowance": 30, "was_reason": "closed_unknown", "reason": "harvest",
+             "signal": "step_seconds", "in_flight": 0, "credited": 0}  # fmt: skip
+    told = [
+        engine._decision(LoggedChange(NOW, n, AllowanceChange(**usual, value=value, threshold=limit)), None)  # type: ignore[arg-type]
+        for n, (value, limit) in enumerate([(0.0, 0.0), (0.031, 0.05)])
+    ]
+    assert [(each["value"], each["threshold"]) for each in told] == [("", ""), ("31 ms", "50 ms")]
+
+
 @pytest.mark.parametrize(
     ("sync", "batch", "frozen", "slots", "shown"),
     [
@@ -227,7 +238,7 @@ def test_a_change_is_told_as_a_sentence(given: Change, words: str) -> None:
         ([], "Nothing is broken now"),
         ([change(1, "engine.drained")], "Nothing is broken now"),
         ([change(1, "breaker.opened", "hook", failures=5, until="2026-11-23T14:40:00Z")],
-         "Webhook hook failed 5 times in a row; nothing is sent until 14:40"),
+         "Webhook hook failed 5 times in a row; nothing is sent until Mon 23 Nov 14:40 UTC"),
         ([change(1, "engine.down", "a"), change(1, "engine.down", "b")], "Two things are broken now"),
     ],
 )  # fmt: skip
@@ -310,6 +321,9 @@ def test_a_share_is_the_weight_among_those_with_work() -> None:
 def test_who_got_too_little_is_told_with_the_reason(inflight: int, title: str, why: str) -> None:
     found = fairness.shares([share("a", 1, inflight=inflight), share("b", 2)], {("m", 1): 10, ("m", 2): 90})
     assert fairness.headline(found, viewer(Role.OPERATOR))[1] == title
+    assert (
+        fairness.headline({}, viewer(Role.OPERATOR))[1] == "No account has work that can run"
+    )  # but may wait for money
     assert why in fairness.rest(found, viewer(Role.OPERATOR))
     assert "b" not in fairness.rest(found, viewer(Role.ADMIN, 1)).split()
 

@@ -98,6 +98,12 @@ def test_ticks_begin_and_end_with_the_plot_and_do_not_meet() -> None:
     assert min(b - a for a, b in pairwise(places)) > 5
 
 
+@pytest.mark.parametrize("days", [2.0, 2.02, 2.5, 3.0, 3.9])
+def test_no_two_times_of_an_axis_have_the_same_words(days: float) -> None:
+    words = [tick.text for tick in plots.ticks(NOW, NOW + timedelta(days=days), ends="", now=NOW)]
+    assert len(set(words)) == len(words)
+
+
 @pytest.mark.parametrize("now", [None, 0.0, 0.1, 0.5, 1.0])
 def test_an_axis_has_at_most_six_times_however_long_it_is(now: float | None) -> None:
     for seconds in (1, 59, 61, 3600, 7000, 86_400, 180_000, 35 * 86_400, 294 * 86_400, 900 * 86_400, 40_000 * 86_400):

@@ -78,10 +78,13 @@ def test_batch_may_take_every_slot_that_synchronous_requests_and_the_reserve_lea
     assert bench.rule(later(own=4, running=24)) == (10, "harvest", "step_seconds")
 
 
-def test_where_nobody_calls_for_minutes_that_is_what_is_said_of_its_steps(bench: Bench) -> None:
+def test_where_nobody_calls_for_a_while_that_is_what_is_said_of_its_steps(bench: Bench) -> None:
     bench.tell(allowed_seconds=13.0)
     began = clock.monotonic()
     assert bench.rule(look(began))[2] == "step_seconds"
+    soon = bench.ruling(look(began + 27))
+    assert soon is not None
+    assert (soon.signal, soon.value) == ("quiet_seconds", 20.0)
     ruling = bench.ruling(look(began + 250))
     assert ruling is not None
     assert (ruling.signal, ruling.value, ruling.threshold) == ("quiet_seconds", 240.0, 13.0)

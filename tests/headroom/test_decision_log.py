@@ -190,3 +190,27 @@ def test_a_closure_and_a_failure_are_told_at_once() -> None:
         ("closed_sync_waiting", 0, 0),
         ("open", 0, 12),
     ]
+
+
+def test_an_allowance_that_changes_by_a_quarter_is_told_under_the_same_reason_too() -> None:
+    rows = told(
+        *((at, Reason.HARVEST, size) for at, size in ((100.0, 30), (120, 29), (140, 16), (160, 18), (180, 0), (200, 1)))
+    )
+    assert [row[2:] for row in rows] == [
+        ("harvest", 254, 30),
+        ("harvest", 30, 16),
+        ("harvest", 16, 0),
+        ("harvest", 0, 1),
+    ]
+
+
+def test_an_allowance_that_swings_is_told_once_in_ten_seconds() -> None:
+    rows = told(*((100 + n / 10, Reason.HARVEST, 30 if n % 2 else 10) for n in range(600)))
+    assert len(rows) <= 1 + 60 / decision_log.SIZE_SECONDS
+    assert all(later[0] - row[0] >= decision_log.SIZE_SECONDS for row, later in itertools.pairwise(rows))
+    assert all(row[4] == later[3] for row, later in itertools.pairwise(rows))
+
+
+def test_an_allowance_that_creeps_is_told_against_the_last_row() -> None:
+    rows = told((100.0, Reason.RAMP, 100), *((110.0 + 10 * n, Reason.RAMP, 100 - n) for n in range(45)))
+    assert [row[3:] for row in rows] == [(254, 100), (100, 75), (75, 56)]

@@ -33,6 +33,24 @@ def test_a_sample_has_means_the_longest_reason_and_the_time_without_an_allowance
     assert (found.allowance, found.batch, found.kv_usage, found.step_ms) == (6.0, 3.0, 0.5, 20.0)
 
 
+def test_what_a_step_may_take_while_a_caller_is_there_is_not_mixed_with_what_it_may_take_alone() -> None:
+    alone, beside = replace(LOOK, sync=0, allowed_ms=9000.0), replace(LOOK, sync=1, allowed_ms=50.0)
+    late = replace(beside, allowed_ms=None)  # the step before the caller has not ended yet
+    assert built([alone, late, beside, alone]).allowed_ms == 50.0
+    assert built([alone, late]).allowed_ms is None
+    assert built([alone, alone]).allowed_ms == 9000.0
+
+
+async def test_nor_is_it_mixed_in_a_stretch_of_several_samples(database: Database) -> None:
+    given = [(0.0, 9000.0), (0.5, 50.0), (0.0, 9000.0)]
+    async with database.durable() as conn:
+        for age, (sync, allowed) in enumerate(given):
+            await stored(conn, 1, age, replace(SAMPLE, sync=sync, allowed_ms=allowed))
+        found = await samples.history(conn, 1, clock.now() - timedelta(hours=1), 1)
+    assert {each.sample.allowed_ms for each in found} <= {50.0, 9000.0}  # two stretches, if one begins just now
+    assert 50.0 in {each.sample.allowed_ms for each in found}
+
+
 def test_what_was_never_known_stays_unknown() -> None:
     assert built([LOOK]).predicted_ms is None
 

@@ -1,6 +1,8 @@
 """Claims about the events of a budget: none of its thresholds is passed in silence."""
 
 from app.batches import budget_events
+from app.changes import service as changes
+from app.console.views import incidents
 from tests.metering.world import World
 
 
@@ -70,3 +72,12 @@ async def test_a_budget_that_was_raised_in_time_is_not_renewed_with_an_event(wor
     await world.budget(max_tokens=200, period="hour")
     await world.turn()
     assert await world.events() == ["budget.spent"]
+
+
+async def test_the_timeline_says_once_that_a_budget_is_spent(world: World) -> None:
+    await world.budget(max_tokens=100, period="total")
+    await _spend(world, 100)
+    async with world.database.transaction() as conn:
+        [change] = await changes.page(conn, limit=9)
+    said = "Budget b is spent: 100 of 100 tokens; queued work waits until its maximum is raised"
+    assert incidents.words(change) == said

@@ -54,6 +54,8 @@ async def test_with_one_strict_budget_in_a_lane_the_holds_of_all_are_the_most_th
     wait = await _wait(world, int(str(batch_id)))
     assert wait.budget.name == "b"
     assert wait.windows > 0
+    assert "and the batch takes 3 windows" in replace(wait, windows=3).message(4)
+    assert "windows" not in replace(wait, windows=1).message(4)
 
 
 async def test_a_budget_that_is_never_renewed_is_what_a_batch_waits_for_longest(world: World) -> None:

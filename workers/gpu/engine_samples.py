@@ -75,17 +75,19 @@ class EngineSamples:
         scrape, steps = signals.scrape, signals.steps
         gauges = scrape.gauges if scrape else None
         inside = report is not None and control.harvest.active
+        sync = scrape.others if scrape else 0
+        follows = report is not None and inside and (report.sync_running > 0 or not sync)  # a long step may end later
         return Look(
             reason=fault or decision.reason.value,
             allowance=0 if fault else decision.allowance,
             batch=signals.batch.requests,
-            sync=scrape.others if scrape else 0,
+            sync=sync,
             sync_waiting=scrape.others_waiting if scrape else 0,
             frozen=report.batch_frozen if report and inside else 0,
             kv_usage=gauges.kv_usage if gauges else None,
             step_ms=_ms(report.step_seconds if report and inside else steps.measured if steps else None),
             predicted_ms=_ms(report.predicted_seconds if report and inside else steps.alone if steps else None),
-            allowed_ms=_ms(report.allowed_seconds if report and inside else None),
+            allowed_ms=_ms(report.allowed_seconds if report and follows else None),
         )
 
     def _counters(self) -> Counters:

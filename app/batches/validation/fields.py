@@ -4,8 +4,9 @@ Ranges: Cloudflare's published input schema of its text-generation models, else 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from app.admission.tool_output import FLAG
@@ -13,6 +14,10 @@ from app.batches.validation import grammar
 
 MOST_TOKENS = 2**31 - 1  # the most tokens of one item that the queue can count
 _SHOWN = 60  # characters of a value in a message
+_MOST_NAMES, _NEAR = (
+    20,
+    0.8,
+)  # names that are compared with one that is missing; difflib's ratio: a letter more, less or wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,14 @@ FIELDS: Mapping[str, Field] = {
     FLAG: _BOOLEAN,
     "options": Field(_options, _OPTIONS),
 }
+
+
+def misspelt(item: Mapping[str, Any], wanted: Sequence[str]) -> str:
+    """What an item without any of these fields may have instead: "; promt: did you mean prompt?". Empty: nothing like them."""
+    for name in list(item)[:_MOST_NAMES]:
+        if name not in FIELDS and (near := get_close_matches(name[:_SHOWN], wanted, 1, _NEAR)):
+            return f"; {show(name)}: did you mean {near[0]}?"
+    return ""
 
 
 def show(value: Any) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.batches.validation.content_parts import part_problem
-from app.batches.validation.fields import FIELDS, MOST_TOKENS, number, show
+from app.batches.validation.fields import FIELDS, MOST_TOKENS, misspelt, number, show
 from app.engines.content_parts import OF_CHAT
 from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
@@ -212,7 +212,7 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
     if (prompt is None) == (messages is None):
         if foreign := next((name for name in ("text", "query", "contexts") if prompt is None and name in item), None):
             raise ItemError(foreign, "is for embedding models; this model generates text from prompt or messages")
-        both = "both were sent" if prompt is not None else "neither was sent"
+        both = "both were sent" if prompt is not None else f"neither was sent{misspelt(item, ('prompt', 'messages'))}"
         raise ItemError("", f"needs exactly one of prompt and messages; {both}")
     if prompt is not None:
         if not isinstance(prompt, str) or not prompt:

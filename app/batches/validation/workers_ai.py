@@ -6,6 +6,7 @@ It has a prompt or messages. For a model that Workers AI serves with the Respons
 from typing import Any
 
 from app.batches.validation import openai, text_generation
+from app.batches.validation.fields import misspelt
 from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules
 from app.engines.requests import is_response_request
 
@@ -20,8 +21,8 @@ def examine(item: Any, rules: ItemRules) -> ItemFacts:
         return _response(item, rules)
     sent = [name for name in _FORMS if item.get(name) is not None]
     if rules.responses and len(sent) != 1:
-        were = f"{' and '.join(sent)} were" if sent else "none was"
-        raise ItemError("", f"needs exactly one of prompt, messages and input; {were} sent")
+        were = f"{' and '.join(sent)} were sent" if sent else f"none was sent{misspelt(item, _FORMS)}"
+        raise ItemError("", f"needs exactly one of prompt, messages and input; {were}")
     return text_generation.examine(item, rules)
 
 

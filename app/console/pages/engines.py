@@ -35,6 +35,7 @@ _FRESH = (
 )  # a drawing of so long is at most so old
 _GATES_SHOWN = "15m"  # a longer time is drawn from samples
 _FIXED_SECONDS = 3600.0
+_OUTSIDE_ONLY = {"step_seconds", "sync_prompt_tokens"}  # the scheduler inside sees to these in each step
 _CHANGES = 8
 _VERBS = {"drain": "drain", "drain-now": "drain now", "undrain": "undrain"}
 
@@ -126,9 +127,10 @@ async def closings(parts: Parts, row: EngineRow) -> list[tuple[str, float]]:
             proven = await asyncio.to_thread(selftest.prove, HeadroomLimits.of(parts.settings, row.slots))
         except SelfTestError:
             return []
-        return [(each.signal, each.closes_at) for each in proven]
+        outside = row.protection != "inside"
+        return [(each.signal, each.closes_at) for each in proven if outside or each.signal not in _OUTSIDE_ONLY]
 
-    return await parts.looks.at(("closings", row.slots), prove, _FIXED_SECONDS)
+    return await parts.looks.at(("closings", row.slots, row.protection), prove, _FIXED_SECONDS)
 
 
 async def act(request: Request) -> Response:

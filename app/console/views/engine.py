@@ -302,6 +302,7 @@ def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, An
 def _decision(entry: LoggedChange, before: LoggedChange | None) -> dict[str, Any]:
     row = entry.change
     because = why_text.because(row.signal, row.value, row.threshold, row.detail)
+    compared = bool(row.signal and why_text.measure(row.signal, row.value, row.threshold))
     lasted = times.span((entry.at - before.at).total_seconds()) if before else ""
     return {
         "at": entry.at,
@@ -314,8 +315,10 @@ def _decision(entry: LoggedChange, before: LoggedChange | None) -> dict[str, Any
         "was_allowance": f"{row.was_allowance:,}",
         "allowance": f"{row.allowance:,}",
         "because": text.inert(because or why_text.gate("", row.reason, None, None, None, None).strip(), 400)[0],
-        "value": why_text.amount(row.signal, row.value) if row.signal and row.value is not None else "",
-        "threshold": why_text.amount(row.signal, row.threshold) if row.signal and row.threshold is not None else "",
+        "value": why_text.amount(row.signal, row.value) if compared and row.signal else "",
+        "threshold": why_text.amount(row.signal, row.threshold)
+        if compared and row.signal and row.threshold is not None
+        else "",
         "in_flight": f"{row.in_flight:,}",
     }
 

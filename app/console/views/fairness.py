@@ -55,7 +55,7 @@ def headline(found: Mapping[str, Sequence[Share]], viewer: Viewer) -> tuple[Sign
     """Whether accounts get what they are due. The fair order sees to it, but for a limit of tokens in flight."""
     own, mine = _own(found, viewer), viewer.tenant_id is not None
     if not own:
-        return signs.QUIET, "You have no queued work" if mine else "No account has queued work"
+        return signs.QUIET, "You have no work that can run" if mine else "No account has work that can run"
     held = next((each for each in own if each.short and each.row.at_limit), None)
     if held is not None:
         who = (

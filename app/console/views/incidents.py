@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.access.roles import Viewer
-from app.batches import why_text
+from app.batches import incidents as timeline
 from app.changes.kinds import TROUBLE, ChangeKind
-from app.changes.kinds import sentence as change_words
 from app.changes.service import Change
 from app.console.views import batch_filter, places, plots, signs, text, times
 from app.console.views.batches import few
@@ -185,16 +184,11 @@ def lanes(known: Sequence[Span], start: datetime, end: datetime) -> list[Lane]:
 
 
 def words(change: Change) -> str:
-    """A change as the start of a sentence. Codes of a gate are said in words; a name keeps its case."""
-    data = dict(change.data)
-    if (code := data.get("reason")) in why_text.GATE_CODES:
-        data["reason"] = f"it {why_text.gate('', str(code), None, None, None, None).strip()}"
-    if "until" in data:
-        data["until"] = str(data["until"])[11:16]
-    said = change_words(change.kind, change.subject, data)
+    """A change as the start of a sentence; a name keeps its case."""
+    said = timeline.sentence(change.kind, change.subject, change.data)
     if change.kind in _OF_PARTS:
         said = text.about_part(said)
-    elif not said.startswith(change.subject):
+    elif not said.startswith(f"{change.subject} "):
         said = text.sentence(said)
     return text.inert(said, 400)[0]
 

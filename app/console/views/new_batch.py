@@ -9,6 +9,7 @@ from app.batches.validation.openai_lines import LineProblem
 from app.console.views import text, times
 from app.files import ids
 from app.files.service import File
+from app.quantities import moment
 
 PATH = "/console/batches/new"
 MOST_PROBLEMS = 50
@@ -115,7 +116,7 @@ def _budget(ending: Mapping[str, Any] | None) -> str:
     if not ending:
         return ""
     renewed = ending.get("renewed_at")
-    until = f" until it is renewed at {times.iso(datetime.fromtimestamp(renewed, UTC))}" if renewed else ""
+    until = f" until it is renewed on {moment(datetime.fromtimestamp(renewed, UTC))}" if renewed else ""
     return (
         f"Budget {ending['name']} is enough for about {ending['ends_near_request']:,} requests; the rest waits{until}."
     )

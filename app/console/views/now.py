@@ -171,13 +171,9 @@ def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | No
     else:
         words = Part(
             "beside batch work; "
-            + (f"{_few_digits(alone)} ms alone, of few" if alone is not None else "none alone yet")
+            + (f"{text.milliseconds(alone)} ms alone, of few" if alone is not None else "none alone yet")
         )
-    return figure(name, _few_digits(value), "ms", words, spark=now_plots.spark(calls, quantile))
-
-
-def _few_digits(milliseconds: float) -> str:
-    return f"{milliseconds:.0f}" if milliseconds >= 10 else f"{milliseconds:.1f}"
+    return figure(name, text.milliseconds(value), "ms", words, spark=now_plots.spark(calls, quantile))
 
 
 def _waiting(seen: Seen) -> Figure:

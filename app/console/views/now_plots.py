@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from app.batches.protection import Protection, Stretch
+from app.batches.protection import DAYS, Protection, Stretch
 from app.console.queries_engines import Tide
 from app.console.views import engine_plots, plots, text
 from app.console.views.engine_plots import Frame
@@ -90,7 +90,8 @@ def spark(calls: Protection, name: str) -> plots.Spark | None:
 
 
 def latency(calls: Protection, name: str, start: datetime, end: datetime, objective: float | None) -> Plot:
-    """A quantile over time: beside batch work as the strong line, alone as the quiet one."""
+    """A quantile over time: beside batch work as the strong line, alone as the quiet one. What it is compared with is dashed."""
+    usual = getattr(calls.alone, name)
     beside = [(each.start, _values(each, name)[0]) for each in calls.stretches]
     alone = [(each.start, _values(each, name)[1]) for each in calls.stretches]
     known = [value for _, value in (*beside, *alone) if value is not None]
@@ -100,7 +101,7 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
     if not known:
         why = "no answer had a second token" if name.startswith("gap") else "no answer had a token"
         return plots.blank(label, f"{why} in this time", grid)
-    top = max(known + ([objective] if objective else [])) * _HEAD
+    top = max(known + [each for each in (usual, objective) if each]) * _HEAD
     shapes, words = [], []
     for values, kind, said in ((alone, "l-q", "alone"), (beside, "l-sync", "beside batch")):
         points = [(plots.place(at, start, end), value / top) for at, value in values if value is not None]
@@ -112,20 +113,20 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
         if points:
             last = next(value for _, value in reversed(values) if value is not None)
             colour = "k" if kind == "l-sync" else ""
-            words.append(
-                Word(
-                    100,
-                    round(100 - 100 * last / top, 1),
-                    f"{said} {last:.0f}" if last >= 10 else f"{said} {last:.1f}",
-                    colour=colour,
-                )
-            )
-    limits = []
+            words.append(Word(100, _up(last, top), f"{said} {text.milliseconds(last)}", colour=colour))
+    limits = [_up(objective, top)] if objective else []
+    caps = [_up(usual, top)] if usual else []
     if objective:
-        y = round(100 - 100 * objective / top, 1)
-        limits.append(y)
-        words.append(Word(0, y, f"objective {objective:.0f} ms", 0, -5, "", "bad"))
-    return Plot(label, shapes, grid, limits=limits, words=_apart(words), reading=_reading(calls, name, start, end))
+        words.append(Word(0, limits[0], f"objective {objective:.0f} ms", 0, -5, "", "bad"))
+    if usual:
+        of = f"{DAYS} days" if calls.measured else "of few"
+        words.append(Word(0, caps[0], f"alone, {of}: {text.milliseconds(usual)} ms", 0, 12))
+    reading = _reading(calls, name, start, end)
+    return Plot(label, shapes, grid, limits=limits, caps=caps, words=_apart(words), reading=reading)
+
+
+def _up(value: float, top: float) -> float:
+    return round(100 - 100 * value / top, 1)
 
 
 def _reading(calls: Protection, name: str, start: datetime, end: datetime) -> Reading:

@@ -233,10 +233,12 @@ def ticks(start: datetime, end: datetime, *, ends: str = "now", now: datetime | 
     for moment in _round_times(start, end, _BETWEEN - len(marks)):
         x = round(100 * place(moment, start, end), 1)
         room = min(x, 100 - x, *(abs(x - mark) for mark in marks))
-        if room > _EDGE:
-            found.append(Tick(x, f"{moment:{form}}", minor=len(found) % 2 == 0 or room < _NARROW_EDGE))
+        text = f"{moment:{form}}"
+        if room > _EDGE and not any(tick.text == text for tick in found):
+            found.append(Tick(x, text, minor=len(found) % 2 == 0 or room < _NARROW_EDGE))
     found += [Tick(mark, "now") for mark in marks]
-    return [*found, Tick(100, ends or f"{end.astimezone(UTC):{form}}", "end")]
+    last = ends or f"{end.astimezone(UTC):{form}}"
+    return [*(tick for tick in found if tick.text != last), Tick(100, last, "end")]
 
 
 def _round_times(start: datetime, end: datetime, most: int) -> list[datetime]:
