@@ -30,8 +30,7 @@ async def overview(conn: Connection) -> Overview:
     """Read the overview."""
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
-    *seen, waiting = row
-    return Overview(await _items(conn), *seen, waiting=tuple(waiting))
+    return Overview(await _items(conn), *row[:-1], tuple(row[-1]))
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

@@ -66,7 +66,7 @@ async def _apply(conn: Connection, outcomes: Outcomes, row: tuple[Any, ...], pat
             continue
         health, share = endpoint_health.after_failure(health, claim.begun, now, patience)
         if share is not None and share >= 1:
-            reason = reason or _GIVEN_UP.format(moment(health.failing_since))
+            reason = reason or _GIVEN_UP.format(moment(health.failing_since or now))
         elif share is not None:
             message = f"{share:.0%} of the time after which it is disabled is over"
             await _notify_owner(conn, claim, EventKind.ENDPOINT_FAILING, message)
