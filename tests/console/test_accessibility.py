@@ -9,7 +9,7 @@ from tests.console import axe, browser
 from tests.console.axe import THEMES, WIDTHS, World
 from tests.console.walk import PAGES
 
-LAYOUTS = {"layout", "alone"}
+LAYOUTS = {"base", "layout", "alone"}
 WHOLE = ("<!doctype html>", "{% extends ")  # what a template of a whole page contains
 
 
