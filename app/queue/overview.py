@@ -30,7 +30,7 @@ async def overview(conn: Connection) -> Overview:
     """Read the overview."""
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
-    return Overview(await _items(conn), *row[:-1], tuple(row[-1]))
+    return Overview(await _items(conn), *row)
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
