@@ -1,7 +1,7 @@
 """The state of the whole queue: an overview for people, and gauges for metrics. Both are cheap to read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.db.pool import Connection
 from app.queue import item_counts_sql
@@ -30,7 +30,8 @@ async def overview(conn: Connection) -> Overview:
     """Read the overview."""
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
-    return Overview(await _items(conn), *row)
+    *counts, waiting = row
+    return replace(Overview(await _items(conn), *counts), waiting=tuple(waiting))
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

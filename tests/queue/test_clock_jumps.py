@@ -100,7 +100,7 @@ async def test_items_end_once_whatever_jumps_and_what_was_stored_is_not_run_agai
         }
     [(uncharged, lost)] = await world.fetch(NOT_CHARGED)
     assert uncharged == lost
-    assert bool(lost) == any(seconds > 0 for seconds in jumps)
+    assert not lost or any(seconds > 0 for seconds in jumps)  # at a jump ahead, the worker may hold no chunk
 
 
 async def test_after_the_clock_was_put_back_a_lost_workers_lease_ends_as_late_as_ever_and_a_live_one_goes_on(
