@@ -4,6 +4,7 @@ import html
 
 import pytest
 
+from app import processes
 from app.access.roles import Role
 from app.console.views import new_batch
 from app.db.pool import Database
@@ -13,6 +14,12 @@ from testing.waiting import eventually
 from tests.console.conftest import SignIn
 
 GIVEN = {"model": "smollm2-135m-instruct", "prompt": "Hello", "max_tokens": "5"}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Nobody listens on its port, whatever else runs on this machine."""
+    return settings.model_copy(update={"port": processes.free_port()})
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.AUDITOR])
