@@ -14,8 +14,8 @@ from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai import TEXT_ITEM_TYPES
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
-from app.metering import budget_terms
-from app.metering.budget_rules import WhenSpent
+from app.budgets import terms as budget_terms
+from app.budgets.rules import WhenSpent
 from app.metering.windows import Period
 
 Schema = dict[str, Any]

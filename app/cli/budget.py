@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from app.batches import budgets as verbs
+from app.budgets import service as budgets
+from app.budgets import terms as budget_terms
+from app.budgets.rules import Budget, Scope
 from app.cli import tables
 from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database
@@ -12,14 +14,12 @@ from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
 from app.engines import catalogue
 from app.engines.model_registry import with_adopted
-from app.metering import budget_terms, budgets
-from app.metering.budget_rules import Budget, Scope
 from app.tenants import service as tenants
 
 app = typer.Typer(help="Set, list and remove budgets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="name of the budget")]
-_COLUMNS = ("name", "for", "spent", "held", "max", "period", "renewed at")
+_COLUMNS = ("name", "for", "spent", "reserved", "available", "max", "period", "renewed at")
 
 
 @app.command("set")
@@ -37,7 +37,7 @@ def set_budget(
     ] = None,
     fallback: Annotated[list[str] | None, typer.Option(help="a model to divert to; repeatable, the first fits")] = None,
     when_spent: Annotated[str, typer.Option(help="what new batches do once it is spent: wait, or refuse")] = "wait",
-    strict: Annotated[bool, typer.Option("--strict", help="hold all that a request can cost")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="reserve all that a request can cost")] = False,
     account: Account = "local",
     reason: Reason = None,
     as_json: Json = False,
@@ -51,7 +51,7 @@ def set_budget(
 
     async def put(conn: Connection) -> Budget:
         tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
-        return await verbs.put(conn, models, tenant_id, name, given, where="--")
+        return await budgets.put(conn, models, tenant_id, name, given, where="--")
 
     budget = on_database_recorded(settings(), put, reason)
     if as_json:
@@ -64,7 +64,7 @@ def set_budget(
 
 @app.command("list")
 def list_budgets(account: Account = "local", as_json: Json = False) -> None:
-    """List the budgets of an account, with what is spent and held."""
+    """List the budgets of an account, with what is spent, reserved and available."""
 
     async def read(conn: Connection) -> list[Budget]:
         return await budgets.listing(conn, await tenants.find_tenant(conn, account))
@@ -75,7 +75,7 @@ def list_budgets(account: Account = "local", as_json: Json = False) -> None:
     elif not found:
         tables.sentence(console, f"Account {account} has no budget.")
     else:
-        tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("held",))
+        tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("reserved",))
 
 
 @app.command("rm")
@@ -83,7 +83,7 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
     """Remove a budget. Work that waited for its money goes on."""
 
     async def delete(conn: Connection) -> None:
-        await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
+        await budgets.remove(conn, await tenants.find_tenant(conn, account), name)
 
     on_database_recorded(settings(), delete, reason)
     if as_json:
@@ -94,5 +94,5 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
 
 def _cells(budget: Budget) -> tuple[object, ...]:
     of = "the account" if budget.scope == Scope.ACCOUNT else f"{budget.scope} {budget.scope_value}"
-    amounts = (budget.shown(amount) for amount in (budget.spent, budget.held, budget.max))
+    amounts = (budget.shown(amount) for amount in (budget.spent, budget.reserved, max(0, budget.free), budget.max))
     return (budget.name, of, *amounts, budget.period, budget.window_to and f"{budget.window_to:%Y-%m-%d %H:%M}")

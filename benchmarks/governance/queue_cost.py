@@ -18,7 +18,7 @@ from benchmarks.queue.workload import body, line, pool_at
 from benchmarks.statistics import interval
 
 LABELS = {"x-slackwater-workflow": "digest", "x-slackwater-task": "extract", "x-slackwater-critical": "false"}
-# A price is small and these are large, so all work is funded; each item is counted by all three.
+# A price is small and these are large, so money is reserved for all work; each item is counted by all three.
 BUDGETS: dict[str, dict[str, Any]] = {
     "company": {"max_cost": "1000000 USD", "soft": [75, 90]},
     "digest": {"max_cost": "1000000 USD", "workflow": "digest"},
@@ -73,7 +73,7 @@ def ingest(testbed: Testbed, items: int, pairs: int) -> dict[str, Any]:
 
 
 def drain(testbed: Testbed, items: int, pairs: int) -> dict[str, Any]:
-    """Items per second from the first claim to the last result, with four workers and the steward, which funds and books."""
+    """Items per second from the first claim to the last result, with four workers and the steward, which reserves and books."""
 
     off: list[dict[str, int]] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.batches import funding
+from app.budgets import queued
 from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import Settings
@@ -39,7 +39,7 @@ async def put(client: httpx.AsyncClient, name: str = "b", **terms: object) -> di
 async def test_a_budget_is_set_listed_changed_and_removed(client: httpx.AsyncClient) -> None:
     made = await put(client, max_cost="12.50 EUR", period="week", tz="Europe/Berlin", workflow="nightly", soft=[90, 75])
     assert (made["max"], made["currency"], made["workflow"], made["soft"]) == (12.5, "EUR", "nightly", [75, 90])
-    assert (made["spent"], made["held"], made["remaining"]) == (0, 0, 12.5)
+    assert (made["spent"], made["reserved"], made["available"]) == (0, 0, 12.5)
     await put(client, max_tokens=100)
     [found] = (await client.get(BUDGETS)).json()["result"]
     assert (found["unit"], found["max"], found["scope"]) == ("tokens", 100, "account")
@@ -108,10 +108,13 @@ async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
         await conn.execute("update budget set spent = 990")
     made = await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 100}] * 3})
     request_id = made.json()["result"]["request_id"]
-    assert await funding.fund(database, catalogue.load(settings.models_file)) == 0
+    assert await queued.reserve(database, catalogue.load(settings.models_file)) == 0
     why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
     assert why["waiting"]["code"] == "budget"
-    assert "budget b has 990 tokens of 1,000 tokens spent or held; 3 chunks wait for money" in why["waiting"]["message"]
+    assert (
+        "budget b has 990 tokens of 1,000 tokens spent or reserved; 3 chunks wait for money"
+        in why["waiting"]["message"]
+    )
     assert "it renews" in why["waiting"]["message"]
     async with database.relaxed() as conn:
         rows = await (await conn.execute("select kind from event where kind = 'budget.spent'")).fetchall()
@@ -131,7 +134,7 @@ async def test_the_metrics_show_budgets_and_what_waits(client: httpx.AsyncClient
     await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 10}]})
     text = (await client.get("/metrics")).text
     assert 'slackwater_budget_used_ratio{budget="acme/b"} 0.0' in text
-    assert 'slackwater_unfunded_chunks{model="smollm2-135m-instruct"} 1.0' in text
+    assert 'slackwater_unreserved_chunks{model="smollm2-135m-instruct"} 1.0' in text
 
 
 async def test_the_estimate_of_a_file_says_near_which_request_the_money_ends(client: httpx.AsyncClient) -> None:
@@ -159,6 +162,6 @@ async def test_what_is_retried_waits_for_money_too(client: httpx.AsyncClient, da
     assert (await client.post(f"{batch}/retry")).status_code == 200
     async with database.relaxed() as conn:
         rows = await (
-            await conn.execute("select state, lane is not null, worst_tokens >= n * 10 from chunk")
+            await conn.execute("select state, budgets is not null, maximum_tokens >= n * 10 from chunk")
         ).fetchall()
-    assert set(rows) == {("unfunded", True, True)}
+    assert set(rows) == {("unreserved", True, True)}

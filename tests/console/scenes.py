@@ -12,8 +12,8 @@ from typing import Any
 from app.db.pool import Connection, Database
 from app.tenants import service as tenants
 from testing import operations_data
+from tests.budgets.world import World
 from tests.console.browser import Reader
-from tests.metering.world import World
 from tests.queue import support
 
 Scene = Callable[[Database], Awaitable[None]]

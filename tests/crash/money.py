@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.batches import budgets
+from app.budgets import service as budgets
 from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import DEMO_MODELS
@@ -74,16 +74,16 @@ def models_file(folder: Path) -> Path:
     return file
 
 
-# Notes every moment in which more is held than a budget has, and in which a strict one spends more than that.
+# Notes every moment in which more is reserved than a budget has, and in which a strict one spends more than that.
 _WATCH = """
 create table overspent (at timestamptz default clock_timestamp(), text text);
 create function note_overspent() returns trigger language plpgsql as $$ begin
-  insert into overspent (text) values (format('%s of %s: spent %s, held %s (before: %s, %s)',
-    new.name, new.max, new.spent, new.held, old.spent, old.held));
+  insert into overspent (text) values (format('%s of %s: spent %s, reserved %s (before: %s, %s)',
+    new.name, new.max, new.spent, new.reserved, old.spent, old.reserved));
   return null;
 end $$;
 create trigger overspent after update on budget for each row
-  when (new.spent + new.held > new.max and new.max >= old.max and (new.held > old.held or new.strict))
+  when (new.spent + new.reserved > new.max and new.max >= old.max and (new.reserved > old.reserved or new.strict))
   execute function note_overspent()"""
 
 
@@ -115,9 +115,9 @@ def labels(rng: random.Random) -> dict[str, str]:
     }
 
 
-# By budget: what it holds, what it has spent, and what the ledger has for it.
+# By budget: what it has reserved and spent, and what the ledger has for it.
 _BUDGETS = """
-select t.account_id, b.name, b.max, b.held, b.spent, coalesce(sum(case b.unit when 'tokens' then u.prompt + u.output
+select t.account_id, b.name, b.max, b.reserved, b.spent, coalesce(sum(case b.unit when 'tokens' then u.prompt + u.output
     else ((u.prompt - u.cached) * l.price_in + u.cached * l.price_cached + u.output * l.price_out) / 1000 end), 0)::int8
 from budget b join tenant t using (tenant_id)
 left join line l on l.tenant_id = b.tenant_id and b.scope_value in ('', l.workflow)
@@ -133,20 +133,20 @@ left join (select b.tenant_id, sum(r.prompt_tokens + r.completion_tokens) as tok
 
 _WAITING = """
 select format('%s chunks wait for money of budgets %s: the first has %s items, and may cost %s and %s tokens', count(*),
-         (select string_agg(format('%s (max %s, spent %s, held %s)', name, max, spent, held), ', ') from budget
-          where budget_id = any(lane.budget_ids)),
-         (array_agg(c.n order by c.deadline, c.chunk_id))[1], (array_agg(c.worst order by c.deadline, c.chunk_id))[1],
-         (array_agg(c.worst_tokens order by c.deadline, c.chunk_id))[1])
-from chunk c join lane on lane_id = c.lane where c.state = 'unfunded' group by lane_id"""
+         (select string_agg(format('%s (max %s, spent %s, reserved %s)', name, max, spent, reserved), ', ') from budget
+          where budget_id = any(c.budgets)),
+         (array_agg(c.n order by c.deadline, c.chunk_id))[1], (array_agg(c.maximum_cost order by c.deadline, c.chunk_id))[1],
+         (array_agg(c.maximum_tokens order by c.deadline, c.chunk_id))[1])
+from chunk c where c.state = 'unreserved' group by c.budgets"""
 
 
 async def judge(postgres: Postgres, history: History) -> None:
-    """Check that nothing is held any more, that each budget has spent what the ledger has, and that none was overspent."""
+    """Check that nothing is reserved any more, that each budget has spent what the ledger has, and that none was overspent."""
     history.details += [text for (text,) in await postgres.rows(_WAITING)]
-    for account, name, most, held, spent, booked in await postgres.rows(_BUDGETS):
+    for account, name, most, reserved, spent, booked in await postgres.rows(_BUDGETS):
         history.notes[f"{account} has spent of budget {name}"] = spent
-        if held or spent != booked:
-            what = f"{name} of {account} has {most}, {spent} spent, {held} held; the ledger has {booked}"
+        if reserved or spent != booked:
+            what = f"{name} of {account} has {most}, {spent} spent, {reserved} reserved; the ledger has {booked}"
             history.wrong("unaccounted", f"budget {what}")
     for account, booked, diverted, stored in await postgres.rows(_TOKENS):
         history.notes["tokens of diverted work"] += diverted

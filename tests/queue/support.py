@@ -212,7 +212,6 @@ async def clear(conn: Connection) -> None:
         "usage",
         "usage_day",
         "budget",
-        "lane",
         "line",
         "removed_counts",
         "tenant",

@@ -21,7 +21,7 @@ from app.access.roles import Grant, Role
 from app.audit import sealing
 from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
-from app.batches import budgets
+from app.budgets import service as budgets
 from app.cli import audit as audit_commands
 from app.cli.key import create_key
 from app.console.pages import PAGES

@@ -12,12 +12,12 @@ from app.api.sync_requests import EngineRoute
 from app.batches import lifecycle, single_request
 from app.batches.restoring import restorer
 from app.batches.withholding import withholder
+from app.budgets import rules as budget_rules
 from app.engines.catalogue import Model
 from app.engines.pricing import with_cost
 from app.engines.request_echo import FLEX, echo
 from app.engines.requests import RESPONSES
 from app.errors import BadInput, BudgetSpent, Conflict, ExecutionFailed, NoCapacity, TimedOut
-from app.metering import budget_rules
 from app.policy.denials import Denial
 from app.policy.tool_call_events import EventWithholder
 from app.queue.reads import BatchStatus, ItemResult

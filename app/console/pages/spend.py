@@ -8,13 +8,14 @@ from starlette.routing import Route
 
 from app import clock
 from app.access.roles import Viewer
+from app.budgets import service as budgets
 from app.console.page import Page, Params
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import spend
 from app.console.views.spend import DAYS, Seen
 from app.db.pool import Connection
 from app.errors import BadInput
-from app.metering import budgets, charges_csv, explained, reports
+from app.metering import charges_csv, explained, reports
 from app.metering.periods import Period
 from app.metering.reports import Scope
 

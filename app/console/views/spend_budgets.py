@@ -1,13 +1,13 @@
-"""Budgets: how much of each is used and held, and whether it lasts. Pure."""
+"""Budgets: how much of each is used and reserved, and whether it lasts. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from app.budgets.rules import Budget, Unit, WhenSpent
 from app.console.views import signs, text, times
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
-from app.metering.budget_rules import Budget, Unit, WhenSpent
 
 _ALMOST = 0.9  # used: the bar has the colour of what somebody should look at
 _EARLY = timedelta(hours=1)  # of a window, in which its pace says nothing
@@ -31,7 +31,7 @@ class BudgetRow:
 
 def ordered(budgets: Sequence[Budget]) -> list[Budget]:
     """Those that are used up first."""
-    return sorted(budgets, key=lambda each: (-(each.spent + each.held) / each.max, each.name))
+    return sorted(budgets, key=lambda each: (-(each.spent + each.reserved) / each.max, each.name))
 
 
 def sentence(budgets: Sequence[Budget]) -> str:
@@ -47,7 +47,9 @@ def sentence(budgets: Sequence[Budget]) -> str:
 def row(budget: Budget, now: datetime) -> BudgetRow:
     """One budget."""
     loud = budget.spent >= _ALMOST * budget.max
-    used = f"{_shown(budget, budget.spent)} used" + (f", {_shown(budget, budget.held)} held" if budget.held else "")
+    used = f"{_shown(budget, budget.spent)} used" + (
+        f", {_shown(budget, budget.reserved)} reserved" if budget.reserved else ""
+    )
     pace, sign = _pace(budget, now)
     about = budget.scope_value or "everything"
     window = "for good" if budget.window_to is None else f"a {budget.period}"
@@ -67,8 +69,8 @@ def row(budget: Budget, now: datetime) -> BudgetRow:
 
 def _meter(budget: Budget, words: str, now: datetime, *, loud: bool) -> Meter:
     used = min(100.0, 100 * budget.spent / budget.max)
-    held = min(100.0 - used, 100 * budget.held / budget.max)
-    parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("hold", round(used, 2), round(held, 2))]
+    reserved = min(100.0 - used, 100 * budget.reserved / budget.max)
+    parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("hold", round(used, 2), round(reserved, 2))]
     return Meter(words, [part for part in parts if part.width])
 
 
