@@ -121,8 +121,8 @@ def walk(
         code = "dependency" if status.fed else "settling"
         yield Link(code, batch_message(code), blocks=status.fed, met=not status.fed)
         return
-    if money is not None:
-        yield Link("budget", _money_message(money, outlook.unreserved), blocks=not outlook.ready and not outlook.leased)
+    if money is not None and (money.windows or outlook.served):
+        yield Link("budget", _money_message(money, outlook), blocks=not outlook.ready and not outlook.leased)
     yield from _engines(status, outlook)
     yield from _own_chunks(status.items, outlook, unreadable)
     yield from _queue_order(status, outlook, estimate)
@@ -137,13 +137,16 @@ def _ends(needed: Sequence[UUID]) -> str:
     return f"{', '.join(names)} {'has' if len(needed) == 1 else 'have'} ended"
 
 
-def _money_message(money: MoneyWait, chunks: int) -> str:
-    budget = money.budget
-    never = "; it is never renewed, so raise its maximum"
-    until = f"; it renews {moment(budget.window_to)}" if budget.window_to else never
+def _money_message(money: MoneyWait, outlook: Outlook) -> str:
+    budget, chunks, until = money.budget, outlook.unreserved, ""
+    if money.windows:
+        never = "; it is never renewed, so raise its maximum"
+        until = f"; it renews {moment(budget.window_to)}" if budget.window_to else never
+    elif outlook.taken_back:
+        until = f"; {many(outlook.taken_back, 'chunk')} gave it back to work that could start"
+    facts = {name: budget.shown(getattr(budget, name)) for name in ("spent", "max", "begun")}
     waiting = many(chunks, "chunk") + (" waits" if chunks == 1 else " wait")
-    used, most = budget.shown(budget.spent + budget.reserved), budget.shown(budget.max)
-    return batch_message("budget", name=budget.name, used=used, most=most, chunks=waiting, until=until)
+    return batch_message("budget", name=budget.name, chunks=waiting, until=until, **facts)
 
 
 def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:

@@ -21,7 +21,7 @@ _BATCH = {
     "running": "{places}",
     "backoff": "{delayed} will be tried again, the next in {pause}",
     "sealed": "{delayed} cannot be decrypted: {failure}; the next is tried again in {pause}",
-    "budget": "budget {name} has {used} of {most} spent or reserved; {chunks} for money{until}",
+    "budget": "budget {name} has {spent} of {max} spent, {begun} reserved by work that runs; {chunks} for money{until}",
     "no_engine": "no engine serves {model} now; the batch is kept until one does",
     "engines": "{count} {serves} {model}",
     "account_limit": "the account has {inflight} in flight, the limit is {limit}",

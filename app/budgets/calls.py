@@ -32,7 +32,8 @@ AWAY_SECONDS = 6.0  # a database that has not answered for so long is away; usua
 REPORT_SECONDS = 1.0
 _SECONDS = 10  # of use, from which the size of a reservation is estimated
 _STILL_HERE_SECONDS = 20.0
-_POLL_SECONDS = 0.01
+DRY_SECONDS = 1.0  # a budget that had too little is not asked again for so long, by requests that need as much
+_POLL_SECONDS = 0.05
 
 _log = structlog.get_logger("budgets")
 
@@ -51,13 +52,13 @@ class CallSize:
         return (len(orjson.dumps(self.body)), self.most) if strict else (self.prompt, self.expected)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Reservation:
     """This process's part of one budget. `amount`: as stored. `used`: not reported yet; `sent`: the part that is on its way.
 
     `open`: reserved for requests in an engine; `beyond`: what these can cost beyond that; `told`: the part of it that the last
-    report said; `waiting`: wanted by requests that wait for money. `gone`: its budget was removed, or counts something else, so
-    it limits nothing. `successor`: what replaces it.
+    report said; `waiting`: wanted by requests that wait for money. `dry_need`: what was not there, until `dry_until`. `gone`: its
+    budget was removed, or counts something else, so it limits nothing. `successor`: what replaces it.
     """
 
     budget: Budget
@@ -71,6 +72,8 @@ class Reservation:
     number: int = 0
     sent: int | None = None
     reported_at: float = 0.0
+    dry_need: int = 0
+    dry_until: float = 0.0
     away: bool = False
     gone: bool = False
     successor: "Reservation | None" = None
@@ -94,13 +97,26 @@ class Reservation:
         return self.free < self.wanted / 2
 
     @property
+    def is_over(self) -> bool:
+        """Whether the window of its budget has ended. Whoever reports turns it."""
+        return self.budget.window_to is not None and self.budget.window_to <= clock.now()
+
+    @property
     def latest(self) -> "Reservation":
         """What requests use now that began with this one."""
         return self.successor.latest if self.successor else self
 
     def lacks(self, need: int) -> bool:
-        """Whether a request that needs so much has to wait."""
-        return not self.gone and self.free < need
+        """Whether a request that needs so much has to wait. One that the budget does not count never has to."""
+        return need > 0 and not self.gone and self.free < need
+
+    def is_dry(self, need: int) -> bool:
+        """Whether it was found a moment ago that there is less than this."""
+        return need >= self.dry_need and clock.monotonic() < self.dry_until
+
+    def note_dry(self, need: int) -> None:
+        """Note that so much was not there."""
+        self.dry_need, self.dry_until = need, clock.monotonic() + DRY_SECONDS
 
     def following(self, budget: Budget) -> "Reservation":
         """The reservation for the budget as it is now: this one, unless the amounts are in another unit."""
@@ -207,10 +223,13 @@ class CallBudgets:
     async def _wait(self, needs: Sequence[tuple[Reservation, int]]) -> None:
         """Wait until every budget has what is needed. Raises BudgetSpent."""
         for part, need in needs:
+            if part.lacks(need) and part.is_dry(need):
+                raise rules.refusal(part.budget, need, clock.now())
+        for part, need in needs:
             part.waiting += need
         try:
             began = clock.monotonic()
-            while short := [part for part, need in needs if part.lacks(need)]:
+            while short := {part: need for part, need in needs if part.lacks(need)}:
                 waited = clock.monotonic() - began
                 asking = [part for part in short if not part.away]
                 unanswered = any(part.reported_at < began for part in asking)
@@ -223,11 +242,12 @@ class CallBudgets:
             for part, need in needs:
                 part.waiting -= need
 
-    def _refuse(self, short: Sequence[Reservation], *, away: bool) -> None:
+    def _refuse(self, short: Mapping[Reservation, int], *, away: bool) -> None:
         """Raise BudgetSpent, unless only the database is away and the budgets are not strict."""
-        for part in short:
+        for part, need in short.items():
             if not (away or part.away):
-                raise BudgetSpent(rules.spent_message(part.budget))
+                part.note_dry(need)
+                raise rules.refusal(part.budget, need, clock.now())
             if part.budget.strict:
                 raise BudgetSpent(
                     f"Budget {part.budget.name!r} is strict, and the database that has it is away; try again later"
@@ -254,6 +274,7 @@ class CallBudgets:
                     part.free == part.wanted
                     and now - part.reported_at < _STILL_HERE_SECONDS
                     and part.beyond == part.told
+                    and not part.is_over
                 )
                 if part.used or part.low or not idle:
                     await self._report_soon(part)
@@ -265,7 +286,9 @@ class CallBudgets:
             await self._write(part)
 
     async def _write(self, part: Reservation) -> None:
-        if part.sent is None and not (part.used or part.amount or part.waiting or part.wanted or part.beyond):
+        if part.sent is None and not (
+            part.used or part.amount or part.waiting or part.wanted or part.beyond or part.is_over
+        ):
             part.reported_at = clock.monotonic()
             return
         part.sent = part.used if part.sent is None else part.sent
@@ -346,55 +369,78 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a report makes of its budget and reservation, if the budget is still in this version."""
+    """What a report makes of its budget and reservation, if the budget is still in this version. `missing`: what chunks that no
+    worker has yet have to give back. `over`: its window has ended.
+    """
 
     budget: Budget
     version: str
     before: int
     amount: int
+    missing: int
+    over: bool
 
 
 async def write(database: Database, report: Report) -> Changed | None:
-    """Store a report, once: what was used is spent, and as much of what it needs is reserved as is free.
+    """Store a report, once: what was used is spent, and as much of what it needs is reserved as is available.
 
-    The events of a threshold are written in the transaction that reaches it. Otherwise it is one statement, so nobody waits for a
-    process that stops in the middle. None: the budget does not exist any more, or its unit or currency has changed.
+    The events of a threshold are written in the transaction that reaches it, and so are those of the next window, if the window
+    of the budget is over. Otherwise it is one statement, so nobody waits for a process that stops in the middle. None: the budget
+    does not exist any more, or its unit or currency has changed.
     """
+    turned = False
     while True:
         async with database.durable() as conn:
             plan = await _plan(conn, report)
             if not isinstance(plan, _Plan):
                 return plan
-            crosses = bool(rules.crossed(plan.budget))
-            changed = None if crosses else await _store(conn, report, plan)
-        if crosses:
+            turns, crosses = plan.over and not turned, bool(rules.crossed(plan.budget))
+            changed = None if turns or crosses else await _store(conn, report, plan)
+        if turns:
             async with database.transaction() as conn:
-                changed = await _store(conn, report, plan)
-                if changed is not None:
-                    await events.reached(conn, [changed])
+                await service.turn(conn)
+            turned = True
+        elif crosses:
+            async with database.transaction() as conn:
+                changed = await _store(conn, report, replace(plan, missing=0))
+                if changed is not None and changed.budget is not None:
+                    await events.reached(conn, [changed.budget])
         if changed is not None:
-            return Changed(plan.amount, changed)
+            return changed
 
 
 async def _plan(conn: Connection, report: Report) -> _Plan | Changed | None:
     values = {"budget_id": report.budget_id, "writer": report.writer}
     row = await (await conn.execute(sql.READ_RESERVATION, values)).fetchone()
-    if row is None or (budget := service.of_row(row)).counts != report.counts:
+    if row is None or (budget := service.of_row(row[:-5])).counts != report.counts:
         return None
-    version, before, number, together = row[-4:]
+    over, version, before, number, together = row[-5:]
     if number == report.number:
         return Changed(before, None)
     amount = new_amount(budget, report, before, together)
     reserved = max(0, budget.reserved + amount - before)
-    return _Plan(replace(budget, spent=budget.spent + report.used, reserved=reserved), version, before, amount)
+    missing = max(0, report.needed - amount) if budget.tentative else 0
+    planned = replace(budget, spent=budget.spent + report.used, reserved=reserved)
+    return _Plan(planned, version, before, amount, missing, bool(over))
 
 
-async def _store(conn: Connection, report: Report, plan: _Plan) -> Budget | None:
-    """The budget as it is now. None: it has changed since it was read, and nothing was stored."""
-    values = {"budget_id": report.budget_id, "writer": report.writer, "number": report.number, "beyond": report.beyond}
+async def _store(conn: Connection, report: Report, plan: _Plan) -> Changed | None:
+    """The reservation and the budget as they are now. None: it has changed since it was read, and nothing was stored."""
+    values: dict[str, object] = {
+        "budget_id": report.budget_id,
+        "writer": report.writer,
+        "number": report.number,
+        "beyond": report.beyond,
+    }
     values |= {"used": report.used, "change": plan.amount - plan.before, "amount": plan.amount, "version": plan.version}
-    row = await (await conn.execute(sql.REPORT, values)).fetchone()
-    return None if row is None else service.of_row(row)
+    if not plan.missing:
+        row = await (await conn.execute(sql.REPORT, values)).fetchone()
+        return (
+            None if row is None else Changed(plan.amount, replace(service.of_row(row), tentative=plan.budget.tentative))
+        )
+    values |= {"missing": plan.missing, "tenant_id": plan.budget.tenant_id, "unit": plan.budget.unit}
+    row = await (await conn.execute(sql.REPORT_TAKING, values)).fetchone()
+    return None if row is None else Changed(plan.amount + row[-1], service.of_row(row[:-1]))
 
 
 def new_amount(budget: Budget, report: Report, before: int, together: int) -> int:

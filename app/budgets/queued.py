@@ -39,6 +39,8 @@ MOST_READY = 128  # chunks of a group of budgets in a pool for which money is re
 TURN_SECONDS = 1.0
 RECOUNT_SECONDS = 60.0
 MOVE_AGAIN_SECONDS = 5.0
+UNCLAIMED_SECONDS = 30.0  # after which others may have what is reserved for a chunk
+LATE_SECONDS = 60.0
 _MOVED_AT_ONCE = 5000
 _NOT_KNOWN = {"workflow": (lines.OTHER,), "task": (lines.OTHER,), "endpoint": ("-", lines.MIXED)}
 _log = structlog.get_logger("steward")
@@ -67,6 +69,7 @@ class Steward:
         self._database = database
         self._settings = settings
         self._moves = Moves()
+        self._late = Late()
         self._turn_at = self._recount_at = 0.0
         self.hurries = False
 
@@ -82,7 +85,7 @@ class Steward:
         if now >= self._recount_at:
             await self._recount()
             self._recount_at = now + RECOUNT_SECONDS
-        reserved = await reserve(self._database, models)
+        reserved = await reserve(self._database, models, self._late)
         self.hurries = moved + reserved > MOST_READY // 2
         if moved:
             _log.info("budget.moved", chunks=moved)
@@ -98,30 +101,68 @@ class Steward:
 # ---------------------------------------------------------------- reserve
 
 
-async def reserve(database: Database, models: Catalogue) -> int:
-    """Reserve for the chunks that wait, the earliest deadline first. Each place is a transaction. Returns how many became ready
-    or moved.
+@dataclass(slots=True)
+class Late:
+    """Where chunks were not claimed while others could start: they stand last for LATE_SECONDS."""
 
-    A chunk that only waits for other reservations to return keeps later places from taking the money that it needs.
+    until: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
+
+    def note(self, budgets: Sequence[int], pool_id: int) -> None:
+        """Let what waits there stand last."""
+        self.until[tuple(budgets), pool_id] = clock.monotonic() + LATE_SECONDS
+
+    def has(self, place: Place) -> bool:
+        """Whether it stands last now."""
+        return self.until.get((place.budgets, place.pool_id), 0.0) > clock.monotonic()
+
+
+async def reserve(database: Database, models: Catalogue, late: Late | None = None) -> int:
+    """Reserve for the chunks that wait and whose pools have an engine that takes work, the earliest deadline first. Each place
+    is a transaction. Returns how many became ready or moved.
+
+    A chunk that only waits for other reservations to return keeps later places from taking the money that it needs. If nothing of
+    its place is ready, it takes back what no worker can claim, or has claimed for UNCLAIMED_SECONDS.
     """
+    late = late or Late()
     async with database.relaxed() as conn:
         rows = await (await conn.execute(sql.WAITING)).fetchall()
+        pools = [pool_id for (pool_id,) in await (await conn.execute(sql.OPEN_POOLS)).fetchall()] if rows else []
+    places = [Place(tuple(budgets), pool_id, tenant_id) for budgets, pool_id, tenant_id in rows]
     blocked: set[int] = set()
     chunks = 0
-    for budgets, pool_id, tenant_id in rows:
+    for place in sorted(places, key=late.has):
         async with database.relaxed() as conn, conn.transaction():
-            chunks += await _reserve_at(conn, Place(tuple(budgets), pool_id, tenant_id), blocked, models)
+            diverted = 0 if blocked.intersection(place.budgets) else await divert(conn, place, models)
+        chunks += diverted
+        if diverted or place.pool_id not in pools:
+            continue  # the rest may have to be diverted, too, before anything is reserved for it
+        async with database.relaxed() as conn, conn.transaction():
+            found = await _reserve_at(conn, place, blocked)
+        if found is None and await _take_back(database, place, pools, late):
+            async with database.relaxed() as conn, conn.transaction():
+                found = await _reserve_at(conn, place, blocked)
+        if found is None:
+            blocked.update(place.budgets)
+        chunks += found or 0
     return chunks
 
 
-async def _reserve_at(conn: Connection, place: Place, blocked: set[int], models: Catalogue) -> int:
-    """Reserve for one place. Adds its budgets to `blocked` if its next chunk needs their money, or somebody has locked one.
-    Returns how many chunks became ready or moved.
+async def _take_back(database: Database, place: Place, pools: Sequence[int], late: Late) -> int:
+    """Take back what chunks under the same budgets have reserved that do not begin. Returns their number."""
+    values = place.values | {"open": list(pools), "seconds": UNCLAIMED_SECONDS, "unit": Unit.TOKENS}
+    async with database.relaxed() as conn:
+        rows = await (await conn.execute(sql.TAKE_BACK, values)).fetchall()
+    for budgets, pool_id, _ in rows:
+        late.note(budgets, pool_id)
+    return sum(chunks for *_, chunks in rows)
+
+
+async def _reserve_at(conn: Connection, place: Place, blocked: set[int]) -> int | None:
+    """Reserve for one place, unless one of its budgets is in `blocked`, to which those are added that somebody has locked.
+    Returns how many chunks became ready; None: nothing of it is ready, and the next chunk needs money that others have reserved.
     """
     if blocked.intersection(place.budgets):
         return 0
-    if diverted := await divert(conn, place, models):
-        return diverted  # the rest may have to be diverted, too, before anything is reserved for it
     locked = await service.locked_free(conn, place.budgets)
     if locked is None:
         blocked.update(place.budgets)
@@ -135,16 +176,17 @@ async def _reserve_at(conn: Connection, place: Place, blocked: set[int], models:
     for unit in Unit:
         free = rules.least(locked, unit, lambda budget: budget.free)
         values[f"free_{unit}"] = UNLIMITED if free is None else free
-    if chunks := await _reserve_first(conn, place, values):
+    row = await (await conn.execute(sql.READY, values)).fetchone()
+    ready = row[0] if row else 0
+    if chunks := await _reserve_first(conn, place, values, MOST_READY - ready):
         return chunks
     row = await (await conn.execute(sql.FIRST, values)).fetchone()
-    return 0 if row is None else await _explain(conn, place, locked, row, blocked)
+    decided = 0 if row is None else await _explain(conn, locked, row)
+    return 0 if ready and decided is None else decided
 
 
-async def _reserve_first(conn: Connection, place: Place, values: dict[str, object]) -> int:
-    """Make as many chunks ready as the money allows, by deadline, and at most MOST_READY with those that are ready already."""
-    row = await (await conn.execute(sql.READY, values)).fetchone()
-    room = MOST_READY - (row[0] if row else 0)
+async def _reserve_first(conn: Connection, place: Place, values: dict[str, object], room: int) -> int:
+    """Make as many chunks ready as the money allows, by deadline, and at most `room`. Returns their number."""
     if room <= 0:
         return 0
     row = await (await conn.execute(sql.RESERVE, values | {"places": room})).fetchone()
@@ -157,11 +199,9 @@ async def _reserve_first(conn: Connection, place: Place, values: dict[str, objec
     return int(chunks)
 
 
-async def _explain(
-    conn: Connection, place: Place, locked: Sequence[Budget], first: tuple[int, int, int, int], blocked: set[int]
-) -> int:
-    """Decide about the first chunk, for which there is too little money: cut it, let others wait for it, or write that a budget
-    is spent. Returns how many chunks changed.
+async def _explain(conn: Connection, locked: Sequence[Budget], first: tuple[int, int, int, int]) -> int | None:
+    """Decide about the first chunk, for which there is too little money: cut it, or write that a budget is spent. Returns how
+    many chunks changed; None: it waits for what others have reserved.
     """
     chunk_id, n, cost, tokens = first
     if all(budget.of(cost, tokens) <= budget.free for budget in locked):  # enough are ready
@@ -170,11 +210,9 @@ async def _explain(
         await conn.execute(sql.CUT, {"chunk_id": chunk_id})
         return 1
     short = [budget for budget in locked if budget.of(cost, tokens) > budget.max - budget.spent]
-    if not short:
-        blocked.update(place.budgets)
     for budget in short:
         await events.spent(conn, budget)
-    return 0
+    return 0 if short else None
 
 
 # ---------------------------------------------------------------- settle

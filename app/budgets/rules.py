@@ -4,9 +4,10 @@ An amount of a budget is in its unit: 10^-9 of its currency, or tokens. It never
 
     spent + reserved <= max
 
-So it overspends only by what requests cost beyond what is reserved for them. A chunk takes at most LARGEST of a budget, and
-processes reserve for synchronous requests at most the rest, so that in a fresh window everything fits once what was reserved in
-the last one has returned.
+So it overspends only by what requests cost beyond what is reserved for them. What is reserved for chunks that no worker has yet
+is tentative: who can start at once takes it back. People are shown it as available. A chunk takes at most LARGEST of a budget,
+and processes reserve for synchronous requests at most the rest, so that in a fresh window everything fits once what was
+reserved in the last one has returned.
 
 The most that a request can use is a token of its prompt for each byte, and the longest answer. With `strict` all of that is
 reserved, else what it is expected to use: its estimated prompt, and of an answer without a limit, which could use the rest of
@@ -23,6 +24,7 @@ from itertools import repeat
 from math import ceil
 from operator import add, sub
 
+from app import clock
 from app.errors import BadInput, BudgetSpent
 from app.metering import money
 from app.metering.money import TokenPrice
@@ -36,6 +38,7 @@ LONG_ANSWERS = 3  # times the learned length
 _MARGIN = 1.25
 _LEARNED_TOKENS = 10_000  # that results may have used at most, before the share that they did use is believed
 SPENT = 100  # per cent
+RETRY_SECONDS = 3  # after which work that runs may have returned money
 _CHUNKS = 10  # that fit into a window of each budget, unless an item alone is larger
 _FREE = TokenPrice(0, 0, 0)
 _BYTES_PER_TOKEN = 4
@@ -92,7 +95,8 @@ class Budget(BudgetTerms):
     """A stored budget in its present window. `notified`: per cent up to which events of soft thresholds were written.
 
     `spent_noted`: whether it was written that its money has ended. `diverted_to`: the models that work was moved to.
-    `learned_*`: what the results of about a day have used, the most that they could have, and that in tokens.
+    `learned_*`: what the results of about a day have used, the most that they could have, and that in tokens. `tentative`: the
+    part of `reserved` that is for chunks which no worker has yet; 0 where it was not read.
     """
 
     budget_id: int = 0
@@ -107,11 +111,22 @@ class Budget(BudgetTerms):
     learned_used: float = 0.0
     learned_maximum: float = 0.0
     learned_tokens: float = 0.0
+    tentative: int = 0
 
     @property
     def free(self) -> int:
-        """What can be reserved."""
+        """What can be reserved, without taking anything back."""
         return self.max - self.spent - self.reserved
+
+    @property
+    def begun(self) -> int:
+        """What is reserved for work that has begun: chunks of workers, results that are not counted yet, and calls."""
+        return self.reserved - self.tentative
+
+    @property
+    def available(self) -> int:
+        """What work that starts now can have."""
+        return self.free + self.tentative
 
     @property
     def largest(self) -> int:
@@ -148,7 +163,7 @@ class Budget(BudgetTerms):
 
 
 TERMS = tuple(field.name for field in fields(BudgetTerms))
-COLUMNS = tuple(field.name for field in fields(Budget))
+COLUMNS = tuple(field.name for field in fields(Budget))[:-1]  # without `tentative`, which is added up from chunks
 
 
 def largest(most: int) -> int:
@@ -184,11 +199,18 @@ def windows_needed(budget: Budget, cost: int, tokens: int) -> int:
     return -(-over // budget.max) if over > 0 else 0
 
 
-def spent_message(budget: Budget) -> str:
-    """Why a request is refused."""
-    until = f"is renewed on {moment(budget.window_to)}" if budget.window_to else "is not renewed; raise it"
-    used = budget.shown(budget.spent + budget.reserved)
-    return f"Budget {budget.name!r} is used up: {used} of {budget.shown(budget.max)} spent or reserved; it {until}"
+def refusal(budget: Budget, needed: int, now: datetime) -> BudgetSpent:
+    """Why a request that needs so much is refused. If only work that has begun keeps the money, another try may help soon."""
+    used = f"{budget.shown(budget.spent)} of {budget.shown(budget.max)} spent"
+    if needed <= budget.max - budget.spent:
+        running = f"{budget.shown(budget.begun)} reserved by work that runs"
+        message = f"Budget {budget.name!r} has too little available: {used}, {running}; try again soon"
+        return BudgetSpent(message, retry_after=RETRY_SECONDS, again=True)
+    if budget.window_to is None:
+        return BudgetSpent(f"Budget {budget.name!r} is used up: {used}; it is not renewed; raise it")
+    seconds = max(1, ceil((budget.window_to - now).total_seconds()))
+    message = f"Budget {budget.name!r} is used up: {used}; it is renewed on {moment(budget.window_to)}"
+    return BudgetSpent(message, retry_after=seconds)
 
 
 # ---------------------------------------------------------------- the size of what is reserved
@@ -248,16 +270,16 @@ class LineBudgets:
         next window of a budget. Raises BadInput for an item that no window has the money for; BudgetSpent where a spent budget
         refuses, or where they may not wait and what is unspent is not enough.
         """
-        found = self._amounts(sizes, context_window)
+        found, now = self._amounts(sizes, context_window), clock.now()
         for budget in self.budgets:
-            if budget.when_spent == WhenSpent.REFUSE and budget.free <= 0:
-                raise BudgetSpent(spent_message(budget))
+            if budget.when_spent == WhenSpent.REFUSE and budget.available <= 0:
+                raise refusal(budget, 1, now)
             expected = found.expected_cost if budget.unit == Unit.COST else found.expected_tokens
             if expected and max(expected) > budget.largest:
                 place = next(i for i, amount in enumerate(expected) if amount > budget.largest)
                 raise BadInput(_too_large(budget, seqs[place] if seqs else place, expected[place]))
             if not waits and sum(expected) > budget.max - budget.spent:
-                raise BudgetSpent(spent_message(budget))
+                raise refusal(budget, sum(expected), now)
         return found
 
     def queued_amounts(self, est_tokens: Sequence[int], context_window: int, *, open_ended: bool) -> ItemAmounts:

@@ -40,7 +40,7 @@ class Drift:
 
 def of_row(row: Sequence[Any]) -> Budget:
     """A budget from its columns."""
-    values = dict(zip(COLUMNS, row, strict=False))
+    values = dict(zip((*COLUMNS, "tentative"), row, strict=False))
     kinds = {
         "scope": Scope,
         "unit": Unit,
@@ -179,7 +179,7 @@ async def turn(conn: Connection) -> None:
     by the next call.
     """
     for row in await (await conn.execute(sql.DUE)).fetchall():
-        budget, now = of_row(row), row[-1]
+        budget, now = of_row(row[:-1]), row[-1]
         begin, end = windows.window(budget.period, budget.tz, now)
         await conn.execute(sql.TURN, {"budget_id": budget.budget_id, "window_from": begin, "window_to": end})
         await events.renewed(conn, budget)

@@ -5,10 +5,12 @@ their ids.
 """
 
 from app.budgets.rules import COLUMNS, TERMS
+from app.db.durability import RELAXED
 from app.metering.lines import DOOR
 from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, free_accounts, is_free, waking
 from app.queue.types import Kind
-from app.states import CHUNK, ChunkState
+from app.states import CHUNK, ChunkState, EngineIntake, EngineState
+from app.worker_lease import WORKER_LEASE_HOLDS
 
 _COLUMNS = ", ".join(COLUMNS)
 _OF_B = ", ".join(f"b.{name}" for name in COLUMNS)
@@ -21,13 +23,18 @@ _COUNTS = """b.tenant_id = l.tenant_id and (b.scope = 'account' or (b.scope = 'k
 _COST = """((x.prompt - x.cached)::numeric * coalesce(l.price_in, 0) + x.cached::numeric * coalesce(l.price_cached, 0)
        + x.output::numeric * coalesce(l.price_out, 0))"""
 
+# What budget b has reserved for chunks that no worker has yet.
+_TENTATIVE = f"""(select coalesce(sum(case b.unit when 'cost' then c.reserved_cost else c.reserved_tokens end), 0)::int8
+  from chunk c where {CHUNK.guard("claim", "c.")} and c.reserved_tokens is not null and c.tenant_id = b.tenant_id
+    and b.budget_id = any(c.budgets))"""
+
 ANY = "select exists (select from budget)"
-LIST = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s order by name"
+LIST = f"select {_OF_B}, {_TENTATIVE} from budget b where tenant_id = %(tenant_id)s order by name"
 ALL = f"select {_COLUMNS} from budget order by budget_id"
-OF_IDS = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id"
+OF_IDS = f"select {_OF_B}, {_TENTATIVE} from budget b where budget_id = any(%(ids)s::int[]) order by budget_id"
 LOCK = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id for update"
 LOCK_FREE = f"{LOCK} skip locked"
-ONE = f"select {_COLUMNS} from budget where tenant_id = %(tenant_id)s and name = %(name)s for update"
+ONE = f"select {_OF_B}, {_TENTATIVE} from budget b where tenant_id = %(tenant_id)s and name = %(name)s for update of b"
 COUNT = "select count(*) from budget where tenant_id = %(tenant_id)s"
 NOW = "select clock_timestamp()"
 DELETE = "delete from budget where tenant_id = %(tenant_id)s and name = %(name)s"
@@ -70,7 +77,7 @@ update budget set diverted_to = array_append(diverted_to, %(model)s)
 where budget_id = %(budget_id)s and not %(model)s = any(diverted_to) returning budget_id"""
 
 BUDGETS_OF_LINES = f"""
-select l.line_id, l.tenant_id, l.price_in, l.price_cached, l.price_out, l.currency, a.p95, {_OF_B}
+select l.line_id, l.tenant_id, l.price_in, l.price_cached, l.price_out, l.currency, a.p95, {_OF_B}, {_TENTATIVE}
 from line l join budget b on {_COUNTS} left join answer_length a
   on a.tenant_id = l.tenant_id and a.workflow = l.workflow and a.task = l.task and a.model = l.model
 where l.line_id = any(%(line_ids)s::int[]) order by l.line_id, b.budget_id"""
@@ -161,7 +168,7 @@ select 'budget_overshoot_bound', t.account_id || '/' || b.name, coalesce(q.beyon
 from budget b join tenant t using (tenant_id) left join queued q using (budget_id) left join calls c using (budget_id)
 union all select 'budget_used_ratio', t.account_id || '/' || b.name, b.spent::float8 / b.max
 from budget b join tenant t using (tenant_id)
-union all select 'budget_reserved_ratio', t.account_id || '/' || b.name, b.reserved::float8 / b.max
+union all select 'budget_reserved_ratio', t.account_id || '/' || b.name, (b.reserved - {_TENTATIVE})::float8 / b.max
 from budget b join tenant t using (tenant_id)
 union all select 'budget_overshoot', t.account_id || '/' || b.name, greatest(0, b.spent - b.max)::float8
 from budget b join tenant t using (tenant_id)
@@ -173,7 +180,7 @@ left join chunk c on c.pool_id = p.pool_id and {CHUNK.guard("reserve", "c.")} gr
 # A report is planned with what was read, and stored if the budget has not changed since: whatever changes what a process has
 # reserved changes its budget, too. So nobody waits for a process that stops in between.
 READ_RESERVATION = f"""
-select {_OF_B}, b.xmin::text, coalesce(own.amount, 0), coalesce(own.number, 0),
+select {_OF_B}, {_TENTATIVE}, b.window_to <= clock_timestamp(), b.xmin::text, coalesce(own.amount, 0), coalesce(own.number, 0),
   (select coalesce(sum(amount), 0)::int8 from reservation x where x.budget_id = b.budget_id)
 from budget b left join reservation own on own.budget_id = b.budget_id and own.writer = %(writer)s
 where b.budget_id = %(budget_id)s"""
@@ -185,6 +192,61 @@ with stored as (update budget b set spent = spent + %(used)s, reserved = greates
        on conflict (budget_id, writer) do update set amount = excluded.amount, number = excluded.number,
          beyond = excluded.beyond, seen_at = now())
 select * from stored"""
+
+
+def _taking(which: str, own: str, told: str, enough: str) -> str:
+    """CTEs that take back what is reserved for chunks `which` no worker has yet, those with the last deadlines first, while
+    `enough` does not hold. `own`: further budgets to lock; `told`: a condition on what is locked. Each lock waits only for those
+    that are taken in the same order: budgets, chunks, accounts.
+    """
+    tentative = f"""{CHUNK.guard("claim", "c.")} and c.reserved_tokens is not null and c.tenant_id = %(tenant_id)s"""
+    return f"""
+with candidates as materialized (select c.chunk_id, c.budgets from chunk c where {tentative} and {which}
+       order by c.deadline desc, c.chunk_id desc limit {_MOST_TAKEN}),
+ locked as materialized (select b.budget_id, b.unit, b.xmin::text as version from budget b
+       where {own} or b.budget_id in (select unnest(x.budgets) from candidates x) order by b.budget_id for update),
+ found as materialized (select c.* from chunk c join candidates using (chunk_id) where {tentative} and {told}
+       order by c.deadline desc, c.chunk_id desc for update of c skip locked),
+ amounts as (select f.*, case %(unit)s::text when 'cost' then reserved_cost else reserved_tokens end as amount from found f),
+ taken as materialized (select * from (
+       select a.*, sum(amount) over (order by deadline desc, chunk_id desc) - amount as before from amounts a) x
+       where {enough}),
+ unreserved as (update chunk c set state = '{CHUNK.target("take back")}', reserved_cost = null, reserved_tokens = null
+       from taken t where c.chunk_id = t.chunk_id),
+ accounts as materialized (select s.pool_id, s.tenant_id, x.n from sched s
+         join (select pool_id, tenant_id, count(*)::int as n from taken group by 1, 2) x using (pool_id, tenant_id)
+       order by s.pool_id, s.tenant_id for update of s),
+ recounted as (update sched s set ready = s.ready - a.n
+       from accounts a where s.pool_id = a.pool_id and s.tenant_id = a.tenant_id),
+ freed as (select l.budget_id, sum(case l.unit when 'cost' then t.reserved_cost else t.reserved_tokens end)::int8 as amount
+       from taken t join locked l on l.budget_id = any(t.budgets) group by 1)"""
+
+
+_MOST_TAKEN = 256
+_TOLD = "exists (select from locked where budget_id = %(budget_id)s and version = %(version)s)"
+
+# The same as REPORT, with what is missing taken back.
+REPORT_TAKING = f"""{_taking("%(budget_id)s = any(c.budgets)", "b.budget_id = %(budget_id)s", _TOLD, "before < %(missing)s")},
+ got as (select least(%(missing)s, coalesce((select amount from freed where budget_id = %(budget_id)s), 0)) as amount),
+ stored as (update budget b set
+       spent = b.spent + case b.budget_id when %(budget_id)s then %(used)s else 0 end,
+       reserved = greatest(0, b.reserved - coalesce((select amount from freed f where f.budget_id = b.budget_id), 0)
+                              + case b.budget_id when %(budget_id)s then %(change)s + g.amount else 0 end)
+       from locked l, got g where b.budget_id = l.budget_id and {_TOLD} returning {_OF_B}),
+ put as (insert into reservation as s (budget_id, writer, amount, number, beyond)
+       select budget_id, %(writer)s, %(amount)s + g.amount, %(number)s, %(beyond)s from stored, got g
+       where budget_id = %(budget_id)s
+       on conflict (budget_id, writer) do update set amount = excluded.amount, number = excluded.number,
+         beyond = excluded.beyond, seen_at = now())
+select stored.*, got.amount from stored, got where budget_id = %(budget_id)s"""
+
+# Takes back from pools without an engine, and what no worker has claimed for a while in another pool than the one that needs it.
+_NOT_BEGINNING = """c.budgets && %(budgets)s::int[] and (c.pool_id <> all(%(open)s::int2[])
+         or (c.pool_id <> %(pool_id)s and c.reserved_at < now() - make_interval(secs => %(seconds)s)))"""
+TAKE_BACK = f"""{_taking(_NOT_BEGINNING, "false", "(select count(*) from locked) > 0", RELAXED)},
+ returned as (update budget b set reserved = greatest(0, b.reserved - f.amount) from freed f where b.budget_id = f.budget_id)
+select budgets, pool_id, count(*)::int from taken group by 1, 2"""
+
 EMPTY = "update reservation set amount = 0, beyond = 0 where budget_id = %(budget_id)s"
 DEAD = """
 select distinct budget_id from reservation
@@ -199,6 +261,11 @@ where budget_id = %(budget_id)s"""
 FORGET_DEAD = "delete from reservation where amount = 0 and seen_at < now() - make_interval(days => %(days)s)"
 
 # ---------------------------------------------------------------- reserve for queued work
+
+# The pools with an engine that takes work.
+OPEN_POOLS = f"""
+select distinct e.pool_id from engine e join worker w using (worker_id)
+where e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}' and w.{WORKER_LEASE_HOLDS}"""
 
 _HERE = "budgets = %(budgets)s::int[] and pool_id = %(pool_id)s"
 _UNRESERVED = f"{CHUNK.guard('reserve')} and {_HERE}"
@@ -234,7 +301,8 @@ with waiting as materialized (select chunk_id, deadline, {_SIZES} from chunk
        where {_UNRESERVED} order by deadline, chunk_id limit %(places)s for update skip locked),
  sums as (select chunk_id, cost, tokens, sum(cost) over w as all_cost, sum(tokens) over w as all_tokens
        from waiting window w as (order by deadline, chunk_id)),
- reserved as (update chunk c set state = '{CHUNK.target("reserve")}', reserved_cost = s.cost, reserved_tokens = s.tokens
+ reserved as (update chunk c set state = '{CHUNK.target("reserve")}', reserved_cost = s.cost, reserved_tokens = s.tokens,
+              reserved_at = now()
        from sums s where c.chunk_id = s.chunk_id and s.all_cost <= %(free_cost)s and s.all_tokens <= %(free_tokens)s
        returning c.reserved_cost, c.reserved_tokens, c.deadline, c.chunk_id)
 select count(*), coalesce(sum(reserved_cost), 0)::int8, coalesce(sum(reserved_tokens), 0)::int8, min(deadline), min(chunk_id)
@@ -319,7 +387,8 @@ with lines as (select line_id, budgets::int[] as budgets, price, context_window
                                        reserved_cost, reserved_tokens)
        select batch_id, 0, 0, 0, 0, 0, budgets, sum(reserved_cost), sum(reserved_tokens)
        from moved where reserved_tokens is not null group by batch_id, budgets),
- changed as (update chunk c set budgets = m.new_budgets, reserved_cost = null, reserved_tokens = null, state = m.new_state,
+ changed as (update chunk c set budgets = m.new_budgets, reserved_cost = null, reserved_tokens = null, reserved_at = null,
+              state = m.new_state,
               maximum_tokens = s.most, maximum_cost = coalesce(nullif(m.maximum_cost, 0), s.most * m.price / 1000),
               expected_tokens = s.expected, expected_cost = coalesce(nullif(m.expected_cost, 0), s.expected * m.price / 1000)
        from moved m join sizes s using (chunk_id) where c.chunk_id = m.chunk_id),

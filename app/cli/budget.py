@@ -94,5 +94,5 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
 
 def _cells(budget: Budget) -> tuple[object, ...]:
     of = "the account" if budget.scope == Scope.ACCOUNT else f"{budget.scope} {budget.scope_value}"
-    amounts = (budget.shown(amount) for amount in (budget.spent, budget.reserved, max(0, budget.free), budget.max))
+    amounts = (budget.shown(amount) for amount in (budget.spent, budget.begun, max(0, budget.available), budget.max))
     return (budget.name, of, *amounts, budget.period, budget.window_to and f"{budget.window_to:%Y-%m-%d %H:%M}")

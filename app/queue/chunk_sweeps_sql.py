@@ -94,7 +94,7 @@ def sweeps(*, one: bool) -> tuple[str, str, str]:
     more = _MOVED.format(ready=ChunkState.READY, of="released") if one else _MORE_READY
     hold = f"""{_to_move(f"'{BatchState.PAUSED}'", "hold", one=one)}
  held as (update chunk c set state = '{ChunkState.HELD}', not_before = null, reserved_cost = null,
-              reserved_tokens = null
+              reserved_tokens = null, reserved_at = null
        from to_move k where c.chunk_id = k.chunk_id),
 {_RETURN_RESERVED}{less}"""
     release = f"""{_to_move(f"'{BatchState.OPEN}'", "release", one=one)}

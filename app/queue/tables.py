@@ -284,6 +284,7 @@ chunk = Table(
     Column("expected_tokens", BigInteger, comment="the same in tokens"),
     Column("reserved_cost", BigInteger, comment="what its budgets have reserved for it; null: nothing"),
     Column("reserved_tokens", BigInteger, comment="the same in tokens"),
+    Column("reserved_at", Timestamp, comment="when that was reserved last; while it is unreserved: it was taken back"),
     CheckConstraint("(state = 'leased') = (worker_id is not null)", name="leased_has_worker"),
     CheckConstraint("(state = 'delayed') = (not_before is not null)", name="delayed_has_time"),
     postgresql_with={"fillfactor": 60, **_HOT},

@@ -93,6 +93,7 @@ CREATE TABLE chunk (
   expected_tokens BIGINT,
   reserved_cost BIGINT,
   reserved_tokens BIGINT,
+  reserved_at TIMESTAMP WITH TIME ZONE,
   CONSTRAINT chunk_pkey PRIMARY KEY (chunk_id),
   CONSTRAINT chunk_leased_has_worker CHECK ((state = 'leased') = (worker_id is not null)),
   CONSTRAINT chunk_delayed_has_time CHECK ((state = 'delayed') = (not_before is not null))
@@ -123,6 +124,7 @@ COMMENT ON COLUMN chunk.expected_cost IS 'what is reserved for it at most; null:
 COMMENT ON COLUMN chunk.expected_tokens IS 'the same in tokens';
 COMMENT ON COLUMN chunk.reserved_cost IS 'what its budgets have reserved for it; null: nothing';
 COMMENT ON COLUMN chunk.reserved_tokens IS 'the same in tokens';
+COMMENT ON COLUMN chunk.reserved_at IS 'when that was reserved last; while it is unreserved: it was taken back';
 
 -- An account's place in the fair order of a pool.
 CREATE TABLE sched (

@@ -62,9 +62,7 @@ async def test_a_dry_slice_refuses_within_a_moment_and_the_message_names_the_bud
     async with ours.keeping():
         await call(ours, line(world))
         began = time.monotonic()
-        with pytest.raises(
-            BudgetSpent, match="Budget 'b' is used up: 15 tokens of 15 tokens spent or reserved; it is renewed"
-        ):
+        with pytest.raises(BudgetSpent, match="Budget 'b' is used up: 10 tokens of 15 tokens spent; it is renewed"):
             await call(ours, line(world))
         assert time.monotonic() - began > 0.2
 
@@ -199,6 +197,56 @@ async def test_reaching_a_threshold_writes_its_event_once(world: World) -> None:
         for part in ours._parts.values():
             await ours._report(part)
     assert await world.events() == ["budget.soft", "budget.soft", "budget.spent"]
+
+
+async def test_a_call_that_a_budget_does_not_count_is_never_refused_by_it(world: World) -> None:
+    await world.budget(max_cost="0.2 USD")
+    euros = replace(line(world), currency="EUR")
+    unpriced = replace(line(world), price_in=None, price_cached=None, price_out=None, currency=None)
+    ours = CallBudgets(world.database)
+    await ours.refresh()
+    async with ours.reserving(line(world), CallSize(50, 50, 100, {})) as one, ours.reserving(line(world), SIZE):
+        one.settle(50, 0, 180)  # it has used more than was reserved for it
+        for part in ours._parts.values():
+            await ours._report(part)
+            assert part.free < 0
+        await call(ours, euros)
+        await call(ours, unpriced)
+
+
+async def test_a_call_turns_a_window_that_is_over_without_a_steward(world: World) -> None:
+    await world.budget(max_tokens=10, period="hour")
+    ours = CallBudgets(world.database)
+    async with ours.keeping():
+        await call(ours, line(world))
+        for part in ours._parts.values():
+            await ours._report(part)
+        async with world.database.durable() as conn:
+            await conn.execute("update budget set window_to = now() - interval '4 hours'")
+        await call(ours, line(world))
+    assert await world.events() == ["budget.spent", "budget.renewed", "budget.spent"]
+
+
+async def test_a_spent_budget_is_not_asked_again_for_a_second(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.budget(max_tokens=15)
+    store, stored = calls.write, list[int]()
+
+    async def counted(database: Database, report: Report) -> Changed | None:
+        stored.append(report.number)
+        return await store(database, report)
+
+    monkeypatch.setattr(calls, "write", counted)
+    ours = CallBudgets(world.database)
+    await ours.refresh()
+    await call(ours, line(world))
+    with pytest.raises(BudgetSpent):
+        await call(ours, line(world))
+    asked = len(stored)
+    for _ in range(100):
+        with pytest.raises(BudgetSpent):
+            await call(ours, line(world))
+    assert len(stored) == asked
+    await call(ours, line(world), CallSize(1, 1, 1, {}))  # for which there is enough
 
 
 async def test_a_call_without_a_budget_asks_nothing_of_the_database(world: World) -> None:

@@ -111,7 +111,7 @@ async def test_a_diverted_batch_names_its_models_and_its_events_do(world: World)
     [(request_id,)] = await world.rows("select request_id from batch")
     async with world.database.durable() as conn:
         [(small,)] = await (await conn.execute("select pool_id from pool where model = 'small'")).fetchall()
-    await support.drain(world.database, small, await support.make_worker(world.database, small))
+    await support.drain(world.database, small, await world.serve(small))
     await world.settle()
     status = await reads.status(world.database, world.tenant, request_id)
     assert status is not None

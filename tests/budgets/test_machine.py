@@ -141,7 +141,7 @@ class Machine(World):
         for (pool_id,) in await self.rows("select pool_id from pool order by 1"):
             assert isinstance(pool_id, int)
             if pool_id not in self._workers:
-                self._workers[pool_id] = await support.make_worker(self.database, pool_id)
+                self._workers[pool_id] = await self.serve(pool_id)
             async with self.database.relaxed() as conn:
                 leases.append(await support.claim(conn, pool_id, self._workers[pool_id]))
         return [lease for lease in leases if lease is not None]

@@ -105,7 +105,7 @@ async def test_a_lost_workers_chunk_keeps_its_money_and_what_finish_hands_back_n
         await conn.execute("update worker set lease_until = now() - interval '1 hour'")
         await reaping.reap(conn)
     assert await world.rows("select state, reserved_tokens from chunk") == [("ready", 44)]
-    world.worker = await support.make_worker(world.database, world.pool)
+    world.worker = await world.serve(world.pool)
     lease = await world.claim()
     assert lease is not None
     async with world.database.durable() as conn:

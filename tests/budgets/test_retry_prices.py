@@ -80,7 +80,7 @@ class Retries:
         """Run what is ready in both pools, and count it."""
         world = self.world
         for pool in (world.pool, self.small):
-            worker = await support.make_worker(world.database, pool)
+            worker = await world.serve(pool)
             while True:
                 async with world.database.durable() as conn:
                     lease = await support.claim(conn, pool, worker)

@@ -208,6 +208,7 @@ async def clear(conn: Connection) -> None:
     for table in (
         "worker",
         "sched",
+        "engine",
         "pool",
         "usage",
         "usage_day",

@@ -112,7 +112,7 @@ async def _budget(
     endings = []
     for budget in found:
         needed = sum(_needed(budget, catalogue, name, each) for name, each in demand.items())
-        free = max(0, budget.free)
+        free = max(0, budget.available)
         if mine[budget.scope] == budget.scope_value and needed > free:
             renewed = int(budget.window_to.timestamp()) if budget.window_to else None
             amounts = budget_terms.amount(budget, free), budget_terms.amount(budget, needed)

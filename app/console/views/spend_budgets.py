@@ -31,12 +31,12 @@ class BudgetRow:
 
 def ordered(budgets: Sequence[Budget]) -> list[Budget]:
     """Those that are used up first."""
-    return sorted(budgets, key=lambda each: (-(each.spent + each.reserved) / each.max, each.name))
+    return sorted(budgets, key=lambda each: (-(each.spent + each.begun) / each.max, each.name))
 
 
 def sentence(budgets: Sequence[Budget]) -> str:
     """What is remarkable about budgets: those that are spent."""
-    spent = [each.name for each in ordered(budgets) if each.free <= 0]
+    spent = [each.name for each in ordered(budgets) if each.available <= 0]
     if not spent:
         return ""
     if len(spent) == 1:
@@ -48,7 +48,7 @@ def row(budget: Budget, now: datetime) -> BudgetRow:
     """One budget."""
     loud = budget.spent >= _ALMOST * budget.max
     used = f"{_shown(budget, budget.spent)} used" + (
-        f", {_shown(budget, budget.reserved)} reserved" if budget.reserved else ""
+        f", {_shown(budget, budget.begun)} reserved" if budget.begun else ""
     )
     pace, sign = _pace(budget, now)
     about = budget.scope_value or "everything"
@@ -69,17 +69,17 @@ def row(budget: Budget, now: datetime) -> BudgetRow:
 
 def _meter(budget: Budget, words: str, now: datetime, *, loud: bool) -> Meter:
     used = min(100.0, 100 * budget.spent / budget.max)
-    reserved = min(100.0 - used, 100 * budget.reserved / budget.max)
+    reserved = min(100.0 - used, 100 * budget.begun / budget.max)
     parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("hold", round(used, 2), round(reserved, 2))]
     return Meter(words, [part for part in parts if part.width])
 
 
 def _pace(budget: Budget, now: datetime) -> tuple[str, Sign | None]:
     """Whether the budget lasts until its window ends, if it goes on so."""
-    if budget.free <= 0:
+    if budget.available <= 0:
         return "spent", signs.LOOK
     if budget.window_from is None or budget.window_to is None:
-        return f"{_shown(budget, budget.free)} left", None
+        return f"{_shown(budget, budget.available)} left", None
     gone, whole = now - budget.window_from, budget.window_to - budget.window_from
     if gone < min(_EARLY, whole / 10) or not budget.spent:
         return "not known yet" if budget.spent else "nothing used yet", None
