@@ -2,8 +2,8 @@
 
 It is part of what its budget has reserved, so that processes cannot spend the same money, and is refilled when less than half is
 left. A request that finds too little waits for PATIENCE_SECONDS, and is then refused. While the database is away, requests go on
-unless a budget is strict. The reservation of a process that has died returns after 60 seconds; what it had not reported, at most
-the use of REPORT_SECONDS, is lost, as in `sync_usage`.
+unless a budget reserves the maximum. The reservation of a process that has died returns after 60 seconds; what it had not
+reported, at most the use of REPORT_SECONDS, is lost, as in `sync_usage`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import structlog
 
 from app import clock
 from app.budgets import events, rules, service, sql
-from app.budgets.rules import Budget, Scope, Unit
+from app.budgets.rules import Budget, Scope, Synchronous, Unit
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import BudgetSpent
@@ -47,9 +47,9 @@ class CallSize:
     most: int
     body: Mapping[str, Any]
 
-    def tokens(self, *, strict: bool) -> tuple[int, int]:
+    def tokens(self, *, maximum: bool) -> tuple[int, int]:
         """Prompt and answer, as they are reserved."""
-        return (len(orjson.dumps(self.body)), self.most) if strict else (self.prompt, self.expected)
+        return (len(orjson.dumps(self.body)), self.most) if maximum else (self.prompt, self.expected)
 
 
 @dataclass(slots=True, eq=False)
@@ -178,7 +178,7 @@ class CallBudgets:
             await self._wait(needs)
         for part, need in needs:
             most = _amount(part.budget, line, size.prompt, 0, size.most)
-            call.add(part, need, max(0, most - need))
+            call.add(part, need, max(0, most - need) if need else 0)
             if part.low:
                 self._report_soon(part)
         try:
@@ -243,14 +243,14 @@ class CallBudgets:
                 part.waiting -= need
 
     def _refuse(self, short: Mapping[Reservation, int], *, away: bool) -> None:
-        """Raise BudgetSpent, unless only the database is away and the budgets are not strict."""
+        """Raise BudgetSpent, unless only the database is away and no budget reserves the maximum."""
         for part, need in short.items():
             if not (away or part.away):
                 part.note_dry(need)
                 raise rules.refusal(part.budget, need, clock.now())
-            if part.budget.strict:
+            if part.budget.reserves_maximum:
                 raise BudgetSpent(
-                    f"Budget {part.budget.name!r} is strict, and the database that has it is away; try again later"
+                    f"Budget {part.budget.name!r} reserves the maximum, and the database that has it is away; try again later"
                 )
 
     def _report_soon(self, part: Reservation) -> asyncio.Task[None]:
@@ -323,7 +323,9 @@ def _counts(budget: Budget, key_id: str, workflow: str) -> bool:
 
 
 def _need(budget: Budget, line: LineParts, size: CallSize) -> int:
-    prompt, output = size.tokens(strict=budget.strict)
+    if budget.synchronous == Synchronous.ALERT:
+        return 0
+    prompt, output = size.tokens(maximum=budget.reserves_maximum)
     return _amount(budget, line, prompt, 0, output)
 
 

@@ -1,9 +1,9 @@
-"""Writes `budget.soft`, `budget.spent`, `budget.renewed` and `budget.diverted`, in the transaction that causes each."""
+"""Writes `budget.alert`, `budget.spent`, `budget.renewed` and `budget.diverted`, in the transaction that causes each."""
 
 from collections.abc import Sequence
 
 from app.budgets import rules, sql
-from app.budgets.rules import Budget
+from app.budgets.rules import Budget, Queued
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.db.pool import Connection
@@ -46,10 +46,11 @@ async def _reached(conn: Connection, budget: Budget, percent: int) -> None:
     note = sql.SPENT_NOTED if percent >= rules.SPENT else sql.NOTIFIED
     await conn.execute(note, {"budget_id": budget.budget_id, "percent": percent})
     if percent < rules.SPENT:
-        await _emit(conn, budget, EventKind.BUDGET_SOFT, percent, _used(budget))
+        await _emit(conn, budget, EventKind.BUDGET_ALERT, percent, _used(budget))
         return
     until = f"until {moment(budget.window_to)}" if budget.window_to else "until its maximum is raised"
-    message = f"{_used(budget)} Queued work waits {until}."
+    waits = {Queued.WAIT: f"Queued work waits {until}", Queued.REFUSE: f"New batches are refused {until}"}
+    message = f"{_used(budget)} {waits.get(budget.queued, 'Queued work goes on')}."
     await _emit(conn, budget, EventKind.BUDGET_SPENT, budget.percent, message)
     await _note(conn, budget, ChangeKind.BUDGET_SPENT, message)
 

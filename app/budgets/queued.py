@@ -167,10 +167,9 @@ async def _reserve_at(conn: Connection, place: Place, blocked: set[int]) -> int 
     if locked is None:
         blocked.update(place.budgets)
         return 0
-    strict = any(budget.strict for budget in locked)
     values = place.values | {
         "per_mille": rules.per_mille(locked),
-        "strict": strict,
+        "whole": any(budget.reserves_maximum for budget in locked),
         **{f"largest_{unit}": rules.least(locked, unit, lambda budget: budget.largest) for unit in Unit},
     }
     for unit in Unit:
@@ -392,6 +391,7 @@ async def _move_to(
     """
     price = TokenPrice.of(model.price, f"price of {model.name}") if model.price else None
     to_line = await lines.with_model(conn, line.parts, model.name, model.price)
+    under = (await service.of_lines(conn, [to_line])).get(to_line)
     to_pool = await ensure_pool(conn, model.served)
     ready_counts.of(conn).add(to_pool, place.tenant_id, 0)
     values = place.values | {
@@ -400,7 +400,7 @@ async def _move_to(
         "context_window": model.context_window,
         "to_pool": to_pool,
         "to_line": to_line,
-        "to_budgets": list(place.budgets),
+        "to_budgets": list(under.ids) if under else [],
         "dearest": max(price.input, price.output) if price else 0,
         "batch_ids": list(batch_ids),
         "limit": MOST_READY,
@@ -463,7 +463,7 @@ async def money_wait(database: Database, batch_id: int) -> MoneyWait | None:
             most, expected = amounts[:2], amounts[2:]
             found = await service.of_ids(conn, budget_ids)
             share = rules.per_mille(found)
-            parts = most if any(budget.strict for budget in found) else expected
+            parts = most if any(budget.reserves_maximum for budget in found) else expected
             sums = [min(part, whole * share // 1000) for part, whole in zip(parts, most, strict=True)]
             waits += [MoneyWait(budget, rules.windows_needed(budget, *sums), clock.now()) for budget in found]
     return max(waits, key=lambda wait: wait.order, default=None)

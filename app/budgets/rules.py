@@ -9,10 +9,10 @@ is tentative: who can start at once takes it back. People are shown it as availa
 and processes reserve for synchronous requests at most the rest, so that in a fresh window everything fits once what was
 reserved in the last one has returned.
 
-The most that a request can use is a token of its prompt for each byte, and the longest answer. With `strict` all of that is
-reserved, else what it is expected to use: its estimated prompt, and of an answer without a limit, which could use the rest of
-the context window, at most what 95 of 100 answers of the workflow, task and model have used. Until that is learned, it is three
-times the answer length that was learned for the account and the model, or the model's default: if lengths fall off
+The most that a request can use is a token of its prompt for each byte, and the longest answer. With `reserve = "maximum"` all of
+that is reserved, else what it is expected to use: its estimated prompt, and of an answer without a limit, which could use the
+rest of the context window, at most what 95 of 100 answers of the workflow, task and model have used. Until that is learned, it
+is three times the answer length that was learned for the account and the model, or the model's default: if lengths fall off
 exponentially, 95 of 100 answers are shorter.
 """
 
@@ -59,16 +59,33 @@ class Unit(StrEnum):
     TOKENS = "tokens"
 
 
-class WhenSpent(StrEnum):
-    """What happens to a new batch while the budget is spent. Synchronous requests are always refused."""
+class Queued(StrEnum):
+    """What queued work does at the limit: go on, wait for the next window, or be refused at its submit."""
 
+    ALERT = "alert"
     WAIT = "wait"
     REFUSE = "refuse"
 
 
+class Synchronous(StrEnum):
+    """What synchronous requests do at the limit."""
+
+    ALERT = "alert"
+    REFUSE = "refuse"
+
+
+class Reserve(StrEnum):
+    """What is reserved for work before it runs: what it is expected to use, or the most that it can."""
+
+    EXPECTED = "expected"
+    MAXIMUM = "maximum"
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetTerms:
-    """What its owner has set. `soft`: per cent at which an event is written; `divert_at`: from which work is diverted."""
+    """What its owner has set. `alerts_at`: per cent at which an event is written; `divert_at`: from which work is diverted.
+    `queued`, `synchronous`: what happens at the limit.
+    """
 
     name: str
     scope: Scope
@@ -78,21 +95,27 @@ class BudgetTerms:
     period: str
     tz: str
     max: int
-    soft: tuple[int, ...] = ()
+    alerts_at: tuple[int, ...] = ()
     divert_at: int | None = None
     fallback: tuple[str, ...] = ()
-    when_spent: WhenSpent = WhenSpent.WAIT
-    strict: bool = False
+    queued: Queued = Queued.WAIT
+    synchronous: Synchronous = Synchronous.REFUSE
+    reserve: Reserve = Reserve.EXPECTED
 
     @property
     def counts(self) -> tuple[Unit, str | None]:
         """What its amounts are of: tokens, or cost in a currency."""
         return self.unit, self.currency
 
+    @property
+    def reserves_maximum(self) -> bool:
+        """Whether all that work can use is reserved for it."""
+        return self.reserve == Reserve.MAXIMUM
+
 
 @dataclass(frozen=True, slots=True)
 class Budget(BudgetTerms):
-    """A stored budget in its present window. `notified`: per cent up to which events of soft thresholds were written.
+    """A stored budget in its present window. `notified`: per cent up to which alerts were written.
 
     `spent_noted`: whether it was written that its money has ended. `diverted_to`: the models that work was moved to.
     `learned_*`: what the results of about a day have used, the most that they could have, and that in tokens. `tentative`: the
@@ -148,7 +171,7 @@ class Budget(BudgetTerms):
         """The share of the most that its queued work can use which is reserved: 1.25 times what results used of it, or all
         until that is known.
         """
-        if self.strict or self.learned_tokens < _LEARNED_TOKENS or not self.learned_maximum:
+        if self.reserves_maximum or self.learned_tokens < _LEARNED_TOKENS or not self.learned_maximum:
             return MOST_PER_MILLE
         ratio = self.learned_used / self.learned_maximum
         return min(MOST_PER_MILLE, max(LEAST_PER_MILLE, ceil(ratio * _MARGIN * 1000)))
@@ -189,8 +212,8 @@ def least(budgets: Iterable[Budget], unit: Unit, amount: Callable[[Budget], int]
 
 def crossed(budget: Budget) -> list[int]:
     """The thresholds, in per cent, that the spent share has reached and of which no event was written in this window."""
-    soft = [at for at in budget.soft if budget.notified < at <= budget.percent]
-    return [*soft, SPENT] if budget.percent >= SPENT and not budget.spent_noted else soft
+    alerts = [at for at in budget.alerts_at if budget.notified < at <= budget.percent]
+    return [*alerts, SPENT] if budget.percent >= SPENT and not budget.spent_noted else alerts
 
 
 def windows_needed(budget: Budget, cost: int, tokens: int) -> int:
@@ -272,7 +295,7 @@ class LineBudgets:
         """
         found, now = self._amounts(sizes, context_window), clock.now()
         for budget in self.budgets:
-            if budget.when_spent == WhenSpent.REFUSE and budget.available <= 0:
+            if budget.queued == Queued.REFUSE and budget.available <= 0:
                 raise refusal(budget, 1, now)
             expected = found.expected_cost if budget.unit == Unit.COST else found.expected_tokens
             if expected and max(expected) > budget.largest:
@@ -290,7 +313,7 @@ class LineBudgets:
         return self._amounts(sizes, context_window, clamp=True)
 
     def _amounts(self, sizes: ItemSizes, context_window: int, *, clamp: bool = False) -> ItemAmounts:
-        price, strict = self.price or _FREE, any(budget.strict for budget in self.budgets)
+        price, whole = self.price or _FREE, any(budget.reserves_maximum for budget in self.budgets)
         prompts = [max(0, tokens) for tokens in map(sub, sizes.est_tokens, sizes.answer_tokens)]
         most, answers = list(sizes.most_tokens), list(sizes.most_tokens)
         columns = zip(prompts, sizes.body_bytes, most if price.output >= price.input else repeat(0), strict=False)
@@ -300,7 +323,7 @@ class LineBudgets:
             answers = [expected_answer(answer, longest, self.long_answer) for answer, longest in pairs]
         cost, tokens = money.costs(widest, most, price), list(map(add, widest, most))
         expected = (cost, tokens)
-        if not strict:
+        if not whole:
             expected = money.costs(prompts, answers, price), list(map(add, prompts, answers))
         if clamp:
             expected = self._within(expected[0], Unit.COST), self._within(expected[1], Unit.TOKENS)

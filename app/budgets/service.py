@@ -11,7 +11,7 @@ from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record, changed
 from app.budgets import events, sql, terms
-from app.budgets.rules import COLUMNS, Budget, BudgetTerms, LineBudgets, Scope, Unit, WhenSpent
+from app.budgets.rules import COLUMNS, Budget, BudgetTerms, LineBudgets, Queued, Reserve, Scope, Synchronous, Unit
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue
 from app.errors import BadInput, Conflict, NotFound
@@ -44,8 +44,10 @@ def of_row(row: Sequence[Any]) -> Budget:
     kinds = {
         "scope": Scope,
         "unit": Unit,
-        "when_spent": WhenSpent,
-        "soft": tuple,
+        "queued": Queued,
+        "synchronous": Synchronous,
+        "reserve": Reserve,
+        "alerts_at": tuple,
         "fallback": tuple,
         "diverted_to": tuple,
     }
@@ -87,10 +89,16 @@ async def put(
 ) -> Budget:
     """Add the budget of this name, or change it. Call inside a transaction. Raises BadInput, Conflict."""
     wanted = terms.parse(name, given, where=where)
-    for model in wanted.fallback:
-        if models.resolve(model) is None:
+    for name_of in wanted.fallback:
+        model = models.resolve(name_of)
+        if model is None:
             known = ", ".join(sorted(models.models))
-            raise BadInput(f"{where}fallback: no such model {model!r}; there are {known}", param="fallback")
+            raise BadInput(f"{where}fallback: no such model {name_of!r}; there are {known}", param="fallback")
+        if wanted.currency and model.price and model.price.currency != wanted.currency:
+            message = (
+                f"{name_of} has a price in {model.price.currency}, which a budget in {wanted.currency} does not count"
+            )
+            raise BadInput(f"{where}fallback: {message}; take another model", param="fallback")
     if wanted.scope == Scope.KEY and not await tenants.has_key(conn, tenant_id, wanted.scope_value):
         raise BadInput(
             f"{where}key: the account has no key {wanted.scope_value[:64]!r}; give the id that `slackwater key list` shows",
@@ -138,7 +146,7 @@ def _terms(budget: Budget | None) -> dict[str, Any]:
 
 async def store(conn: Connection, tenant_id: int, wanted: BudgetTerms) -> Budget:
     """Add a budget or change the one of this name. What it has spent stays, unless it now counts something else. If its maximum
-    changes, the events of the thresholds above what is spent can come again.
+    changes, the alerts above what is spent can come again.
 
     Raises ValueError: too many budgets.
     """
@@ -149,7 +157,7 @@ async def store(conn: Connection, tenant_id: int, wanted: BudgetTerms) -> Budget
     [(now,)] = await (await conn.execute(sql.NOW)).fetchall()
     begin, end = windows.window(wanted.period, wanted.tz, now)
     values = asdict(wanted) | {"tenant_id": tenant_id, "window_from": begin, "window_to": end}
-    values |= {"soft": list(wanted.soft), "fallback": list(wanted.fallback)}
+    values |= {"alerts_at": list(wanted.alerts_at), "fallback": list(wanted.fallback)}
     [(budget_id,)] = await (await conn.execute(sql.PUT, values)).fetchall()
     if old is None or any(getattr(old, name) != getattr(wanted, name) for name in _COUNTED) or old.window_from != begin:
         await conn.execute(sql.FROM_LEDGER, {"budget_id": budget_id})

@@ -4,7 +4,7 @@ Lock order: batch, usage, budget by id, chunk, sched. Every statement that chang
 their ids.
 """
 
-from app.budgets.rules import COLUMNS, TERMS
+from app.budgets.rules import COLUMNS, TERMS, Queued, Synchronous
 from app.db.durability import RELAXED
 from app.metering.lines import DOOR
 from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, free_accounts, is_free, waking
@@ -78,11 +78,11 @@ where budget_id = %(budget_id)s and not %(model)s = any(diverted_to) returning b
 
 BUDGETS_OF_LINES = f"""
 select l.line_id, l.tenant_id, l.price_in, l.price_cached, l.price_out, l.currency, a.p95, {_OF_B}, {_TENTATIVE}
-from line l join budget b on {_COUNTS} left join answer_length a
+from line l join budget b on {_COUNTS} and b.queued <> '{Queued.ALERT}' left join answer_length a
   on a.tenant_id = l.tenant_id and a.workflow = l.workflow and a.task = l.task and a.model = l.model
 where l.line_id = any(%(line_ids)s::int[]) order by l.line_id, b.budget_id"""
 SCOPES = """
-select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value, unit, currency) order by budget_id)
+select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value, unit, currency, queued) order by budget_id)
 from budget group by 1"""
 
 ACCOUNTS = "select distinct tenant_id from chunk where budgets is not null"
@@ -171,7 +171,7 @@ from budget b join tenant t using (tenant_id)
 union all select 'budget_reserved_ratio', t.account_id || '/' || b.name, (b.reserved - {_TENTATIVE})::float8 / b.max
 from budget b join tenant t using (tenant_id)
 union all select 'budget_overshoot', t.account_id || '/' || b.name, greatest(0, b.spent - b.max)::float8
-from budget b join tenant t using (tenant_id)
+from budget b join tenant t using (tenant_id) where b.queued <> '{Queued.ALERT}' and b.synchronous <> '{Synchronous.ALERT}'
 union all select 'unreserved_chunks', p.model, count(c.chunk_id)::float8 from pool p
 left join chunk c on c.pool_id = p.pool_id and {CHUNK.guard("reserve", "c.")} group by 2"""
 
@@ -290,8 +290,8 @@ where {CHUNK.guard("claim")} and reserved_tokens is not null and tenant_id = %(t
 def _size(unit: str) -> str:
     """What is reserved for a chunk. A single item cannot be cut, so it takes at most the largest. Null: no limit."""
     share = f"(maximum_{unit} * %(per_mille)s + 999) / 1000"
-    expected = f"case when not %(strict)s then expected_{unit} end"
-    return f"least({share}, {expected}, case when n = 1 and not %(strict)s then %(largest_{unit})s::int8 end)"
+    expected = f"case when not %(whole)s then expected_{unit} end"
+    return f"least({share}, {expected}, case when n = 1 and not %(whole)s then %(largest_{unit})s::int8 end)"
 
 
 _SIZES = f"{_size('cost')} as cost, {_size('tokens')} as tokens"

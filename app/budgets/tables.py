@@ -51,7 +51,7 @@ budget = Table(
         comment="of one window: 10^-9 of the currency, or tokens; likewise spent and reserved",
     ),
     Column(
-        "soft",
+        "alerts_at",
         ARRAY(SmallInteger),
         nullable=False,
         server_default=EMPTY,
@@ -67,12 +67,26 @@ budget = Table(
         server_default=EMPTY,
         comment="catalogue models, the first that fits is taken",
     ),
-    Column("when_spent", Text, CheckConstraint("when_spent in ('wait', 'refuse')", name="when_spent"), nullable=False),
     Column(
-        "strict",
-        Boolean,
+        "queued",
+        Text,
+        CheckConstraint("queued in ('alert', 'wait', 'refuse')", name="queued"),
         nullable=False,
-        comment="reserve all that a request can cost, and refuse calls while the database is away",
+        comment="what queued work does at the limit",
+    ),
+    Column(
+        "synchronous",
+        Text,
+        CheckConstraint("synchronous in ('alert', 'refuse')", name="synchronous"),
+        nullable=False,
+        comment="what synchronous requests do at the limit",
+    ),
+    Column(
+        "reserve",
+        Text,
+        CheckConstraint("reserve in ('expected', 'maximum')", name="reserve"),
+        nullable=False,
+        comment="maximum: all that a request can cost, and calls are refused while the database is away",
     ),
     Column("spent", BigInteger, nullable=False, server_default=ZERO),
     Column(
@@ -89,7 +103,7 @@ budget = Table(
         SmallInteger,
         nullable=False,
         server_default=ZERO,
-        comment="per cent up to which events of soft thresholds were written in this window",
+        comment="per cent up to which alerts were written in this window",
     ),
     Column("changed_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column(

@@ -5,12 +5,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from app import clock
-from app.budgets.rules import Budget, BudgetTerms, Scope, Unit, WhenSpent
+from app.budgets.rules import Budget, BudgetTerms, Queued, Reserve, Scope, Synchronous, Unit
 from app.errors import BadInput
 from app.metering import money, windows
 
 _OF = ("key", "workflow", "max_cost", "max_tokens", "period", "tz")
-FIELDS = (*_OF, "soft", "divert_at", "fallback", "when_spent", "strict")
+FIELDS = (*_OF, "alerts_at", "on_limit", "reserve", "divert_at", "fallback")
+_REPLACED = {
+    "when_spent": 'is on_limit now, like {"queued": "wait"} or {"queued": "refuse"}',
+    "soft": "is alerts_at now, a list of per cents like [75, 90]",
+    "strict": 'is reserve now: "maximum" for true, "expected" for false',
+}
 NAME = "^[a-z0-9][a-z0-9._-]{0,63}$"
 AMOUNT = r"^[0-9]{1,9}(\.[0-9]{1,9})?( [A-Z]{3})?$"
 _NAME, _AMOUNT = re.compile(NAME.strip("^$")), re.compile(AMOUNT.strip("^$"))
@@ -26,6 +31,8 @@ def parse(name: str, given: Mapping[str, Any], *, where: str = "") -> BudgetTerm
     if not _NAME.fullmatch(name):
         raise BadInput(f"name: {_FORM}, not {name[:70]!r}", param="name")
     for field in given:
+        if field in _REPLACED:
+            raise terms.wrong(field, _REPLACED[field])
         if field not in FIELDS:
             raise terms.wrong(field, f"unknown; a budget has {', '.join(FIELDS)}")
     scope, value = terms.scope()
@@ -41,11 +48,11 @@ def parse(name: str, given: Mapping[str, Any], *, where: str = "") -> BudgetTerm
         currency,
         *terms.window(),
         most,
-        terms.soft(),
+        terms.alerts_at(),
         divert_at,
         fallback,
-        WhenSpent(terms.choice("when_spent", tuple(WhenSpent), WhenSpent.WAIT)),
-        terms.flag("strict"),
+        *terms.on_limit(),
+        Reserve(terms.choice("reserve", tuple(Reserve), Reserve.EXPECTED)),
     )
 
 
@@ -104,13 +111,23 @@ class _Reader:
             raise self.wrong("tz", str(error)) from None
         return str(period), name
 
-    def soft(self) -> tuple[int, ...]:
-        """The thresholds, in ascending order."""
-        given = self._given.get("soft", [])
+    def on_limit(self) -> tuple[Queued, Synchronous]:
+        """What queued work and synchronous requests do at the limit."""
+        given = self._given.get("on_limit", {})
+        if not isinstance(given, Mapping) or given.keys() - {"queued", "synchronous"}:
+            raise self.wrong("on_limit", 'must be like {"queued": "wait", "synchronous": "refuse"}')
+        name = "" if self._where else "on_limit."
+        queued = self._chosen(f"{name}queued", given.get("queued", Queued.WAIT), tuple(Queued))
+        calls = given.get("synchronous", Synchronous.REFUSE)
+        return Queued(queued), Synchronous(self._chosen(f"{name}synchronous", calls, tuple(Synchronous)))
+
+    def alerts_at(self) -> tuple[int, ...]:
+        """The shares, in ascending order."""
+        given = self._given.get("alerts_at", [])
         if not isinstance(given, list | tuple) or len(given) > MOST_LISTED:
-            raise self.wrong("soft", f"must be a list of at most {MOST_LISTED} per cents, like [75, 90]")
+            raise self.wrong("alerts_at", f"must be a list of at most {MOST_LISTED} per cents, like [75, 90]")
         if bad := [at for at in given if type(at) is not int or not 1 <= at <= 99]:
-            raise self.wrong("soft", f"must be whole numbers from 1 to 99, not {bad[0]!r:.40}")
+            raise self.wrong("alerts_at", f"must be whole numbers from 1 to 99, not {bad[0]!r:.40}")
         return tuple(sorted(set(given)))
 
     def whole(self, name: str, least: int, most: int) -> int | None:
@@ -131,17 +148,12 @@ class _Reader:
 
     def choice(self, name: str, choices: tuple[str, ...], usual: str) -> str:
         """One of some words."""
-        value = self._given.get(name, usual)
+        return self._chosen(name, self._given.get(name, usual), choices)
+
+    def _chosen(self, name: str, value: object, choices: tuple[str, ...]) -> str:
         if value not in choices:
             raise self.wrong(name, f"must be one of {', '.join(choices)}, not {value!r:.40}")
         return str(value)
-
-    def flag(self, name: str) -> bool:
-        """True or false."""
-        value = self._given.get(name, False)
-        if type(value) is not bool:
-            raise self.wrong(name, f"must be true or false, not {value!r:.40}")
-        return value
 
     def _text(self, name: str, usual: str) -> str:
         value = self._given.get(name, usual)
@@ -167,11 +179,11 @@ def view(budget: Budget) -> dict[str, Any]:
         "tz": budget.tz,
         "window_from": clock.iso(budget.window_from),
         "window_to": clock.iso(budget.window_to),
-        "soft": list(budget.soft),
+        "alerts_at": list(budget.alerts_at),
+        "on_limit": {"queued": budget.queued, "synchronous": budget.synchronous},
+        "reserve": budget.reserve,
         "divert_at": budget.divert_at,
         "fallback": list(budget.fallback),
-        "when_spent": budget.when_spent,
-        "strict": budget.strict,
     }
 
 

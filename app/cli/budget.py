@@ -31,21 +31,30 @@ def set_budget(
     tz: Annotated[str, typer.Option(help="time zone of the windows, like Europe/Berlin")] = "UTC",
     key: Annotated[str | None, typer.Option(help="only this key, by its id")] = None,
     workflow: Annotated[str | None, typer.Option(help="only this workflow")] = None,
-    soft: Annotated[list[int] | None, typer.Option(help="per cent at which an event is written; repeatable")] = None,
+    alerts_at: Annotated[
+        list[int] | None, typer.Option(help="per cent at which an event is written; repeatable")
+    ] = None,
+    queued: Annotated[str, typer.Option(help="what queued work does at the limit: alert, wait, or refuse")] = "wait",
+    synchronous: Annotated[str, typer.Option(help="what calls do at the limit: alert, or refuse")] = "refuse",
+    reserve: Annotated[
+        str, typer.Option(help="what is kept for work before it runs: expected, or maximum")
+    ] = "expected",
     divert_at: Annotated[
         int | None, typer.Option(help="per cent from which work that is not critical takes a fallback")
     ] = None,
     fallback: Annotated[list[str] | None, typer.Option(help="a model to divert to; repeatable, the first fits")] = None,
-    when_spent: Annotated[str, typer.Option(help="what new batches do once it is spent: wait, or refuse")] = "wait",
-    strict: Annotated[bool, typer.Option("--strict", help="reserve all that a request can cost")] = False,
+    soft: Annotated[list[int] | None, typer.Option(hidden=True)] = None,
+    when_spent: Annotated[str | None, typer.Option(hidden=True)] = None,
+    strict: Annotated[bool | None, typer.Option("--strict", hidden=True)] = None,
     account: Account = "local",
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     most = {"max_cost": max_cost, "max_tokens": max_tokens, "period": period, "tz": tz}
-    of = {"key": key, "workflow": workflow, "soft": soft, "divert_at": divert_at, "fallback": fallback}
-    terms = most | of | {"when_spent": when_spent, "strict": strict}
+    of = {"key": key, "workflow": workflow, "alerts_at": alerts_at, "divert_at": divert_at, "fallback": fallback}
+    how = {"on_limit": {"queued": queued, "synchronous": synchronous}, "reserve": reserve}
+    terms = most | of | how | {"soft": soft, "when_spent": when_spent, "strict": strict}
     given = {name: value for name, value in terms.items() if value is not None}
     file = catalogue.load(settings().models_file)
 

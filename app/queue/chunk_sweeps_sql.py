@@ -81,7 +81,7 @@ _COUNT_DONE = f"""
 # A chunk that is held or removed needs no money for now. The delta returns what was reserved for it.
 _RETURN_RESERVED = """
  returned as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, budgets,
- reserved_cost, reserved_tokens)
+                                       reserved_cost, reserved_tokens)
        select k.batch_id, 0, 0, 0, 0, 0, k.budgets, sum(k.reserved_cost), sum(k.reserved_tokens)
        from to_move k where k.reserved_tokens is not null group by k.batch_id, k.budgets)"""
 

@@ -49,8 +49,9 @@ with{_LEASED},
          count(*) filter (where {CHUNK.guard("promote")})::int as delayed,
          count(*) filter (where {CHUNK.guard("release")})::int as held,
          count(*) filter (where {CHUNK.guard("reserve")})::int as unreserved,
-         count(*) filter (where {CHUNK.guard("reserve")} and reserved_at is not null)::int as taken_back, min(not_before) as
-         not_before, (array_agg(chunk_id order by deadline, chunk_id) filter (where {CHUNK.guard("claim")}))[1] as first
+         count(*) filter (where {CHUNK.guard("reserve")} and reserved_at is not null)::int as taken_back,
+         min(not_before) as not_before,
+         (array_agg(chunk_id order by deadline, chunk_id) filter (where {CHUNK.guard("claim")}))[1] as first
   from chunk where batch_id = any(%(batch_ids)s) group by batch_id),
  pool_accounts as (select distinct pool_id, tenant_id from requested),
  waiting as materialized (

@@ -171,11 +171,12 @@ CREATE TABLE budget (
   period TEXT NOT NULL CONSTRAINT budget_period CHECK (period in ('hour', 'day', 'week', 'month', 'total')),
   tz TEXT NOT NULL,
   max BIGINT NOT NULL CONSTRAINT budget_max_positive CHECK (max > 0),
-  soft SMALLINT[] DEFAULT '{}' NOT NULL,
+  alerts_at SMALLINT[] DEFAULT '{}' NOT NULL,
   divert_at SMALLINT,
   fallback TEXT[] DEFAULT '{}' NOT NULL,
-  when_spent TEXT NOT NULL CONSTRAINT budget_when_spent CHECK (when_spent in ('wait', 'refuse')),
-  strict BOOLEAN NOT NULL,
+  queued TEXT NOT NULL CONSTRAINT budget_queued CHECK (queued in ('alert', 'wait', 'refuse')),
+  synchronous TEXT NOT NULL CONSTRAINT budget_synchronous CHECK (synchronous in ('alert', 'refuse')),
+  reserve TEXT NOT NULL CONSTRAINT budget_reserve CHECK (reserve in ('expected', 'maximum')),
   spent BIGINT DEFAULT 0 NOT NULL,
   reserved BIGINT DEFAULT 0 NOT NULL,
   window_from TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -195,13 +196,15 @@ CREATE TABLE budget (
 COMMENT ON COLUMN budget.scope_value IS 'id of the key, or the workflow; empty for an account';
 COMMENT ON COLUMN budget.currency IS 'of a budget of cost; null: it is of tokens';
 COMMENT ON COLUMN budget.max IS 'of one window: 10^-9 of the currency, or tokens; likewise spent and reserved';
-COMMENT ON COLUMN budget.soft IS 'per cent of max at which an event is written';
+COMMENT ON COLUMN budget.alerts_at IS 'per cent of max at which an event is written';
 COMMENT ON COLUMN budget.divert_at IS 'per cent of max from which work that is not critical moves to a fallback';
 COMMENT ON COLUMN budget.fallback IS 'catalogue models, the first that fits is taken';
-COMMENT ON COLUMN budget.strict IS 'reserve all that a request can cost, and refuse calls while the database is away';
+COMMENT ON COLUMN budget.queued IS 'what queued work does at the limit';
+COMMENT ON COLUMN budget.synchronous IS 'what synchronous requests do at the limit';
+COMMENT ON COLUMN budget.reserve IS 'maximum: all that a request can cost, and calls are refused while the database is away';
 COMMENT ON COLUMN budget.reserved IS 'for chunks that are not settled, begun or not, and by processes for synchronous requests';
 COMMENT ON COLUMN budget.window_to IS 'null: never';
-COMMENT ON COLUMN budget.notified IS 'per cent up to which events of soft thresholds were written in this window';
+COMMENT ON COLUMN budget.notified IS 'per cent up to which alerts were written in this window';
 COMMENT ON COLUMN budget.diverted_to IS 'models to which work was diverted in this window, each with an event';
 COMMENT ON COLUMN budget.spent_noted IS 'whether the event that its money has ended was written in this window';
 COMMENT ON COLUMN budget.learned_used IS 'by settled queued results; these three sums fade with a mean life of a day';

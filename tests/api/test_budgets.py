@@ -37,8 +37,10 @@ async def put(client: httpx.AsyncClient, name: str = "b", **terms: object) -> di
 
 
 async def test_a_budget_is_set_listed_changed_and_removed(client: httpx.AsyncClient) -> None:
-    made = await put(client, max_cost="12.50 EUR", period="week", tz="Europe/Berlin", workflow="nightly", soft=[90, 75])
-    assert (made["max"], made["currency"], made["workflow"], made["soft"]) == (12.5, "EUR", "nightly", [75, 90])
+    made = await put(
+        client, max_cost="12.50 EUR", period="week", tz="Europe/Berlin", workflow="nightly", alerts_at=[90, 75]
+    )
+    assert (made["max"], made["currency"], made["workflow"], made["alerts_at"]) == (12.5, "EUR", "nightly", [75, 90])
     assert (made["spent"], made["reserved"], made["available"]) == (0, 0, 12.5)
     await put(client, max_tokens=100)
     [found] = (await client.get(BUDGETS)).json()["result"]
@@ -62,13 +64,17 @@ async def test_a_budget_is_set_listed_changed_and_removed(client: httpx.AsyncCli
         ({"max_tokens": -1}, "max_tokens: must be a whole number from 1"),
         ({"max_tokens": 1, "tz": "Mars/Base"}, "tz: time zone 'Mars/Base': unknown"),
         ({"max_tokens": 1, "period": "year"}, "period: must be one of hour, day, week, month, total"),
-        ({"max_tokens": 1, "soft": [0]}, "soft: must be whole numbers from 1 to 99"),
+        ({"max_tokens": 1, "alerts_at": [0]}, "alerts_at: must be whole numbers from 1 to 99"),
         ({"max_tokens": 1, "divert_at": 80}, "divert_at: goes with fallback"),
         ({"max_tokens": 1, "divert_at": 80, "fallback": ["no-such"]}, "fallback: no such model 'no-such'"),
         ({"max_tokens": 1, "key": "k", "workflow": "w"}, "workflow: a budget has a key or a workflow"),
         ({"max_tokens": 1, "key": "nobody"}, "key: the account has no key 'nobody'"),
-        ({"max_tokens": 1, "when_spent": "fail"}, "when_spent: must be one of wait, refuse"),
-        ({"max_tokens": 1, "strict": "yes"}, "strict: must be true or false"),
+        ({"max_tokens": 1, "on_limit": {"queued": "fail"}}, "on_limit.queued: must be one of alert, wait, refuse"),
+        ({"max_tokens": 1, "on_limit": "wait"}, "on_limit: must be like"),
+        ({"max_tokens": 1, "reserve": True}, "reserve: must be one of expected, maximum"),
+        ({"max_tokens": 1, "when_spent": "wait"}, "when_spent: is on_limit now"),
+        ({"max_tokens": 1, "soft": [75]}, "soft: is alerts_at now"),
+        ({"max_tokens": 1, "strict": True}, "strict: is reserve now"),
         ({"max_tokens": 1, "model": "x"}, "model: unknown; a budget has key, workflow"),
     ],
 )
@@ -112,7 +118,7 @@ async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
     why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
     assert why["waiting"]["code"] == "budget"
     assert (
-        "budget b has 990 tokens of 1,000 tokens spent or reserved; 3 chunks wait for money"
+        "budget b has 990 tokens of 1,000 tokens spent, 0 tokens reserved by work that runs; 3 chunks wait for money"
         in why["waiting"]["message"]
     )
     assert "it renews" in why["waiting"]["message"]

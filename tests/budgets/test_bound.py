@@ -55,8 +55,8 @@ async def test_each_budget_has_its_bound_in_its_unit(world: World) -> None:
     assert found == [133 * TOKEN, 133, 0]  # of 152, 19 are reserved
 
 
-async def test_a_strict_budget_has_no_bound_but_zero(world: World) -> None:
-    await world.budget(max_tokens=10**6, strict=True)
+async def test_a_budget_that_reserves_the_maximum_has_no_bound_but_zero(world: World) -> None:
+    await world.budget(max_tokens=10**6, reserve="maximum")
     await world.submit(4)
     assert await world.fund() == 1
     ours = CallBudgets(world.database)

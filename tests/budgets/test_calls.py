@@ -17,7 +17,7 @@ from app.budgets import calls
 from app.budgets import service as budgets
 from app.budgets.calls import CallBudgets, CallSize, Changed, Report
 from app.budgets.queued import Steward
-from app.budgets.rules import Budget, Scope, Unit
+from app.budgets.rules import Budget, Reserve, Scope, Unit
 from app.db.pool import Connection, Database
 from app.errors import BudgetSpent
 from app.metering.lines import SYNC, LineParts, parts_of
@@ -56,7 +56,7 @@ async def test_processes_racing_for_a_budget_never_spend_more_and_leave_little(w
     assert await world.recount() == []
 
 
-async def test_a_dry_slice_refuses_within_a_moment_and_the_message_names_the_budget(world: World) -> None:
+async def test_a_spent_budget_refuses_within_a_moment_and_the_message_names_the_budget(world: World) -> None:
     await world.budget(max_tokens=15)
     ours = CallBudgets(world.database)
     async with ours.keeping():
@@ -78,15 +78,15 @@ async def test_a_call_takes_from_each_budget_that_applies_in_its_unit(world: Wor
     assert found == {"money": 10 * TOKEN, "mine": 10, "other": 0}
 
 
-async def test_a_strict_budget_holds_the_longest_answer(world: World) -> None:
-    await world.budget(max_tokens=15, strict=True)
+async def test_a_budget_may_reserve_the_longest_answer(world: World) -> None:
+    await world.budget(max_tokens=15, reserve="maximum")
     ours = CallBudgets(world.database)
     async with ours.keeping():
         with pytest.raises(BudgetSpent):
             await call(ours, line(world))
 
 
-async def test_without_the_database_calls_go_on_unless_a_budget_is_strict(world: World) -> None:
+async def test_without_the_database_calls_go_on_unless_a_budget_reserves_the_maximum(world: World) -> None:
     await world.budget(max_tokens=50)
     away = Database("postgresql://nobody@127.0.0.1:1/none", size=1, patience_seconds=0.1)
     ours = CallBudgets(world.database)
@@ -97,8 +97,8 @@ async def test_without_the_database_calls_go_on_unless_a_budget_is_strict(world:
     for _ in range(3):
         await call(ours, line(world))
     for part in ours._parts.values():
-        part.budget = replace(part.budget, strict=True)
-    with pytest.raises(BudgetSpent, match="strict, and the database"):
+        part.budget = replace(part.budget, reserve=Reserve.MAXIMUM)
+    with pytest.raises(BudgetSpent, match="reserves the maximum, and the database"):
         await call(ours, line(world), CallSize(1, 1, 1, {}))
     ours._database = world.database
     for part in ours._parts.values():
@@ -108,7 +108,7 @@ async def test_without_the_database_calls_go_on_unless_a_budget_is_strict(world:
     await away.close()
 
 
-async def test_the_slice_of_a_dead_process_returns_after_a_minute(world: World) -> None:
+async def test_what_a_dead_process_had_reserved_returns_after_a_minute(world: World) -> None:
     await world.budget(max_tokens=10_000)
     ours = CallBudgets(world.database)
     await ours.refresh()
@@ -189,14 +189,14 @@ async def test_a_call_under_a_budget_that_was_just_removed_is_not_refused(world:
 
 
 async def test_reaching_a_threshold_writes_its_event_once(world: World) -> None:
-    await world.budget(max_tokens=100, soft=[30, 60])
+    await world.budget(max_tokens=100, alerts_at=[30, 60])
     ours = CallBudgets(world.database)
     await ours.refresh()
     for _ in range(10):
         await call(ours, line(world))
         for part in ours._parts.values():
             await ours._report(part)
-    assert await world.events() == ["budget.soft", "budget.soft", "budget.spent"]
+    assert await world.events() == ["budget.alert", "budget.alert", "budget.spent"]
 
 
 async def test_a_call_that_a_budget_does_not_count_is_never_refused_by_it(world: World) -> None:
@@ -268,7 +268,7 @@ async def test_a_call_without_a_budget_asks_nothing_of_the_database(world: World
     needed=st.integers(0, 300),
     wanted=st.integers(0, 300),
 )
-def test_a_slice_never_takes_more_than_is_free(
+def test_a_process_never_reserves_more_than_is_free(
     most: int, spent: int, others: int, before: int, used: int, needed: int, wanted: int
 ) -> None:
     budget = Budget(

@@ -39,7 +39,8 @@ async def _policy(world: World, text: str) -> None:
 
 async def _fund(world: World) -> None:
     while await queued.reserve(world.database, MODELS):
-        pass
+        for (pool,) in await world.rows("select pool_id from pool where model <> 'toy'"):
+            await world.serve(int(str(pool)))
 
 
 async def _models(world: World) -> list[str]:

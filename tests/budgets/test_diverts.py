@@ -3,10 +3,15 @@
 from dataclasses import replace
 from decimal import Decimal
 
+import pytest
+
 from app.budgets import queued
 from app.budgets import service as budgets
 from app.engines.catalogue import Catalogue, Price
-from tests.budgets.world import MODEL, World
+from app.engines.service import ensure_pool
+from app.errors import BadInput
+from tests.budgets.world import MODEL, PRICE, TOY, World
+from tests.queue import support
 
 
 async def test_from_a_share_on_work_that_is_not_critical_moves_to_a_fallback_and_results_name_it(world: World) -> None:
@@ -24,6 +29,37 @@ async def test_from_a_share_on_work_that_is_not_critical_moves_to_a_fallback_and
     assert (model, critical) == ("small", False)
     assert await world.rows("select distinct model from item_payload where batch_id = %s", batch_id) == [("small",)]
     assert await world.events() == ["budget.diverted"]
+    [(pool,)] = await world.rows("select pool_id from pool where model = 'small'")
+    await world.serve(int(str(pool)))
     await queued.reserve(world.database, models)
     pools = await world.rows("select p.model from chunk join pool p using (pool_id) where state = 'ready'")
     assert pools == [("small",)]
+
+
+async def test_what_moves_to_a_model_of_another_currency_waits_for_the_money_of_its_budget(world: World) -> None:
+    euros = replace(MODEL, price=Price(Decimal(1000), Decimal(1000), Decimal(1000), "EUR"))
+    dollars = replace(MODEL, name="usd", served="usd", price=PRICE)
+    models = Catalogue({"toy": euros, "usd": dollars}, {"toy": euros, "usd": dollars})
+    world.line = await world.line_of("w", euros.price)
+    async with world.database.transaction() as conn:
+        terms = {"max_tokens": 10**6, "divert_at": 50, "fallback": ["usd"]}
+        await budgets.put(conn, models, world.tenant, "tokens", terms)
+        await budgets.put(conn, models, world.tenant, "usd", {"max_cost": "0.05 USD", "reserve": "maximum"})
+        await conn.execute("update budget set spent = max / 100 * 60 where name = 'tokens'")
+        pool = await ensure_pool(conn, "usd")
+    worker = await world.serve(pool)
+    await world.submit(40)
+    for _ in range(10):
+        await queued.reserve(world.database, models)
+        await support.drain(world.database, pool, worker)
+        await world.settle()
+    budget = await world.state("usd")
+    assert 0 < budget.spent <= budget.max
+    assert (await world.states()).keys() == {"unreserved"}
+
+
+async def test_a_fallback_in_another_currency_than_its_budget_is_refused(world: World) -> None:
+    async with world.database.transaction() as conn:
+        terms = {"max_cost": "5 EUR", "divert_at": 50, "fallback": ["toy"]}
+        with pytest.raises(BadInput, match="toy has a price in USD, which a budget in EUR does not count"):
+            await budgets.put(conn, TOY, world.tenant, "b", terms)

@@ -14,42 +14,42 @@ async def _spend(world: World, amount: int, name: str = "b") -> None:
 
 
 async def test_a_raised_budget_writes_its_thresholds_again_when_they_are_reached_again(world: World) -> None:
-    await world.budget(max_tokens=100, soft=[75, 90], period="total")
+    await world.budget(max_tokens=100, alerts_at=[75, 90], period="total")
     await _spend(world, 100)
-    assert await world.events() == ["budget.soft", "budget.soft", "budget.spent"]
-    await world.budget(max_tokens=200, soft=[75, 90], period="total")
+    assert await world.events() == ["budget.alert", "budget.alert", "budget.spent"]
+    await world.budget(max_tokens=200, alerts_at=[75, 90], period="total")
     await _spend(world, 140)
     assert len(await world.events()) == 3
     await _spend(world, 150)
     await _spend(world, 150)
-    assert (await world.events())[3:] == ["budget.soft"]
+    assert (await world.events())[3:] == ["budget.alert"]
     await _spend(world, 200)
-    assert (await world.events())[4:] == ["budget.soft", "budget.spent"]
+    assert (await world.events())[4:] == ["budget.alert", "budget.spent"]
 
 
 async def test_a_changed_budget_does_not_repeat_what_was_written_and_still_holds(world: World) -> None:
-    await world.budget(max_tokens=100, soft=[50, 75])
+    await world.budget(max_tokens=100, alerts_at=[50, 75])
     await _spend(world, 76)
-    assert await world.events() == ["budget.soft", "budget.soft"]
-    await world.budget(max_tokens=101, soft=[50, 75])
+    assert await world.events() == ["budget.alert", "budget.alert"]
+    await world.budget(max_tokens=101, alerts_at=[50, 75])
     await _spend(world, 77)
     assert len(await world.events()) == 2
-    await world.budget(max_tokens=101, soft=[50, 75], strict=True)
+    await world.budget(max_tokens=101, alerts_at=[50, 75], reserve="maximum")
     await _spend(world, 78)
     assert len(await world.events()) == 2
 
 
 async def test_thresholds_are_written_although_the_rest_was_too_small_before(world: World) -> None:
-    await world.budget(max_tokens=100, soft=[75, 90])
+    await world.budget(max_tokens=100, alerts_at=[75, 90])
     await _spend(world, 70)
     for _ in range(2):
         async with world.database.transaction() as conn:
             await events.spent(conn, await world.state())
     assert await world.events() == ["budget.spent"]
     await _spend(world, 80)
-    assert (await world.events())[1:] == ["budget.soft"]
+    assert (await world.events())[1:] == ["budget.alert"]
     await _spend(world, 100)
-    assert (await world.events())[2:] == ["budget.soft"]
+    assert (await world.events())[2:] == ["budget.alert"]
     await world.turn()
     assert (await world.events())[3:] == ["budget.renewed"]
 
@@ -58,10 +58,10 @@ async def test_a_lowered_or_new_budget_writes_at_once_what_it_has_reached(world:
     await world.submit(4)
     await world.drain()
     await world.settle()
-    await world.budget(max_tokens=40, soft=[75])  # 32 are used
-    assert await world.events() == ["budget.soft"]
-    await world.budget(max_tokens=32, soft=[75])
-    assert await world.events() == ["budget.soft", "budget.spent"]
+    await world.budget(max_tokens=40, alerts_at=[75])  # 32 are used
+    assert await world.events() == ["budget.alert"]
+    await world.budget(max_tokens=32, alerts_at=[75])
+    assert await world.events() == ["budget.alert", "budget.spent"]
 
 
 async def test_a_budget_that_was_raised_in_time_is_not_renewed_with_an_event(world: World) -> None:

@@ -166,7 +166,7 @@ async def test_queued_work_follows_a_budget_to_another_currency_and_back(world: 
 
 async def test_a_budget_of_money_does_not_hold_work_that_has_no_price(world: World) -> None:
     free = await world.line_of("free", price=None)
-    await world.budget(max_cost="0.001", when_spent="refuse")
+    await world.budget(max_cost="0.001", on_limit={"queued": "refuse"})
     await world.submit(4, line=free)
     assert await world.states() == {"ready": 1}
     assert (await world.state()).reserved == 0

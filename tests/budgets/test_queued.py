@@ -7,6 +7,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.budgets.rules import Reserve
 from app.db.pool import Database
 from app.engines.catalogue import Price
 from app.errors import BadInput
@@ -24,7 +25,7 @@ async def test_without_a_budget_chunks_are_ready_at_once_and_carry_no_budgets(wo
 
 
 async def test_queued_work_waits_for_money_and_goes_on_when_the_budget_is_renewed(world: World) -> None:
-    await world.budget(max_cost="0.1", period="hour", soft=[50])  # 100 tokens, of which an item may use 11
+    await world.budget(max_cost="0.1", period="hour", alerts_at=[50])  # 100 tokens, of which an item may use 11
     await world.submit(16)
     assert await world.states() == {"unreserved": 16}  # a tenth of the money is less than two items
     ended = 0
@@ -166,10 +167,10 @@ async def test_eight_stewards_at_once_never_reserve_more_than_the_budget(world: 
 @given(
     maxima=st.lists(st.integers(40, 400), min_size=1, max_size=3),
     batches=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30), st.integers(1, 4)), min_size=1, max_size=4),
-    strict=st.booleans(),
+    reserve=st.sampled_from(Reserve),
 )
 def test_spent_and_reserved_stay_within_every_budget_and_no_chunk_waits_for_ever(
-    database_url: str, maxima: Sequence[int], batches: Sequence[tuple[int, int, int]], strict: bool
+    database_url: str, maxima: Sequence[int], batches: Sequence[tuple[int, int, int]], reserve: Reserve
 ) -> None:
     async def run() -> None:
         async with Database(database_url, size=2) as database:
@@ -178,7 +179,7 @@ def test_spent_and_reserved_stay_within_every_budget_and_no_chunk_waits_for_ever
             world = World(database)
             await world.begin()
             for number, most in enumerate(maxima):
-                await world.budget(f"b{number}", max_tokens=most, period="hour", strict=strict)
+                await world.budget(f"b{number}", max_tokens=most, period="hour", reserve=reserve.value)
             for items, most, chunk in batches:
                 try:
                     await world.submit(items, most=most, chunk=chunk)

@@ -19,7 +19,7 @@ async def test_a_round_reads_few_pages_however_much_waits(world: World) -> None:
         "budgets": [budget.budget_id],
         "tenant_id": world.tenant,
         "pool_id": world.pool,
-        "strict": False,
+        "whole": False,
         "per_mille": 1000,
         "places": 128,
     }

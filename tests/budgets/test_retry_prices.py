@@ -47,8 +47,10 @@ class Retries:
     async def submit(self, *names: str | None, model_lines: tuple[int, ...] | None = None) -> None:
         """A batch of `toy` with an item for each name."""
         world = self.world
-        async with world.database.transaction() as conn:
+        async with world.database.durable() as conn:
             self.small = await ensure_pool(conn, "small")
+        await world.serve(self.small)
+        async with world.database.transaction() as conn:
             batch = replace(
                 await support.new_batch(conn, world.tenant, world.pool, len(names)),
                 line_id=world.line,

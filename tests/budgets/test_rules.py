@@ -6,30 +6,32 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.budgets.queued import MoneyWait
-from app.budgets.rules import Budget, Scope, Unit, crossed, least, per_mille, windows_needed
+from app.budgets.rules import Budget, Reserve, Scope, Unit, crossed, least, per_mille, windows_needed
 from app.queue.estimate import Confidence, Estimate
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 BUDGET = Budget(
-    "b", Scope.ACCOUNT, "", Unit.TOKENS, None, "day", "UTC", 1000, soft=(50, 75),
+    "b", Scope.ACCOUNT, "", Unit.TOKENS, None, "day", "UTC", 1000, alerts_at=(50, 75),
     window_from=NOW - timedelta(hours=12), window_to=NOW + timedelta(hours=12),
 )  # fmt: skip
 ESTIMATE = Estimate(0, 1.0, 10.0, 60.0, Confidence.HIGH)
 
 
 @pytest.mark.parametrize(
-    ("used", "maximum", "strict", "share"),
+    ("used", "maximum", "reserve", "share"),
     [
-        (0, 0, False, 1000),
-        (900, 9_999, False, 1000),  # too little was seen
-        (2_000, 10_000, False, 250),
-        (10, 10_000, False, 50),
-        (9_000, 10_000, False, 1000),
-        (2_000, 10_000, True, 1000),
+        (0, 0, Reserve.EXPECTED, 1000),
+        (900, 9_999, Reserve.EXPECTED, 1000),  # too little was seen
+        (2_000, 10_000, Reserve.EXPECTED, 250),
+        (10, 10_000, Reserve.EXPECTED, 50),
+        (9_000, 10_000, Reserve.EXPECTED, 1000),
+        (2_000, 10_000, Reserve.MAXIMUM, 1000),
     ],
 )
-def test_a_quarter_more_is_reserved_than_results_have_used(used: int, maximum: int, strict: bool, share: int) -> None:
-    budget = replace(BUDGET, learned_used=used, learned_maximum=maximum, learned_tokens=maximum, strict=strict)
+def test_a_quarter_more_is_reserved_than_results_have_used(
+    used: int, maximum: int, reserve: Reserve, share: int
+) -> None:
+    budget = replace(BUDGET, learned_used=used, learned_maximum=maximum, learned_tokens=maximum, reserve=reserve)
     assert budget.per_mille == share
 
 

@@ -32,7 +32,7 @@ async def test_a_spent_budget_refuses_new_batches_if_it_is_to(world: World) -> N
     await world.submit(4)
     await world.drain()
     await world.settle()
-    await world.budget(max_tokens=30, when_spent="refuse")
+    await world.budget(max_tokens=30, on_limit={"queued": "refuse"})
     with pytest.raises(BudgetSpent, match="Budget 'b' is used up"):
         await world.submit(1)
     await world.budget(max_tokens=30)

@@ -42,10 +42,10 @@ async def test_answers_without_a_limit_are_expected_to_use_what_is_held_for_them
     assert (await _wait(world, again)).windows == 1
 
 
-async def test_with_one_strict_budget_in_a_lane_the_holds_of_all_are_the_most_that_can_be_used(world: World) -> None:
+async def test_if_one_budget_reserves_the_maximum_all_do(world: World) -> None:
     await world.budget("wide", max_tokens=10**6)
     await world.budget("b", max_tokens=20_000, period="hour")
-    await world.budget("strict", max_tokens=10**6, strict=True, period="total")
+    await world.budget("careful", max_tokens=10**6, reserve="maximum", period="total")
     await world.submit(8, most=8)
     async with world.database.durable() as conn:  # the results of the last day have used a tenth of the most
         await conn.execute("update budget set learned_used = 10000, learned_maximum = 100000, learned_tokens = 100000")
@@ -64,7 +64,6 @@ async def test_a_budget_that_is_never_renewed_is_what_a_batch_waits_for_longest(
     assert (wait.budget.name, wait.seconds) == ("all", None)
     never = replace(DONE_IN_A_MINUTE, eta_seconds=None, confidence=Confidence.NONE, missing=Missing.MONEY)
     assert wait.delayed(DONE_IN_A_MINUTE) == never
-    assert "raise its maximum" in wait.message(4)
 
 
 async def test_of_two_budgets_the_one_whose_windows_take_longer_decides(world: World) -> None:

@@ -57,10 +57,10 @@ class Tight:
 
 
 def tight_budgets() -> list[Tight]:
-    """Of birch one that is strict and in tokens, of coral one in money, with a fallback from half of it on."""
-    diverting = {"divert_at": 50, "fallback": [SPARE], "soft": [25]}
+    """Of birch one that reserves the maximum, in tokens, of coral one in money, with a fallback from half of it on."""
+    diverting = {"divert_at": 50, "fallback": [SPARE], "alerts_at": [25]}
     return [
-        Tight(STRICT, {"strict": True}, max=1_500, step=1_500, item=700),
+        Tight(STRICT, {"reserve": "maximum"}, max=1_500, step=1_500, item=700),
         Tight(DIVERTED, diverting, max=15_000, step=9_000, item=9_000),
     ]
 
@@ -74,7 +74,8 @@ def models_file(folder: Path) -> Path:
     return file
 
 
-# Notes every moment in which more is reserved than a budget has, and in which a strict one spends more than that.
+# Notes every moment in which more is reserved than a budget has, and in which one that reserves the maximum spends more than
+# that.
 _WATCH = """
 create table overspent (at timestamptz default clock_timestamp(), text text);
 create function note_overspent() returns trigger language plpgsql as $$ begin
@@ -83,7 +84,7 @@ create function note_overspent() returns trigger language plpgsql as $$ begin
   return null;
 end $$;
 create trigger overspent after update on budget for each row
-  when (new.spent + new.reserved > new.max and new.max >= old.max and (new.reserved > old.reserved or new.strict))
+  when (new.spent + new.reserved > new.max and new.max >= old.max and (new.reserved > old.reserved or new.reserve = 'maximum'))
   execute function note_overspent()"""
 
 

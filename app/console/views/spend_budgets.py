@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from app.budgets.rules import Budget, Unit, WhenSpent
+from app.budgets.rules import Budget, Queued, Synchronous, Unit
 from app.console.views import signs, text, times
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
@@ -90,7 +90,9 @@ def _pace(budget: Budget, now: datetime) -> tuple[str, Sign | None]:
 
 
 def _when_spent(budget: Budget) -> str:
-    words = "batches wait" if budget.when_spent == WhenSpent.WAIT else "refused at submit"
+    words = {Queued.WAIT: "batches wait", Queued.REFUSE: "refused at submit"}.get(budget.queued, "batches go on")
+    if budget.synchronous == Synchronous.ALERT:
+        words += ", calls too" if budget.queued == Queued.ALERT else ", calls go on"
     if budget.divert_at is not None:
         words += f"; from {budget.divert_at}{text.NBSP}% to {', '.join(budget.fallback)}"
     return words
