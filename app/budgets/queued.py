@@ -417,11 +417,14 @@ async def _move_to(
 
 @dataclass(frozen=True, slots=True)
 class MoneyWait:
-    """The budget that a batch waits for. `windows`: how many have to begin before all of its work is paid."""
+    """The budget that a batch waits for. `windows`: how many have to begin before all of its work is paid. `is_over`: the rest of
+    this window is not enough, also if everything that is reserved comes back.
+    """
 
     budget: Budget
     windows: int
     now: datetime
+    is_over: bool = False
 
     @property
     def seconds(self) -> float | None:
@@ -432,11 +435,6 @@ class MoneyWait:
         if begin is None or end is None:
             return None
         return (end - self.now).total_seconds() + (self.windows - 1) * (end - begin).total_seconds()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the rest of this window is not enough, also if everything that is reserved comes back."""
-        return self.windows > 0 and self.budget.spent_noted
 
     def delayed(self, estimate: Estimate) -> Estimate:
         """The estimate with the wait for money: the work is done in equal parts, one in each window."""
@@ -465,5 +463,7 @@ async def money_wait(database: Database, batch_id: int) -> MoneyWait | None:
             share = rules.per_mille(found)
             parts = most if any(budget.reserves_maximum for budget in found) else expected
             sums = [min(part, whole * share // 1000) for part, whole in zip(parts, most, strict=True)]
-            waits += [MoneyWait(budget, rules.windows_needed(budget, *sums), clock.now()) for budget in found]
+            for budget in found:
+                over = budget.of(*sums) > budget.max - budget.spent
+                waits.append(MoneyWait(budget, rules.windows_needed(budget, *sums), clock.now(), over))
     return max(waits, key=lambda wait: wait.order, default=None)

@@ -15,6 +15,7 @@ from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN
 from tests.clock import Clock
 from tests.gateway.support import Registry
+from tests.queue.support import serve_all
 
 BUDGETS = "/client/v4/accounts/acme/ai/budgets"
 CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
@@ -114,6 +115,7 @@ async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
         await conn.execute("update budget set spent = 990")
     made = await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 100}] * 3})
     request_id = made.json()["result"]["request_id"]
+    await serve_all(database)
     assert await queued.reserve(database, catalogue.load(settings.models_file)) == 0
     why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
     assert why["waiting"]["code"] == "budget"
@@ -125,6 +127,19 @@ async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
     async with database.relaxed() as conn:
         rows = await (await conn.execute("select kind from event where kind = 'budget.spent'")).fetchall()
     assert len(rows) == 1
+
+
+async def test_work_of_a_model_without_an_engine_waits_for_the_engine_and_keeps_no_money(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    await put(client, max_tokens=1000)
+    made = await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 10}]})
+    request_id = made.json()["result"]["request_id"]
+    assert await queued.reserve(database, catalogue.load(settings.models_file)) == 0
+    why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
+    assert why["waiting"]["code"] == "no_engine"
+    [budget] = (await client.get(BUDGETS)).json()["result"]
+    assert (budget["spent"], budget["reserved"], budget["available"]) == (0, 0, 1000)
 
 
 async def test_an_item_that_no_window_can_pay_is_refused_and_nothing_is_stored(client: httpx.AsyncClient) -> None:

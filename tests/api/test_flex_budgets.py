@@ -14,6 +14,7 @@ from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, eventually
 from tests.api.support import run_all
 from tests.clock import Clock
+from tests.queue.support import serve_all
 
 BUDGET = "/client/v4/accounts/acme/ai/budgets/b"
 CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
@@ -41,6 +42,7 @@ async def queued(database: Database, count: int = 1) -> None:
         return int(found)
 
     await eventually(batches, until=lambda found: found >= count)
+    await serve_all(database)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -97,6 +99,7 @@ async def test_a_background_response_waits_for_the_next_window(
     made = await client.post("/v1/responses", json=body)
     assert made.status_code == 200, made.text
     assert made.json()["status"] == "queued"
+    await serve_all(database)
     assert await reserve(database, models) == 0
     async with database.durable() as conn:
         await conn.execute("update budget set spent = 0")

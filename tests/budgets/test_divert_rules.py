@@ -39,8 +39,7 @@ async def _policy(world: World, text: str) -> None:
 
 async def _fund(world: World) -> None:
     while await queued.reserve(world.database, MODELS):
-        for (pool,) in await world.rows("select pool_id from pool where model <> 'toy'"):
-            await world.serve(int(str(pool)))
+        await support.serve_all(world.database)
 
 
 async def _models(world: World) -> list[str]:

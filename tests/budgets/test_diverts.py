@@ -29,8 +29,7 @@ async def test_from_a_share_on_work_that_is_not_critical_moves_to_a_fallback_and
     assert (model, critical) == ("small", False)
     assert await world.rows("select distinct model from item_payload where batch_id = %s", batch_id) == [("small",)]
     assert await world.events() == ["budget.diverted"]
-    [(pool,)] = await world.rows("select pool_id from pool where model = 'small'")
-    await world.serve(int(str(pool)))
+    await support.serve_all(world.database)
     await queued.reserve(world.database, models)
     pools = await world.rows("select p.model from chunk join pool p using (pool_id) where state = 'ready'")
     assert pools == [("small",)]

@@ -25,12 +25,6 @@ TOY = Catalogue({"toy": MODEL}, {"toy": MODEL})
 TOKEN = 10**6  # its cost, in the unit of a budget
 
 
-_ENGINE = """
-insert into engine (name, pool_id, url, mode, worker_id, state, intake) values (%s, %s, 'http://e', 'attached', %s, 'ready',
-'open') on conflict (name) do update set worker_id = excluded.worker_id
-"""
-
-
 class World:
     """An account with one line, its pool, and a worker."""
 
@@ -46,11 +40,8 @@ class World:
         self.line = await self.line_of(workflow)
 
     async def serve(self, pool: int) -> int:
-        """A worker with a ready engine in this pool. Returns the worker's id."""
-        worker = await support.make_worker(self.database, pool)
-        async with self.database.durable() as conn:
-            await conn.execute(_ENGINE, (f"e{pool}", pool, worker))
-        return worker
+        """A worker with the ready engine of this pool. Returns the worker's id."""
+        return await support.serve(self.database, pool)
 
     async def line_of(self, workflow: str, price: Price | None = PRICE) -> int:
         parts = parts_of(self.tenant, "key", SpendLabels(workflow, critical=False), "toy", "batch", price)
