@@ -61,11 +61,8 @@ BUDGET: Schema = {
         alerts_at=_several({"type": "integer", "minimum": 1, "maximum": 99}),
         on_limit=only(queued={"enum": [*Queued]}, synchronous={"enum": [*Synchronous]}),
         reserve={"enum": [*Reserve]},
-        divert_at={"type": "integer", "minimum": 1, "maximum": 100},
-        fallback=_several(STRING, 1),
     ),
     "oneOf": [{"required": ["max_cost"]}, {"required": ["max_tokens"]}],
-    "dependentRequired": {"divert_at": ["fallback"], "fallback": ["divert_at"]},
     "not": {"required": ["key", "workflow"]},
 }
 

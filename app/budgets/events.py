@@ -38,7 +38,7 @@ async def diverted(conn: Connection, budget: Budget, items: int, model: str) -> 
     """Write that work was diverted, once in a window for each model."""
     row = await (await conn.execute(sql.DIVERTED, {"budget_id": budget.budget_id, "model": model})).fetchone()
     if row is not None:
-        message = f"{_used(budget)} {items:,} waiting items that are not critical now use {model}, and more may follow."
+        message = f"{_used(budget)} {items:,} waiting items now use {model}, and more may follow."
         await _emit(conn, budget, EventKind.BUDGET_DIVERTED, budget.percent, message)
 
 

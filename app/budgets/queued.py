@@ -69,7 +69,7 @@ class Steward:
         self._database = database
         self._settings = settings
         self._moves = Moves()
-        self._late = Late()
+        self._known = Known()
         self._turn_at = self._recount_at = 0.0
         self.hurries = False
 
@@ -85,7 +85,7 @@ class Steward:
         if now >= self._recount_at:
             await self._recount()
             self._recount_at = now + RECOUNT_SECONDS
-        reserved = await reserve(self._database, models, self._late)
+        reserved = await reserve(self._database, models, self._known)
         self.hurries = moved + reserved > MOST_READY // 2
         if moved:
             _log.info("budget.moved", chunks=moved)
@@ -102,43 +102,51 @@ class Steward:
 
 
 @dataclass(slots=True)
-class Late:
-    """Where chunks were not claimed while others could start: they stand last for LATE_SECONDS."""
+class Known:
+    """What one steward remembers: the policy that it has read, and where chunks were not claimed while others could start. These
+    stand last for LATE_SECONDS.
+    """
 
+    policy_id: int = 0
+    rules: tuple[Rule, ...] = ()
     until: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
 
-    def note(self, budgets: Sequence[int], pool_id: int) -> None:
+    def note_late(self, budgets: Sequence[int], pool_id: int) -> None:
         """Let what waits there stand last."""
         self.until[tuple(budgets), pool_id] = clock.monotonic() + LATE_SECONDS
 
-    def has(self, place: Place) -> bool:
+    def is_late(self, place: Place) -> bool:
         """Whether it stands last now."""
         return self.until.get((place.budgets, place.pool_id), 0.0) > clock.monotonic()
 
 
-async def reserve(database: Database, models: Catalogue, late: Late | None = None) -> int:
+async def reserve(database: Database, models: Catalogue, known: Known | None = None) -> int:
     """Reserve for the chunks that wait and whose pools have an engine that takes work, the earliest deadline first. Each place
     is a transaction. Returns how many became ready or moved.
 
     A chunk that only waits for other reservations to return keeps later places from taking the money that it needs. If nothing of
     its place is ready, it takes back what no worker can claim, or has claimed for UNCLAIMED_SECONDS.
     """
-    late = late or Late()
+    known = known or Known()
     async with database.relaxed() as conn:
         rows = await (await conn.execute(sql.WAITING)).fetchall()
-        pools = [pool_id for (pool_id,) in await (await conn.execute(sql.OPEN_POOLS)).fetchall()] if rows else []
+        if not rows:
+            return 0
+        pools = [pool_id for (pool_id,) in await (await conn.execute(sql.OPEN_POOLS)).fetchall()]
+        models = await with_adopted(conn, models)
+        in_force = await rules_of_moves(conn, models, known)
     places = [Place(tuple(budgets), pool_id, tenant_id) for budgets, pool_id, tenant_id in rows]
     blocked: set[int] = set()
     chunks = 0
-    for place in sorted(places, key=late.has):
+    for place in sorted(places, key=known.is_late):
         async with database.relaxed() as conn, conn.transaction():
-            diverted = 0 if blocked.intersection(place.budgets) else await divert(conn, place, models)
+            diverted = 0 if blocked.intersection(place.budgets) else await divert(conn, place, models, in_force)
         chunks += diverted
         if diverted or place.pool_id not in pools:
             continue  # the rest may have to be diverted, too, before anything is reserved for it
         async with database.relaxed() as conn, conn.transaction():
             found = await _reserve_at(conn, place, blocked)
-        if found is None and await _take_back(database, place, pools, late):
+        if found is None and await _take_back(database, place, pools, known):
             async with database.relaxed() as conn, conn.transaction():
                 found = await _reserve_at(conn, place, blocked)
         if found is None:
@@ -147,13 +155,13 @@ async def reserve(database: Database, models: Catalogue, late: Late | None = Non
     return chunks
 
 
-async def _take_back(database: Database, place: Place, pools: Sequence[int], late: Late) -> int:
+async def _take_back(database: Database, place: Place, pools: Sequence[int], known: Known) -> int:
     """Take back what chunks under the same budgets have reserved that do not begin. Returns their number."""
     values = place.values | {"open": list(pools), "seconds": UNCLAIMED_SECONDS, "unit": Unit.TOKENS}
     async with database.relaxed() as conn:
         rows = await (await conn.execute(sql.TAKE_BACK, values)).fetchall()
     for budgets, pool_id, _ in rows:
-        late.note(budgets, pool_id)
+        known.note_late(budgets, pool_id)
     return sum(chunks for *_, chunks in rows)
 
 
@@ -323,59 +331,65 @@ def _move(line: StoredLine, under: LineBudgets | None, models: Catalogue) -> tup
 # ---------------------------------------------------------------- another model
 
 
-async def divert(conn: Connection, place: Place, models: Catalogue) -> int:
-    """Move waiting work that is not critical to a cheaper model, where a budget has reached the share for it: at most what is
-    reserved for at once. Returns the number of chunks.
-
-    Call inside a transaction that has locked nothing yet. Work that a rule of the policy keeps from the fallback stays.
+async def rules_of_moves(conn: Connection, models: Catalogue, known: Known) -> tuple[Rule, ...]:
+    """The rules of the policy in force, if one of them may move waiting work. Empty also while this process does not understand
+    them.
     """
-    if not any(budget.diverts for budget in await service.of_ids(conn, place.budgets)):
+    found = await policies.newest(conn)
+    if found is None:
+        return ()
+    if known.policy_id != found.policy_id:
+        known.policy_id, known.rules = found.policy_id, ()
+        try:
+            known.rules = await asyncio.to_thread(language.parse, found.text, models, lenient=True)
+        except PolicyError:
+            _log.exception("policy.not_read")
+    moves = any(rule.fallback is not None and "budget" in rule.when.bounds for rule in known.rules)
+    return known.rules if moves else ()
+
+
+async def divert(conn: Connection, place: Place, models: Catalogue, in_force: Sequence[Rule]) -> int:
+    """Move waiting work to a cheaper model, where a rule says so because a budget is short: at most what is reserved for at once.
+    Returns the number of chunks.
+
+    Call inside a transaction that has locked nothing yet. Work that another rule keeps from the model stays.
+    """
+    if not in_force:
         return 0
-    models = await with_adopted(conn, models)
-    rules_in_force = await _rules(conn, models)
-    if rules_in_force is None:
+    values = place.values | {"limit": MOST_READY}
+    rows = await (await conn.execute(sql.LINES_WAITING, values)).fetchall()
+    shares: dict[int, float] = dict(
+        await (await conn.execute(sql.USED_SHARES, {"line_ids": [line for (line,) in rows]})).fetchall()
+    )
+    account = await tenants.account_id_of(conn, place.tenant_id)
+    moves = [
+        (line, model)
+        for line in await lines.parts(conn, list(shares))
+        if (model := fallback(models, line.parts, in_force, account, shares[line.line_id])) is not None
+    ]
+    if not moves:
         return 0
     await settling.exclusively(conn)  # it locks many batches, too
-    values = place.values | {"limit": MOST_READY}
     batch_ids = [batch_id for (batch_id,) in await (await conn.execute(sql.LOCK_BATCHES, values)).fetchall()]
-    due = [budget for budget in await service.locked(conn, place.budgets) if budget.diverts]
-    moved = 0
-    for budget in due[:1]:
-        account = await tenants.account_id_of(conn, budget.tenant_id)
-        rows = await (await conn.execute(sql.LINES_WAITING, values)).fetchall()
-        for line in await lines.parts(conn, [line_id for (line_id,) in rows]):
-            model = fallback(models, line.parts, budget.fallback, rules_in_force, account)
-            moved += await _move_to(conn, place, batch_ids, budget, line, model) if model else 0
-    return moved
+    budgets = await service.locked(conn, place.budgets)
+    fullest = max(budgets, key=lambda budget: budget.spent / budget.max, default=None)
+    return sum([await _move_to(conn, place, batch_ids, fullest, line, model) for line, model in moves])
 
 
-async def _rules(conn: Connection, models: Catalogue) -> tuple[Rule, ...] | None:
-    """The rules of the policy in force. None: this process does not understand them."""
-    found = await policies.newest(conn)
-    try:
-        return await asyncio.to_thread(language.parse, found.text, models, lenient=True) if found else ()
-    except PolicyError:
-        _log.exception("policy.not_read")
-        return None
+def fallback(models: Catalogue, line: LineParts, in_force: Sequence[Rule], account: str, used: float) -> Model | None:
+    """The first model of the fallback of a rule that can do what this line's model does, and may answer its work. Pure.
 
-
-def fallback(
-    models: Catalogue, line: LineParts, names: Sequence[str], rules_in_force: Sequence[Rule], account: str
-) -> Model | None:
-    """The first model of a fallback list that can do what this line's model does, and may answer its work. Pure.
-
-    None: the work is critical, is no batch, already has a model of the list, or none fits.
+    `used`: per cent of the fullest budget. None: it is no batch, no rule wants it to move, it has moved already, or none fits.
     """
     now = models.resolve(line.model)
-    if now is None or line.critical or line.kind != Kind.BATCH:
+    if now is None or line.kind != Kind.BATCH:
         return None
+    parts = {name: None if getattr(line, name) in vague else getattr(line, name) for name, vague in _NOT_KNOWN.items()}
+    work = QueuedWork(account, line.key_id or None, kind=line.kind, critical=line.critical, model=line.model, **parts)
+    names = queued.cheaper(in_force, work, used)
     listed = [model for name in names if (model := models.resolve(name)) is not None]
-    if now in listed:
-        return None
-    known = {name: None if getattr(line, name) in vague else getattr(line, name) for name, vague in _NOT_KNOWN.items()}
-    work = QueuedWork(account, line.key_id or None, kind=line.kind, critical=False, model=line.model, **known)
-    fitting = (model for model in listed if _fits(model, now))
-    return next((model for model in fitting if queued.lets(rules_in_force, work, model.name)), None)
+    fitting = (model for model in listed if now not in listed and _fits(model, now))
+    return next((model for model in fitting if queued.lets(in_force, work, model.name)), None)
 
 
 def _fits(model: Model, now: Model) -> bool:
@@ -384,7 +398,7 @@ def _fits(model: Model, now: Model) -> bool:
 
 
 async def _move_to(
-    conn: Connection, place: Place, batch_ids: Sequence[int], budget: Budget, line: StoredLine, model: Model
+    conn: Connection, place: Place, batch_ids: Sequence[int], budget: Budget | None, line: StoredLine, model: Model
 ) -> int:
     """Give the line's waiting chunks this model, and the account a place in its pool, and write the event. The batches, which
     must be locked, name the model. Returns the number of chunks.
@@ -407,7 +421,7 @@ async def _move_to(
     }
     row = await (await conn.execute(sql.DIVERT, values)).fetchone()
     chunks, items = row or (0, 0)
-    if items:
+    if items and budget is not None:
         await events.diverted(conn, budget, items, model.name)
     return int(chunks)
 

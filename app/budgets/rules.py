@@ -83,8 +83,8 @@ class Reserve(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BudgetTerms:
-    """What its owner has set. `alerts_at`: per cent at which an event is written; `divert_at`: from which work is diverted.
-    `queued`, `synchronous`: what happens at the limit.
+    """What its owner has set. `alerts_at`: per cent at which an event is written. `queued`, `synchronous`: what happens
+    at the limit.
     """
 
     name: str
@@ -96,8 +96,6 @@ class BudgetTerms:
     tz: str
     max: int
     alerts_at: tuple[int, ...] = ()
-    divert_at: int | None = None
-    fallback: tuple[str, ...] = ()
     queued: Queued = Queued.WAIT
     synchronous: Synchronous = Synchronous.REFUSE
     reserve: Reserve = Reserve.EXPECTED
@@ -160,11 +158,6 @@ class Budget(BudgetTerms):
     def percent(self) -> int:
         """The spent share of max, in per cent, rounded down."""
         return self.spent * 100 // self.max
-
-    @property
-    def diverts(self) -> bool:
-        """Whether the share is spent from which waiting work moves to a fallback."""
-        return self.divert_at is not None and bool(self.fallback) and self.percent >= self.divert_at
 
     @property
     def per_mille(self) -> int:

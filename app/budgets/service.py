@@ -13,7 +13,6 @@ from app.audit.record import Record, changed
 from app.budgets import events, sql, terms
 from app.budgets.rules import COLUMNS, Budget, BudgetTerms, LineBudgets, Queued, Reserve, Scope, Synchronous, Unit
 from app.db.pool import Connection
-from app.engines.catalogue import Catalogue
 from app.errors import BadInput, Conflict, NotFound
 from app.metering import windows
 from app.metering.money import TokenPrice
@@ -48,7 +47,6 @@ def of_row(row: Sequence[Any]) -> Budget:
         "synchronous": Synchronous,
         "reserve": Reserve,
         "alerts_at": tuple,
-        "fallback": tuple,
         "diverted_to": tuple,
     }
     return Budget(**values | {name: kind(values[name]) for name, kind in kinds.items()})
@@ -84,21 +82,9 @@ async def of_name(conn: Connection, tenant_id: int, name: str) -> Budget | None:
 # ---------------------------------------------------------------- the verbs of owners
 
 
-async def put(
-    conn: Connection, models: Catalogue, tenant_id: int, name: str, given: Mapping[str, Any], *, where: str = ""
-) -> Budget:
+async def put(conn: Connection, tenant_id: int, name: str, given: Mapping[str, Any], *, where: str = "") -> Budget:
     """Add the budget of this name, or change it. Call inside a transaction. Raises BadInput, Conflict."""
     wanted = terms.parse(name, given, where=where)
-    for name_of in wanted.fallback:
-        model = models.resolve(name_of)
-        if model is None:
-            known = ", ".join(sorted(models.models))
-            raise BadInput(f"{where}fallback: no such model {name_of!r}; there are {known}", param="fallback")
-        if wanted.currency and model.price and model.price.currency != wanted.currency:
-            message = (
-                f"{name_of} has a price in {model.price.currency}, which a budget in {wanted.currency} does not count"
-            )
-            raise BadInput(f"{where}fallback: {message}; take another model", param="fallback")
     if wanted.scope == Scope.KEY and not await tenants.has_key(conn, tenant_id, wanted.scope_value):
         raise BadInput(
             f"{where}key: the account has no key {wanted.scope_value[:64]!r}; give the id that `slackwater key list` shows",
@@ -157,7 +143,7 @@ async def store(conn: Connection, tenant_id: int, wanted: BudgetTerms) -> Budget
     [(now,)] = await (await conn.execute(sql.NOW)).fetchall()
     begin, end = windows.window(wanted.period, wanted.tz, now)
     values = asdict(wanted) | {"tenant_id": tenant_id, "window_from": begin, "window_to": end}
-    values |= {"alerts_at": list(wanted.alerts_at), "fallback": list(wanted.fallback)}
+    values |= {"alerts_at": list(wanted.alerts_at)}
     [(budget_id,)] = await (await conn.execute(sql.PUT, values)).fetchall()
     if old is None or any(getattr(old, name) != getattr(wanted, name) for name in _COUNTED) or old.window_from != begin:
         await conn.execute(sql.FROM_LEDGER, {"budget_id": budget_id})

@@ -85,6 +85,11 @@ SCOPES = """
 select tenant_id, array_agg(concat_ws(':', budget_id, scope, scope_value, unit, currency, queued) order by budget_id)
 from budget group by 1"""
 
+# Per cent of the fullest budget that counts each of these lines.
+USED_SHARES = f"""
+select l.line_id, max(b.spent::float8 * 100 / b.max) from line l join budget b on {_COUNTS}
+where l.line_id = any(%(line_ids)s::int[]) group by 1"""
+
 ACCOUNTS = "select distinct tenant_id from chunk where budgets is not null"
 
 # ---------------------------------------------------------------- what is spent and reserved

@@ -58,16 +58,6 @@ budget = Table(
         comment="per cent of max at which an event is written",
     ),
     Column(
-        "divert_at", SmallInteger, comment="per cent of max from which work that is not critical moves to a fallback"
-    ),
-    Column(
-        "fallback",
-        ARRAY(Text),
-        nullable=False,
-        server_default=EMPTY,
-        comment="catalogue models, the first that fits is taken",
-    ),
-    Column(
         "queued",
         Text,
         CheckConstraint("queued in ('alert', 'wait', 'refuse')", name="queued"),

@@ -10,10 +10,14 @@ from app.errors import BadInput
 from app.metering import money, windows
 
 _OF = ("key", "workflow", "max_cost", "max_tokens", "period", "tz")
-FIELDS = (*_OF, "alerts_at", "on_limit", "reserve", "divert_at", "fallback")
+FIELDS = (*_OF, "alerts_at", "on_limit", "reserve")
 _REPLACED = {
     "when_spent": 'is on_limit now, like {"queued": "wait"} or {"queued": "refuse"}',
     "soft": "is alerts_at now, a list of per cents like [75, 90]",
+    **dict.fromkeys(
+        ("divert_at", "fallback"),
+        'is said by a rule of the policy now, like when = { budget = ">=60", critical = false } and fallback = ["MODEL"]',
+    ),
     "strict": 'is reserve now: "maximum" for true, "expected" for false',
 }
 NAME = "^[a-z0-9][a-z0-9._-]{0,63}$"
@@ -37,9 +41,6 @@ def parse(name: str, given: Mapping[str, Any], *, where: str = "") -> BudgetTerm
             raise terms.wrong(field, f"unknown; a budget has {', '.join(FIELDS)}")
     scope, value = terms.scope()
     unit, currency, most = terms.most()
-    divert_at, fallback = terms.whole("divert_at", 1, 100), terms.texts("fallback")
-    if (divert_at is None) != (not fallback):
-        raise terms.wrong("divert_at", "goes with fallback, the models to use from that share on; give both or neither")
     return BudgetTerms(
         name,
         scope,
@@ -49,8 +50,6 @@ def parse(name: str, given: Mapping[str, Any], *, where: str = "") -> BudgetTerm
         *terms.window(),
         most,
         terms.alerts_at(),
-        divert_at,
-        fallback,
         *terms.on_limit(),
         Reserve(terms.choice("reserve", tuple(Reserve), Reserve.EXPECTED)),
     )
@@ -137,15 +136,6 @@ class _Reader:
             raise self.wrong(name, f"must be a whole number from {least:,} to {most:,}, not {value!r:.40}")
         return value
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts."""
-        given = self._given.get(name, [])
-        if not isinstance(given, list | tuple) or len(given) > MOST_LISTED or not all(type(x) is str for x in given):
-            raise self.wrong(name, f"must be a list of at most {MOST_LISTED} names")
-        if name in self._given and not given:
-            raise self.wrong(name, "must name at least one; or leave it out")
-        return tuple(given)
-
     def choice(self, name: str, choices: tuple[str, ...], usual: str) -> str:
         """One of some words."""
         return self._chosen(name, self._given.get(name, usual), choices)
@@ -182,8 +172,6 @@ def view(budget: Budget) -> dict[str, Any]:
         "alerts_at": list(budget.alerts_at),
         "on_limit": {"queued": budget.queued, "synchronous": budget.synchronous},
         "reserve": budget.reserve,
-        "divert_at": budget.divert_at,
-        "fallback": list(budget.fallback),
     }
 
 

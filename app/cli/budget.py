@@ -12,8 +12,6 @@ from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database
 from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
-from app.engines import catalogue
-from app.engines.model_registry import with_adopted
 from app.tenants import service as tenants
 
 app = typer.Typer(help="Set, list and remove budgets.", no_args_is_help=True)
@@ -39,10 +37,8 @@ def set_budget(
     reserve: Annotated[
         str, typer.Option(help="what is kept for work before it runs: expected, or maximum")
     ] = "expected",
-    divert_at: Annotated[
-        int | None, typer.Option(help="per cent from which work that is not critical takes a fallback")
-    ] = None,
-    fallback: Annotated[list[str] | None, typer.Option(help="a model to divert to; repeatable, the first fits")] = None,
+    divert_at: Annotated[int | None, typer.Option(hidden=True)] = None,
+    fallback: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
     soft: Annotated[list[int] | None, typer.Option(hidden=True)] = None,
     when_spent: Annotated[str | None, typer.Option(hidden=True)] = None,
     strict: Annotated[bool | None, typer.Option("--strict", hidden=True)] = None,
@@ -52,15 +48,14 @@ def set_budget(
 ) -> None:
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     most = {"max_cost": max_cost, "max_tokens": max_tokens, "period": period, "tz": tz}
-    of = {"key": key, "workflow": workflow, "alerts_at": alerts_at, "divert_at": divert_at, "fallback": fallback}
+    of = {"key": key, "workflow": workflow, "alerts_at": alerts_at}
     how = {"on_limit": {"queued": queued, "synchronous": synchronous}, "reserve": reserve}
-    terms = most | of | how | {"soft": soft, "when_spent": when_spent, "strict": strict}
+    old = {"soft": soft, "when_spent": when_spent, "strict": strict, "divert_at": divert_at, "fallback": fallback}
+    terms = most | of | how | old
     given = {name: value for name, value in terms.items() if value is not None}
-    file = catalogue.load(settings().models_file)
 
     async def put(conn: Connection) -> Budget:
-        tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
-        return await budgets.put(conn, models, tenant_id, name, given, where="--")
+        return await budgets.put(conn, await tenants.find_tenant(conn, account), name, given, where="--")
 
     budget = on_database_recorded(settings(), put, reason)
     if as_json:

@@ -12,6 +12,7 @@ import httpx
 from app.cli.key import create_key
 from app.settings import Settings
 from benchmarks.governance.drift import drifts
+from benchmarks.governance.served import served
 from benchmarks.harness import ACCOUNT, Api, Testbed, part, say, until_ready
 from benchmarks.queue import drain as queue_drain
 from benchmarks.queue.workload import body, line, pool_at
@@ -82,6 +83,7 @@ def drain(testbed: Testbed, items: int, pairs: int) -> dict[str, Any]:
         with serving(settings, governed=governed) as client, part(settings, steward(governed=governed)):
             client.submit_lines(body(items), items * len(line(0)))
             pool_id = asyncio.run(pool_at(settings.database_url))
+            served(settings.database_url)
             seconds, _ = queue_drain.race(settings.database_url, pool_id, 64)
             queue_drain.settled(settings.database_url)
             if governed:

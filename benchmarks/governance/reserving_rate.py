@@ -9,6 +9,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import Settings
 from benchmarks.governance.queue_cost import serving
+from benchmarks.governance.served import served
 from benchmarks.harness import Testbed, say
 from benchmarks.queue.workload import body, line
 
@@ -21,6 +22,7 @@ def reserving(testbed: Testbed, items: int) -> dict[str, Any]:
     settings = testbed.settings(testbed.database())
     with serving(settings, governed=True) as client:
         client.submit_lines(body(items), items * len(line(0)))
+    served(settings.database_url)
     chunks, seconds, count = asyncio.run(_reserve(settings))
     rate = chunks / seconds
     say(f"reserving: {chunks} chunks in {count} rounds, {rate:,.0f} chunks/s")

@@ -172,8 +172,6 @@ CREATE TABLE budget (
   tz TEXT NOT NULL,
   max BIGINT NOT NULL CONSTRAINT budget_max_positive CHECK (max > 0),
   alerts_at SMALLINT[] DEFAULT '{}' NOT NULL,
-  divert_at SMALLINT,
-  fallback TEXT[] DEFAULT '{}' NOT NULL,
   queued TEXT NOT NULL CONSTRAINT budget_queued CHECK (queued in ('alert', 'wait', 'refuse')),
   synchronous TEXT NOT NULL CONSTRAINT budget_synchronous CHECK (synchronous in ('alert', 'refuse')),
   reserve TEXT NOT NULL CONSTRAINT budget_reserve CHECK (reserve in ('expected', 'maximum')),
@@ -197,8 +195,6 @@ COMMENT ON COLUMN budget.scope_value IS 'id of the key, or the workflow; empty f
 COMMENT ON COLUMN budget.currency IS 'of a budget of cost; null: it is of tokens';
 COMMENT ON COLUMN budget.max IS 'of one window: 10^-9 of the currency, or tokens; likewise spent and reserved';
 COMMENT ON COLUMN budget.alerts_at IS 'per cent of max at which an event is written';
-COMMENT ON COLUMN budget.divert_at IS 'per cent of max from which work that is not critical moves to a fallback';
-COMMENT ON COLUMN budget.fallback IS 'catalogue models, the first that fits is taken';
 COMMENT ON COLUMN budget.queued IS 'what queued work does at the limit';
 COMMENT ON COLUMN budget.synchronous IS 'what synchronous requests do at the limit';
 COMMENT ON COLUMN budget.reserve IS 'maximum: all that a request can cost, and calls are refused while the database is away';

@@ -10,7 +10,6 @@ import pytest
 from app.batches import lifecycle, submit
 from app.budgets import service as budgets
 from app.db.pool import Database
-from app.engines import catalogue
 from app.settings import Settings
 from tests.api.support import BATCHES, RUN, run_all
 
@@ -28,7 +27,7 @@ def set_budget(database: Database, settings: Settings, client: httpx.AsyncClient
             [(tenant,)] = await (
                 await conn.execute("select tenant_id from tenant where account_id = 'acme'")
             ).fetchall()
-            await budgets.put(conn, catalogue.load(settings.models_file), tenant, "b", {"max_tokens": 10**6})
+            await budgets.put(conn, tenant, "b", {"max_tokens": 10**6})
 
     return put
 

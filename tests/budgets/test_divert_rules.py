@@ -7,7 +7,6 @@ import orjson
 import pytest
 
 from app.budgets import queued
-from app.budgets import service as budgets
 from app.engines.catalogue import Catalogue, Model, Price
 from app.policy import service
 from app.queue import batch_state, reads
@@ -23,18 +22,12 @@ KNOWN = {"toy": MODEL, "small": _cheap("small"), "tiny": _cheap("tiny")}
 MODELS = Catalogue(KNOWN, KNOWN)
 
 
-async def _diverting(world: World, fallback: list[str], name: str = "b") -> None:
-    """A budget of which more is spent than the share for a fallback."""
-    async with world.database.transaction() as conn:
-        await budgets.put(
-            conn, MODELS, world.tenant, name, {"max_tokens": 100_000, "divert_at": 80, "fallback": fallback}
-        )
-        await conn.execute("update budget set spent = 85000 where name = %s", (name,))
-
-
-async def _policy(world: World, text: str) -> None:
-    async with world.database.transaction() as conn:
-        await service.apply(conn, text, MODELS, "test")
+async def _diverting(world: World, fallback: list[str], more: str = "") -> None:
+    """A budget of which more is spent than the share for a fallback, and the rule, before others."""
+    await world.moves(MODELS, fallback, more=more)
+    await world.budget(max_tokens=100_000)
+    async with world.database.durable() as conn:
+        await conn.execute("update budget set spent = 85000")
 
 
 async def _fund(world: World) -> None:
@@ -72,8 +65,7 @@ async def _messages(world: World) -> list[str]:
     ],
 )
 async def test_a_budget_diverts_to_no_model_that_a_rule_might_forbid(world: World, rule: str, taken: list[str]) -> None:
-    await _policy(world, f'[[rule]]\nid = "only"\n{rule}\n')
-    await _diverting(world, ["small", "tiny"])
+    await _diverting(world, ["small", "tiny"], f'[[rule]]\nid = "only"\n{rule}\n')
     await world.submit(4)
     await _fund(world)
     assert await _models(world) == taken
@@ -81,20 +73,34 @@ async def test_a_budget_diverts_to_no_model_that_a_rule_might_forbid(world: Worl
 
 async def test_the_first_rule_that_surely_matches_decides(world: World) -> None:
     first = '[[rule]]\nid = "first"\nallow = { models = ["toy", "small"] }\n'
-    await _policy(world, first + '[[rule]]\nid = "second"\nallow = { models = ["toy"] }\n')
-    await _diverting(world, ["small"])
+    await _diverting(world, ["small"], first + '[[rule]]\nid = "second"\nallow = { models = ["toy"] }\n')
     await world.submit(4)
     await _fund(world)
     assert await _models(world) == ["small"]
 
 
 async def test_work_is_not_diverted_while_the_policy_cannot_be_read(world: World) -> None:
+    await _diverting(world, ["small"])
     async with world.database.transaction() as conn:
         await conn.execute("insert into policy (hash, text, by) values ('', '[[rule]]\nid = 3', 'a newer version')")
-    await _diverting(world, ["small"])
     await world.submit(4)
     await _fund(world)
     assert await _models(world) == ["toy"]
+
+
+@pytest.mark.parametrize(
+    "more", ["", ', workflow = "w"', ', est_tokens = "<=4000"', ', workflow = "v"', ', end_user = "u"']
+)
+async def test_only_a_rule_that_surely_holds_for_all_of_the_work_moves_it(world: World, more: str) -> None:
+    rule = f'[[rule]]\nid = "r"\nwhen = {{ budget = ">=80"{more} }}\nfallback = ["small"]\n'
+    async with world.database.transaction() as conn:
+        await service.apply(conn, rule, MODELS, "test")
+    await world.budget(max_tokens=100_000)
+    async with world.database.durable() as conn:
+        await conn.execute("update budget set spent = 85000")
+    await world.submit(4)
+    await _fund(world)
+    assert await _models(world) == (["small"] if more in ("", ', workflow = "w"') else ["toy"])
 
 
 async def test_all_that_waits_is_diverted_before_money_is_reserved_for_any_of_it(world: World) -> None:

@@ -3,23 +3,19 @@
 from dataclasses import replace
 from decimal import Decimal
 
-import pytest
-
 from app.budgets import queued
-from app.budgets import service as budgets
 from app.engines.catalogue import Catalogue, Price
 from app.engines.service import ensure_pool
-from app.errors import BadInput
-from tests.budgets.world import MODEL, PRICE, TOY, World
+from tests.budgets.world import MODEL, PRICE, World
 from tests.queue import support
 
 
 async def test_from_a_share_on_work_that_is_not_critical_moves_to_a_fallback_and_results_name_it(world: World) -> None:
     small = replace(MODEL, name="small", served="small", price=Price(Decimal(1), Decimal(1), Decimal(1)))
     models = Catalogue({"toy": MODEL, "small": small}, {"toy": MODEL, "small": small})
-    async with world.database.transaction() as conn:
-        terms = {"max_tokens": 1000, "divert_at": 80, "fallback": ["small"]}
-        await budgets.put(conn, models, world.tenant, "b", terms)
+    await world.moves(models, ["small"])
+    await world.budget(max_tokens=1000)
+    async with world.database.durable() as conn:
         await conn.execute("update budget set spent = 850")
     batch_id = await world.submit(4)
     await queued.reserve(world.database, models)
@@ -40,10 +36,10 @@ async def test_what_moves_to_a_model_of_another_currency_waits_for_the_money_of_
     dollars = replace(MODEL, name="usd", served="usd", price=PRICE)
     models = Catalogue({"toy": euros, "usd": dollars}, {"toy": euros, "usd": dollars})
     world.line = await world.line_of("w", euros.price)
+    await world.moves(models, ["usd"], at=50)
+    await world.budget("tokens", max_tokens=10**6)
+    await world.budget("usd", max_cost="0.05 USD", reserve="maximum")
     async with world.database.transaction() as conn:
-        terms = {"max_tokens": 10**6, "divert_at": 50, "fallback": ["usd"]}
-        await budgets.put(conn, models, world.tenant, "tokens", terms)
-        await budgets.put(conn, models, world.tenant, "usd", {"max_cost": "0.05 USD", "reserve": "maximum"})
         await conn.execute("update budget set spent = max / 100 * 60 where name = 'tokens'")
         pool = await ensure_pool(conn, "usd")
     worker = await world.serve(pool)
@@ -55,10 +51,3 @@ async def test_what_moves_to_a_model_of_another_currency_waits_for_the_money_of_
     budget = await world.state("usd")
     assert 0 < budget.spent <= budget.max
     assert (await world.states()).keys() == {"unreserved"}
-
-
-async def test_a_fallback_in_another_currency_than_its_budget_is_refused(world: World) -> None:
-    async with world.database.transaction() as conn:
-        terms = {"max_cost": "5 EUR", "divert_at": 50, "fallback": ["toy"]}
-        with pytest.raises(BadInput, match="toy has a price in USD, which a budget in EUR does not count"):
-            await budgets.put(conn, TOY, world.tenant, "b", terms)

@@ -85,14 +85,15 @@ class Machine(World):
         self._lines = [self.line, await self.line_of("v", EUROS)]
         self._most = most
         self._terms = {"period": "month", "reserve": reserve}
-        self._terms |= {"divert_at": 40, "fallback": ["small"]} if diverts else {}
+        if diverts:
+            await self.moves(MODELS, ["small"], at=40)
         await self._put(most)
         euros = {"max_cost": f"{most / 1000} EUR", "period": "month", "reserve": reserve}
         await self.budget("euros", **euros)
 
     async def _put(self, most: int) -> None:
         async with self.database.transaction() as conn:
-            await budgets.put(conn, MODELS, self.tenant, "tight", {**self._terms, "max_tokens": most})
+            await budgets.put(conn, self.tenant, "tight", {**self._terms, "max_tokens": most})
 
     # ------------------------------------------------------------ steps
 

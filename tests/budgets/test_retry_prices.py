@@ -8,7 +8,6 @@ import pytest
 
 from app.batches import lifecycle
 from app.budgets import queued
-from app.budgets import service as budgets
 from app.budgets.rules import ItemSizes
 from app.budgets.service import of_lines
 from app.engines.catalogue import Catalogue, Price
@@ -124,9 +123,9 @@ async def test_a_retry_of_an_item_with_its_own_model_keeps_the_price_of_the_subm
 async def test_a_retry_of_diverted_work_keeps_the_price_at_which_it_was_diverted_and_holds_money(
     world: World, retries: Retries
 ) -> None:
-    async with world.database.transaction() as conn:
-        terms = {"max_cost": "1", "divert_at": 80, "fallback": ["small"]}
-        await budgets.put(conn, models(CHEAP), world.tenant, "b", terms)
+    await world.moves(models(CHEAP), ["small"])
+    await world.budget(max_cost="1")
+    async with world.database.durable() as conn:
         await conn.execute("update budget set spent = max * 0.85")
     await retries.submit(None, None)
     for _ in range(2):

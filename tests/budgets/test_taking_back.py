@@ -18,8 +18,8 @@ SIZE = CallSize(4, 6, 16, {})
 
 
 @pytest.fixture
-def late() -> queued.Late:
-    return queued.Late()
+def late() -> queued.Known:
+    return queued.Known()
 
 
 def _line(world: World) -> LineParts:
@@ -80,7 +80,7 @@ async def test_what_a_model_has_reserved_whose_engine_went_away_is_taken_by_one_
 
 
 async def test_what_nobody_claims_for_a_while_is_taken_by_others_and_stands_last(
-    world: World, late: queued.Late
+    world: World, late: queued.Known
 ) -> None:
     await world.budget(max_tokens=100, period="hour")
     await world.submit(16)
@@ -93,7 +93,7 @@ async def test_what_nobody_claims_for_a_while_is_taken_by_others_and_stands_last
         await conn.execute("update chunk set reserved_at = now() - interval '1 minute' where reserved_at is not null")
     assert await queued.reserve(world.database, TOY, late) == 9
     assert await world.rows("select distinct pool_id from chunk where state = 'ready'") == [(world.pool,)]
-    assert late.has(queued.Place(((await world.state()).budget_id,), slow, world.tenant))
+    assert late.is_late(queued.Place(((await world.state()).budget_id,), slow, world.tenant))
     await world.drain()
     await world.settle()
     assert await _counts(world)

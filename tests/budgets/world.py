@@ -1,5 +1,6 @@
 """An account under budgets, with one line, its pool and a worker. For the tests of the money of queued work."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -13,6 +14,7 @@ from app.engines import catalogue
 from app.engines.catalogue import Catalogue, Price
 from app.metering.lines import Lines, parts_of
 from app.metering.spend_labels import SpendLabels
+from app.policy import service as policies
 from app.queue import chunk_sweeps, chunking, copy_format, ingest
 from app.queue.types import Lease
 from app.settings import DEMO_MODELS
@@ -50,7 +52,14 @@ class World:
 
     async def budget(self, name: str = "b", **terms: object) -> Budget:
         async with self.database.transaction() as conn:
-            return await budgets.put(conn, MODELS, self.tenant, name, terms)
+            return await budgets.put(conn, self.tenant, name, terms)
+
+    async def moves(self, models: Catalogue, fallback: Sequence[str], at: int = 80, more: str = "") -> None:
+        """A policy by which waiting work that is not critical moves to a fallback from this share of its budget on."""
+        names = ", ".join(f'"{name}"' for name in fallback)
+        rule = f'[[rule]]\nid = "short"\nwhen = {{ budget = ">={at}", critical = false }}\nfallback = [{names}]\n'
+        async with self.database.transaction() as conn:
+            await policies.apply(conn, rule + more, models, "test")
 
     async def state(self, name: str = "b") -> Budget:
         async with self.database.relaxed() as conn:

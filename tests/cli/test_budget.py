@@ -43,7 +43,7 @@ def test_a_budget_is_set_listed_and_removed(account: Settings) -> None:
     [
         (("--max-cost", "much"), "--max-cost"),
         (("--max-tokens", "5", "--tz", "Mars"), "--tz"),
-        (("--max-tokens", "5", "--divert-at", "80"), "--divert-at"),
+        (("--max-tokens", "5", "--divert-at", "80"), "a rule of the policy"),
         (("--max-tokens", "5", "--queued", "stop"), "--queued"),
         (("--max-tokens", "5", "--strict"), "is reserve now"),
         ((), "--max-cost"),

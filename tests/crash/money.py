@@ -10,6 +10,7 @@ from typing import Any
 from app.budgets import service as budgets
 from app.db.pool import Database
 from app.engines import catalogue
+from app.policy import service as policies
 from app.settings import DEMO_MODELS
 from app.tenants import service as tenants
 from tests.crash.history import History
@@ -57,11 +58,10 @@ class Tight:
 
 
 def tight_budgets() -> list[Tight]:
-    """Of birch one that reserves the maximum, in tokens, of coral one in money, with a fallback from half of it on."""
-    diverting = {"divert_at": 50, "fallback": [SPARE], "alerts_at": [25]}
+    """Of birch one that reserves the maximum, in tokens, of coral one in money."""
     return [
         Tight(STRICT, {"reserve": "maximum"}, max=1_500, step=1_500, item=700),
-        Tight(DIVERTED, diverting, max=15_000, step=9_000, item=9_000),
+        Tight(DIVERTED, {"alerts_at": [25]}, max=15_000, step=9_000, item=9_000),
     ]
 
 
@@ -73,6 +73,14 @@ def models_file(folder: Path) -> Path:
         models.write(_SPARE_TABLE)
     return file
 
+
+# From half of its budget on, work of coral that is not critical moves to the spare model.
+_POLICY = f"""
+[[rule]]
+id = "short"
+when = {{ account = "{DIVERTED}", budget = ">=50", critical = false }}
+fallback = ["{SPARE}"]
+"""
 
 # Notes every moment in which more is reserved than a budget has, and in which one that reserves the maximum spends more than
 # that.
@@ -100,12 +108,13 @@ def first_budgets(roomy_tokens: int) -> dict[str, dict[str, Any]]:
 
 
 async def begin(postgres: Postgres, models: Path, roomy_tokens: int) -> None:
-    """Give each account its budget, and watch them."""
+    """Give each account its budget, let coral's work move, and watch them."""
     await watch(postgres)
     async with Database(postgres.url, size=1) as database, database.transaction() as conn:
+        await policies.apply(conn, _POLICY, catalogue.load(models), "the run")
         for account, terms in first_budgets(roomy_tokens).items():
             tenant_id = await tenants.find_tenant(conn, account)
-            await budgets.put(conn, catalogue.load(models), tenant_id, TIGHT, terms)
+            await budgets.put(conn, tenant_id, TIGHT, terms)
 
 
 def labels(rng: random.Random) -> dict[str, str]:

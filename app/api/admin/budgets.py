@@ -37,7 +37,7 @@ async def put(account: AccountPath, name: Name, request: Request, parts: PartsDe
     given = (await body.read_model(request, Terms)).model_dump()
     async with change.transaction() as conn:
         tenant_id = await tenants.find_tenant(conn, account)
-        budget = await budgets.put(conn, parts.catalogue, tenant_id, name, given)
+        budget = await budgets.put(conn, tenant_id, name, given)
     return success(budget_terms.view(budget))
 
 

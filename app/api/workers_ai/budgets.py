@@ -35,7 +35,7 @@ async def put(name: Name, request: Request, tenant: Caller, parts: PartsDep) -> 
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     given = await body.read_model(request, BudgetBody)
     async with parts.database.transaction() as conn:
-        budget = await budgets.put(conn, parts.catalogue, tenant.tenant_id, name, given.model_dump())
+        budget = await budgets.put(conn, tenant.tenant_id, name, given.model_dump())
     return success(budget_terms.view(budget))
 
 

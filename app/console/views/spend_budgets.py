@@ -93,8 +93,6 @@ def _when_spent(budget: Budget) -> str:
     words = {Queued.WAIT: "batches wait", Queued.REFUSE: "refused at submit"}.get(budget.queued, "batches go on")
     if budget.synchronous == Synchronous.ALERT:
         words += ", calls too" if budget.queued == Queued.ALERT else ", calls go on"
-    if budget.divert_at is not None:
-        words += f"; from {budget.divert_at}{text.NBSP}% to {', '.join(budget.fallback)}"
     return words
 
 
