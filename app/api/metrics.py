@@ -36,7 +36,7 @@ MEANINGS = {
         "items of batches that are not final: queued, claimed by a worker, in_engine as workers last reported, or done",
     ),
     "ready_chunks": ("model", "chunks that could be claimed now"),
-    "unreserved_chunks": ("model", "chunks that wait for money of a budget"),
+    "unreserved_chunks": ("model", "chunks that wait for money of a budget, and not only for an engine"),
     "budget_used_ratio": ("budget", "spent share of a budget in its present window, as account/name"),
     "budget_reserved_ratio": ("budget", "share of a budget that is reserved for work, as account/name"),
     "budget_overshoot": ("budget", "spent beyond the maximum: 10^-9 of the currency, or tokens"),

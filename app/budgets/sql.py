@@ -28,6 +28,11 @@ _TENTATIVE = f"""(select coalesce(sum(case b.unit when 'cost' then c.reserved_co
   from chunk c where {CHUNK.guard("claim", "c.")} and c.reserved_tokens is not null and c.tenant_id = b.tenant_id
     and b.budget_id = any(c.budgets))"""
 
+# The pools with an engine that takes work.
+OPEN_POOLS = f"""
+select distinct e.pool_id from engine e join worker w using (worker_id)
+where e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}' and w.{WORKER_LEASE_HOLDS}"""
+
 ANY = "select exists (select from budget)"
 LIST = f"select {_OF_B}, {_TENTATIVE} from budget b where tenant_id = %(tenant_id)s order by name"
 ALL = f"select {_COLUMNS} from budget order by budget_id"
@@ -163,7 +168,8 @@ where b.budget_id = x.budget_id and b.reserved <> x.reserved and b.budget_id = a
 returning b.tenant_id, b.name, x.reserved - x.before"""
 LOCK_ALL_FREE = "select budget_id from budget order by budget_id for update skip locked"
 
-# `beyond`: what queued work and calls in flight can cost beyond what is reserved for them.
+# `beyond`: what queued work and calls in flight can cost beyond what is reserved for them. Chunks whose model has no engine wait
+# for that, unless their money is spent.
 GAUGES = f"""
 with queued as (select b.budget_id, sum(case b.unit when 'cost' then x.beyond_cost else x.beyond_tokens end)::float8 as beyond
    from ({_RESERVED}) x join budget b on b.budget_id = any(x.budgets) group by 1),
@@ -177,8 +183,10 @@ union all select 'budget_reserved_ratio', t.account_id || '/' || b.name, (b.rese
 from budget b join tenant t using (tenant_id)
 union all select 'budget_overshoot', t.account_id || '/' || b.name, greatest(0, b.spent - b.max)::float8
 from budget b join tenant t using (tenant_id) where b.queued <> '{Queued.ALERT}' and b.synchronous <> '{Synchronous.ALERT}'
-union all select 'unreserved_chunks', p.model, count(c.chunk_id)::float8 from pool p
-left join chunk c on c.pool_id = p.pool_id and {CHUNK.guard("reserve", "c.")} group by 2"""
+union all select 'unreserved_chunks', p.model, coalesce(sum(x.chunks), 0)::float8 from pool p
+left join (select pool_id, budgets, count(*) as chunks from chunk where {CHUNK.guard("reserve")} group by 1, 2) x
+  on x.pool_id = p.pool_id and (p.pool_id in ({OPEN_POOLS})
+    or exists (select from budget b where b.budget_id = any(x.budgets) and b.spent >= b.max)) group by 2"""
 
 # ---------------------------------------------------------------- what processes reserve for synchronous requests
 
@@ -267,10 +275,6 @@ FORGET_DEAD = "delete from reservation where amount = 0 and seen_at < now() - ma
 
 # ---------------------------------------------------------------- reserve for queued work
 
-# The pools with an engine that takes work.
-OPEN_POOLS = f"""
-select distinct e.pool_id from engine e join worker w using (worker_id)
-where e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}' and w.{WORKER_LEASE_HOLDS}"""
 
 _HERE = "budgets = %(budgets)s::int[] and pool_id = %(pool_id)s"
 _UNRESERVED = f"{CHUNK.guard('reserve')} and {_HERE}"

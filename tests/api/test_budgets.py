@@ -150,9 +150,10 @@ async def test_an_item_that_no_window_can_pay_is_refused_and_nothing_is_stored(c
     assert (await client.get("/client/v4/accounts/acme/ai/batches")).json()["result"] == []
 
 
-async def test_the_metrics_show_budgets_and_what_waits(client: httpx.AsyncClient) -> None:
+async def test_the_metrics_show_budgets_and_what_waits(client: httpx.AsyncClient, database: Database) -> None:
     await put(client, max_tokens=1000)
     await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 10}]})
+    await serve_all(database)
     text = (await client.get("/metrics")).text
     assert 'slackwater_budget_used_ratio{budget="acme/b"} 0.0' in text
     assert 'slackwater_unreserved_chunks{model="smollm2-135m-instruct"} 1.0' in text

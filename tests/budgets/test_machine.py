@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.batches import lifecycle
 from app.batches.lifecycle import Verb
-from app.budgets import calls, queued
+from app.budgets import calls, queued, rules
 from app.budgets import service as budgets
 from app.budgets.calls import CallBudgets, CallSize, Report
 from app.budgets.rules import Budget, Unit
@@ -43,6 +43,24 @@ _RISK = """
 select coalesce(sum(risk), 0)::int8 from (
   select greatest(0, maximum_tokens - reserved_tokens) as risk from chunk where reserved_tokens is not null
   union all select greatest(0, prompt_tokens + completion_tokens - coalesce(reserved_tokens, 0)) from batch_delta) x"""
+_MONEY = """case when {0}.reserved_tokens is null then 'none' when {0}.state = 'ready' then 'tentative'
+  when {0}.state = 'leased' then 'begun' else {0}.state end"""
+_WATCH = f"""
+drop table if exists changed_money;
+create table changed_money (before text, after text);
+create or replace function note_money() returns trigger language plpgsql as $$ begin
+  if TG_OP = 'UPDATE' and {_MONEY.format("old")} <> {_MONEY.format("new")} then
+    insert into changed_money values ({_MONEY.format("old")}, case
+      when new.reserved_tokens is null and exists (select from batch_delta d where d.batch_id = old.batch_id
+        and d.budgets is not null and d.reserved_tokens > 0 and d.xmin = pg_current_xact_id()::xid) then 'settling'
+      else {_MONEY.format("new")} end);
+  elsif TG_OP = 'DELETE' and old.reserved_tokens is not null then
+    insert into changed_money values ({_MONEY.format("old")}, 'settling');
+  end if;
+  return null;
+end $$;
+drop trigger if exists money on chunk;
+create trigger money after update or delete on chunk for each row execute function note_money()"""
 _BOOKED = """
 select coalesce(sum(u.prompt + u.output), 0)::int8 from usage u join line l using (line_id) where l.workflow = any(%s)"""
 
@@ -79,8 +97,14 @@ class Machine(World):
             self._die,
         )
 
+    async def watch(self) -> None:
+        """Note from now on each change of what is reserved for a chunk."""
+        async with self.database.durable() as conn:
+            await conn.execute(_WATCH.encode())
+
     async def prepare(self, most: int, *, reserve: str, diverts: bool) -> None:
         """Begin with a tight budget of so many tokens."""
+        await self.watch()
         await self.begin()
         self._lines = [self.line, await self.line_of("v", EUROS)]
         self._most = most
@@ -292,6 +316,8 @@ class Machine(World):
         )
         assert await self.rows(_BOOKED, list(WORKFLOWS)) == [(results,)]
         assert await self.rows(CHECK) == []
+        changes = {(source, each.target) for each in rules.RESERVATION.transitions for source in each.sources}
+        assert set(await self.rows("select distinct before, after from changed_money")) <= changes
         tight = await self.state("tight")
         assert self._spent_before + tight.spent == results + self._called
         for workflow, spent in await self.rows("select scope_value, spent from budget where name = 'second'"):

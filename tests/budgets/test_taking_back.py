@@ -11,6 +11,7 @@ from app.engines.service import ensure_pool
 from app.errors import BudgetSpent
 from app.metering.lines import SYNC, LineParts, parts_of
 from app.metering.spend_labels import SpendLabels
+from app.queue import pool_status
 from tests.budgets.world import PRICE, TOY, World
 from tests.queue import support
 
@@ -160,6 +161,19 @@ async def test_a_call_that_the_window_has_no_money_for_is_told_when_it_is_renewe
     window_to = (await world.state()).window_to
     assert window_to is not None
     assert abs(refused.value.retry_after - (window_to - clock.now()).total_seconds()) < 5
+
+
+async def test_what_a_budget_could_pay_asks_for_an_engine_and_what_waits_for_money_does_not(world: World) -> None:
+    await world.budget(max_tokens=1000)
+    pool = await _pool(world, "cold", served=False)
+    await world.submit(40)
+    asked = []
+    for spent in (0, 1000):
+        async with world.database.durable() as conn:
+            await conn.execute("update budget set spent = %s", (spent,))
+            await pool_status.write(conn)
+        asked += await world.rows("select tokens from pool_status where pool_id = %s", pool)
+    assert asked == [([44.0],), ([],)]  # one chunk
 
 
 async def test_claims_and_calls_at_once_leave_every_count_right(world: World) -> None:
