@@ -63,9 +63,9 @@ async def listing(conn: Connection, tenant_id: int) -> list[Budget]:
     return [of_row(row) for row in await (await conn.execute(sql.LIST, {"tenant_id": tenant_id})).fetchall()]
 
 
-async def every(conn: Connection) -> list[Budget]:
-    """The budgets of all accounts."""
-    return [of_row(row) for row in await (await conn.execute(sql.ALL)).fetchall()]
+async def every(conn: Connection, *, shown: bool = False) -> list[Budget]:
+    """The budgets of all accounts. `shown`: with what is tentative, which takes longer."""
+    return [of_row(row) for row in await (await conn.execute(sql.ALL_SHOWN if shown else sql.ALL)).fetchall()]
 
 
 async def of_ids(conn: Connection, budget_ids: Sequence[int]) -> list[Budget]:

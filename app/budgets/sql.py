@@ -36,6 +36,7 @@ where e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}' and w
 ANY = "select exists (select from budget)"
 LIST = f"select {_OF_B}, {_TENTATIVE} from budget b where tenant_id = %(tenant_id)s order by name"
 ALL = f"select {_COLUMNS} from budget order by budget_id"
+ALL_SHOWN = f"select {_OF_B}, {_TENTATIVE} from budget b order by budget_id"
 OF_IDS = f"select {_OF_B}, {_TENTATIVE} from budget b where budget_id = any(%(ids)s::int[]) order by budget_id"
 LOCK = f"select {_COLUMNS} from budget where budget_id = any(%(ids)s::int[]) order by budget_id for update"
 LOCK_FREE = f"{LOCK} skip locked"
