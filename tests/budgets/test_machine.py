@@ -43,8 +43,8 @@ _RISK = """
 select coalesce(sum(risk), 0)::int8 from (
   select greatest(0, maximum_tokens - reserved_tokens) as risk from chunk where reserved_tokens is not null
   union all select greatest(0, prompt_tokens + completion_tokens - coalesce(reserved_tokens, 0)) from batch_delta) x"""
-_MONEY = """case when {0}.reserved_tokens is null then 'none' when {0}.state = 'ready' then 'tentative'
-  when {0}.state = 'leased' then 'begun' else {0}.state end"""
+_MONEY = """(case when {0}.reserved_tokens is null then 'none' when {0}.state = 'ready' then 'tentative'
+  when {0}.state = 'leased' then 'begun' else {0}.state end)"""
 _WATCH = f"""
 drop table if exists changed_money;
 create table changed_money (before text, after text);
