@@ -43,8 +43,8 @@ async def test_what_moves_to_a_model_of_another_currency_waits_for_the_money_of_
         await conn.execute("update budget set spent = max / 100 * 60 where name = 'tokens'")
         pool = await ensure_pool(conn, "usd")
     worker = await world.serve(pool)
-    await world.submit(40)
-    for _ in range(10):
+    await world.submit(20)
+    for _ in range(20):
         await queued.reserve(world.database, models)
         await support.drain(world.database, pool, worker)
         await world.settle()
