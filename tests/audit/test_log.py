@@ -20,7 +20,8 @@ from app.audit.checkpoints import Signer
 from app.audit.grouped import GroupedLog
 from app.audit.record import Record
 from app.audit.verifier import Verifier
-from app.batches import accounts, budgets
+from app.batches import accounts
+from app.budgets import service as budgets
 from app.db.pool import Database
 from app.engines import catalogue
 from app.errors import StorageError

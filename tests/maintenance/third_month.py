@@ -15,7 +15,8 @@ from app import clock
 from app.audit import log as audit
 from app.audit import sealing
 from app.audit.record import Record
-from app.batches import accounts, budgets, lifecycle
+from app.batches import accounts, lifecycle
+from app.budgets import service as budgets
 from app.files import service as files
 from app.settings import Settings
 from app.storage import object_names

@@ -214,6 +214,7 @@ async def test_chunks_that_get_money_or_need_none_are_not_passed_over(database: 
         await conn.execute("update sched set ready = 1, first_deadline = now() + interval '2 days'")
         await conn.execute("update chunk set deadline = now() + interval '3 days' where state = 'ready'")
         if verb == "reserve":
+            await support.serve_all(database)
             await queued.reserve(database, MODELS)
         else:
             await conn.execute(sql.MOVE, move)
