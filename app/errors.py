@@ -226,12 +226,16 @@ class ModelDenied(PolicyDenied):
 
 
 class BudgetSpent(SlackwaterError):
-    """A budget has no money left for the request. To try again is of no use before the budget is renewed."""
+    """A budget has no money left for the request. `retry_after`: seconds until it is renewed, or may have some again; None: it is
+    never renewed. `again`: only work that runs keeps the money, so another try may help.
+    """
 
     status, code = 429, 3036
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, retry_after: int | None = None, again: bool = False) -> None:
         super().__init__(message, reason=QUOTA)
+        self.retry_after = retry_after
+        self.again = again
 
 
 class TimedOut(SlackwaterError):

@@ -29,7 +29,7 @@ class EventKind(StrEnum):
     RESPONSE_INCOMPLETE = "response.incomplete"
     RESPONSE_FAILED = "response.failed"
     RESPONSE_CANCELLED = "response.cancelled"
-    BUDGET_SOFT = "budget.soft"
+    BUDGET_ALERT = "budget.alert"
     BUDGET_SPENT = "budget.spent"
     BUDGET_RENEWED = "budget.renewed"
     BUDGET_DIVERTED = "budget.diverted"
@@ -63,7 +63,7 @@ USUAL_KINDS = (
 ITEM_KINDS = (EventKind.ITEM_SUCCEEDED, EventKind.ITEM_FAILED)
 WAITING_KINDS = (EventKind.ITEM_WAITING,)
 ENDPOINT_KINDS = (EventKind.ENDPOINT_FAILING, EventKind.ENDPOINT_DISABLED)
-BUDGET_KINDS = (EventKind.BUDGET_SOFT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
+BUDGET_KINDS = (EventKind.BUDGET_ALERT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
 CONVERSATION_KINDS = (EventKind.CONVERSATION_FILLING,)
 QUOTA_KINDS = (EventKind.QUOTA_REACHED,)
 POLICY_KINDS = (EventKind.POLICY_APPLIED,)

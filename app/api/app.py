@@ -47,7 +47,6 @@ from app.api.workers_ai import (
 )
 from app.api.workers_ai import conversations as growing
 from app.api.workers_ai import models as catalogue_routes
-from app.batches import budget_events
 from app.batches.intake import spool
 from app.changes import service as changes
 from app.crypto import secret_key
@@ -77,11 +76,11 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
     async with (
         Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,
         Egress.of(settings) as egress,
-        Gateway(settings, database, secret, budget_events.reached) as gateway,
+        Gateway(settings, database, secret) as gateway,
         watching(settings, "api metrics") as watch,
         gateway.usage.keeping(),
         gateway.latencies.keeping(),
-        gateway.slices.keeping(),
+        gateway.budgets.keeping(),
     ):
         models = ModelRegistry(database, entries, offers=True)
         await models.renew()
@@ -90,7 +89,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
             database,
             models,
             secret,
-            lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow),
+            lambda who, labels: gateway.budgets.used(who.tenant_id, who.key_id, labels.workflow),
         )
         await admission.policy.renew()
         turns = TurnLeases(database)

@@ -109,15 +109,18 @@ def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, SlackwaterError)
     if isinstance(error, StorageFull):
         _log.error("storage.full", path=request.url.path, error=str(error.__cause__ or error).strip())
-    headers = {"retry-after": str(error.retry_after)} if isinstance(error, (NoCapacity, RateLimited)) else {}
+    seconds = error.retry_after if isinstance(error, (NoCapacity, RateLimited, BudgetSpent)) else None
+    headers = {} if seconds is None else {"retry-after": str(seconds)}
     if isinstance(error, KeyInUse):
         headers = {"x-should-retry": "true", "retry-after": "1"}
     if (
         (isinstance(error, RateLimited) and error.final)
-        or isinstance(error, QuotaExceeded | BudgetSpent)
+        or isinstance(error, QuotaExceeded)
         or error.reason == UNAVAILABLE
     ):
         headers = {"x-should-retry": "false"}
+    if isinstance(error, BudgetSpent):
+        headers |= {"x-should-retry": "true" if error.again else "false"}
     unknown = isinstance(error, ModelUnknown) and _is_openai(request)
     status = 404 if unknown else error.status
     return failure(request, status, error.code, error.message, headers, param=error.param, reason=error.reason)

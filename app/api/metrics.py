@@ -36,14 +36,14 @@ MEANINGS = {
         "items of batches that are not final: queued, claimed by a worker, in_engine as workers last reported, or done",
     ),
     "ready_chunks": ("model", "chunks that could be claimed now"),
-    "unfunded_chunks": ("model", "chunks that wait for money of a budget"),
+    "unreserved_chunks": ("model", "chunks that wait for money of a budget, and not only for an engine"),
     "budget_used_ratio": ("budget", "spent share of a budget in its present window, as account/name"),
-    "budget_held_ratio": ("budget", "share of a budget that is held for work in progress, as account/name"),
+    "budget_reserved_ratio": ("budget", "share of a budget that is reserved for work, as account/name"),
     "budget_overshoot": ("budget", "spent beyond the maximum: 10^-9 of the currency, or tokens"),
     "budget_overshoot_bound": (
         "budget",
-        "the most that funded chunks, uncounted results and calls in flight can cost beyond what is held for them, if their "
-        "prompts are as long as estimated; in the unit of budget_overshoot",
+        "the most that chunks with money, uncounted results and calls in flight can cost beyond what is reserved for them; "
+        "in the unit of budget_overshoot",
     ),
     "parked_items": ("", "items of pipelines that wait for an answer from outside; 100000: or more"),
     "handoff_seconds": (

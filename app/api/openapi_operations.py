@@ -200,7 +200,7 @@ EXAMPLES: Mapping[str, Any] = {
     "post v1/webhook_endpoints/{endpoint_id}": {"event_types": ["batch.completed", "batch.failed"]},
     "post v1/webhook_endpoints/{endpoint_id}/rotate_secret": {"keep_old_secret_active_for_24_hours": True},
     "post v1/webhook_endpoints/{endpoint_id}/test": {"event_type": "batch.completed"},
-    "put ai/budgets/{name}": {"max_cost": "500 USD", "period": "month", "tz": "Europe/Berlin", "soft": [75, 90]},
+    "put ai/budgets/{name}": {"max_cost": "500 USD", "period": "month", "tz": "Europe/Berlin", "alerts_at": [75, 90]},
     "post event_subscriptions/subscriptions": _SUBSCRIPTION,
     "patch event_subscriptions/subscriptions/{subscription_id}": {"events": ["batch.succeeded"]},
     "post event_subscriptions/subscriptions/{subscription_id}/replay": {

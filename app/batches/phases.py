@@ -17,7 +17,7 @@ BUDGET, DEPENDENCY = "budget", "dependency"
 
 def code(status: BatchStatus, outlook: Outlook | None) -> str:
     """What a batch waits for, as `why` names it; `running` if it does not. Pure."""
-    if outlook is not None and outlook.unfunded and not (outlook.ready or outlook.leased):
+    if outlook is not None and outlook.unreserved and not (outlook.ready or outlook.leased):
         return BUDGET
     waiting = explain(status, outlook).waiting
     return waiting.code if waiting else RUNNING

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app.batches import budget_lanes
-from app.batches.budget_lanes import Lanes
+from app.budgets import service as budgets
+from app.budgets.service import Look
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue, Model
 from app.engines.service import ensure_pool
@@ -23,7 +23,7 @@ class Part:
 
     pool_id: int
     chunks: Sequence[NewChunk]
-    lanes: Lanes
+    look: Look
 
 
 async def cut_again(
@@ -47,10 +47,10 @@ async def _part(
         raise ModelUnknown(f"The batch's model {of.name or batch.model} is no longer in the catalogue")
     tokens, items = settings.chunk_tokens, settings.chunk_items
     line_id = await _line_of(conn, batch, of, model)
-    look = await budget_lanes.of_new(conn, [line_id])
-    lane = look.of_line.get(line_id)
-    worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
-    cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
+    look = await budgets.look(conn, [line_id])
+    under = look.of_line.get(line_id)
+    amounts = under.queued_amounts(est_tokens, model.context_window, open_ended=batch.open_ended) if under else None
+    cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, amounts=amounts)
     chunks = await asyncio.to_thread(cut_up, est_tokens)
     return Part(await ensure_pool(conn, model.served), chunks, look)
 

@@ -11,7 +11,6 @@ from app.admission import quota_events, quotas
 from app.admission.admission import Admission
 from app.batches import batch_chunks, batch_spans
 from app.batches.batch_chunks import Owner
-from app.batches.budget_lanes import LanesChanged
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
@@ -21,6 +20,7 @@ from app.batches.intake.workers_ai import ItemIntake
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
 from app.batches.validation.text_generation import Examine, ItemRules
+from app.budgets.service import BudgetsChanged
 from app.db.pool import Connection, Database
 from app.db.transient_errors import with_retries
 from app.engines.catalogue import Catalogue, Model, Task
@@ -182,7 +182,7 @@ async def commit(
                 await batch_keys.add(conn, batch.batch_id, key)
             if register is not None:
                 await register(conn, batch, intake.sealing.seal if intake.sealing else None)
-            await chunks.lanes.check(conn)
+            await chunks.look.check(conn)
             offload.seal()
         return request_id
 
@@ -190,7 +190,7 @@ async def commit(
         try:
             request_id = await with_retries(store)
             break
-        except LanesChanged:
+        except BudgetsChanged:
             chunks = await batch_chunks.lined(database, settings, owner, intake, models)
     if request_id == batch.request_id and order.kind == Kind.BATCH:
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from app.batches import money_wait, why_text
-from app.batches.money_wait import MoneyWait
+from app.batches import why_text
 from app.batches.why_text import batch_message
+from app.budgets import queued
+from app.budgets.queued import MoneyWait
 from app.coalescing import Coalescer
 from app.db.pool import Database
-from app.quantities import duration, many
+from app.quantities import duration, many, moment
 from app.queue import dependencies, item_counts, reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
 from app.queue.item_counts import ItemCounts
@@ -55,8 +56,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The chain of one batch, and the gates of its model's engines. A final batch has an empty chain. `money`: what its unfunded
-    chunks wait for.
+    """The chain of one batch, and the gates of its model's engines. A final batch has an empty chain. `money`: what its
+    unreserved chunks wait for.
     """
 
     status: BatchStatus
@@ -73,14 +74,14 @@ class Why:
 
 async def explained(database: Database, status: BatchStatus, outlook: Outlook | None) -> Why:
     """The chain from the rows that were read, and the money that its chunks wait for, if they do."""
-    waits, failure, needed = outlook is not None and outlook.unfunded, None, list[UUID]()
+    waits, failure, needed = outlook is not None and outlook.unreserved, None, list[UUID]()
     if status.state == BatchState.PAUSED and status.pipeline is None:
         async with database.relaxed() as conn:
             needed = await dependencies.needed(conn, status.batch_id)
     if outlook is not None and outlook.delayed:
         async with database.relaxed() as conn:
             failure = await batch_keys.failure(conn, status.batch_id)
-    money = await money_wait.read(database, status.batch_id) if waits else None
+    money = await queued.money_wait(database, status.batch_id) if waits else None
     return explain(status, outlook, money, failure, needed)
 
 
@@ -111,7 +112,7 @@ def walk(
     unreadable: KeyFailure | None = None,
     needed: Sequence[UUID] = (),
 ) -> Iterator[Link]:
-    """The chain of an unfinished batch. A batch without chunks has no outlook. `money`: of its unfunded chunks."""
+    """The chain of an unfinished batch. A batch without chunks has no outlook. `money`: of its unreserved chunks."""
     if needed:
         yield Link("dependency", batch_message("after", batches=_ends(needed)), blocks=True)
     elif status.state != BatchState.OPEN:
@@ -120,8 +121,8 @@ def walk(
         code = "dependency" if status.fed else "settling"
         yield Link(code, batch_message(code), blocks=status.fed, met=not status.fed)
         return
-    if money is not None:
-        yield Link("budget", money.message(outlook.unfunded), blocks=not outlook.ready and not outlook.leased)
+    if money is not None and (money.windows or outlook.served):
+        yield Link("budget", _money_message(money, outlook), blocks=not outlook.ready and not outlook.leased)
     yield from _engines(status, outlook)
     yield from _own_chunks(status.items, outlook, unreadable)
     yield from _queue_order(status, outlook, estimate)
@@ -134,6 +135,19 @@ def _ends(needed: Sequence[UUID]) -> str:
     if more := len(needed) - len(names):
         names.append(f"{more} more")
     return f"{', '.join(names)} {'has' if len(needed) == 1 else 'have'} ended"
+
+
+def _money_message(money: MoneyWait, outlook: Outlook) -> str:
+    budget, chunks, until = money.budget, outlook.unreserved, ""
+    if money.windows:
+        never = "; it is never renewed, so raise its maximum"
+        often = f", and the batch takes {money.windows:,} windows" if money.windows > 1 else ""
+        until = f"; it renews {moment(budget.window_to)}{often}" if budget.window_to else never
+    elif outlook.taken_back:
+        until = f"; {many(outlook.taken_back, 'chunk')} gave it back to work that could start"
+    waiting = many(chunks, "chunk") + (" waits" if chunks == 1 else " wait")
+    spent, begun = budget.of_max(budget.spent), budget.shown(budget.begun)
+    return batch_message("budget", name=budget.name, spent=spent, begun=begun, chunks=waiting, until=until)
 
 
 def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:

@@ -21,7 +21,7 @@ _BATCH = {
     "running": "{places}",
     "backoff": "{delayed} will be tried again, the next in {pause}",
     "sealed": "{delayed} cannot be decrypted: {failure}; the next is tried again in {pause}",
-    "budget": "budget {name} has {used} spent or held; {chunks} for it{until}",
+    "budget": "budget {name} has {spent} spent, {begun} reserved by work that runs; {chunks} for it{until}",
     "no_engine": "no engine serves {model} now; the batch is kept until one does",
     "engines": "{count} {serves} {model}",
     "account_limit": "the account has {inflight} in flight, the limit is {limit}",

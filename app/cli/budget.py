@@ -4,23 +4,21 @@ from typing import Annotated
 
 import typer
 
-from app.batches import budgets as verbs
+from app.budgets import service as budgets
+from app.budgets import terms as budget_terms
+from app.budgets.rules import Budget, Scope
 from app.cli import tables
 from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database
 from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
-from app.engines import catalogue
-from app.engines.model_registry import with_adopted
-from app.metering import budget_terms, budgets
-from app.metering.budget_rules import Budget, Scope
 from app.quantities import moment
 from app.tenants import service as tenants
 
 app = typer.Typer(help="Set, list and remove budgets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="name of the budget")]
-_COLUMNS = ("name", "for", "spent", "held", "max", "period", "renewed at")
+_COLUMNS = ("name", "for", "spent", "reserved", "available", "max", "period", "renewed at")
 
 
 @app.command("set")
@@ -32,27 +30,33 @@ def set_budget(
     tz: Annotated[str, typer.Option(help="time zone of the windows, like Europe/Berlin")] = "UTC",
     key: Annotated[str | None, typer.Option(help="only this key, by its id")] = None,
     workflow: Annotated[str | None, typer.Option(help="only this workflow")] = None,
-    soft: Annotated[list[int] | None, typer.Option(help="per cent at which an event is written; repeatable")] = None,
-    divert_at: Annotated[
-        int | None, typer.Option(help="per cent from which work that is not critical takes a fallback")
+    alerts_at: Annotated[
+        list[int] | None, typer.Option(help="per cent at which an event is written; repeatable")
     ] = None,
-    fallback: Annotated[list[str] | None, typer.Option(help="a model to divert to; repeatable, the first fits")] = None,
-    when_spent: Annotated[str, typer.Option(help="what new batches do once it is spent: wait, or refuse")] = "wait",
-    strict: Annotated[bool, typer.Option("--strict", help="hold all that a request can cost")] = False,
+    queued: Annotated[str, typer.Option(help="what queued work does at the limit: alert, wait, or refuse")] = "wait",
+    synchronous: Annotated[str, typer.Option(help="what calls do at the limit: alert, or refuse")] = "refuse",
+    reserve: Annotated[
+        str, typer.Option(help="what is kept for work before it runs: expected, or maximum")
+    ] = "expected",
+    divert_at: Annotated[int | None, typer.Option(hidden=True)] = None,
+    fallback: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
+    soft: Annotated[list[int] | None, typer.Option(hidden=True)] = None,
+    when_spent: Annotated[str | None, typer.Option(hidden=True)] = None,
+    strict: Annotated[bool | None, typer.Option("--strict", hidden=True)] = None,
     account: Account = "local",
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     most = {"max_cost": max_cost, "max_tokens": max_tokens, "period": period, "tz": tz}
-    of = {"key": key, "workflow": workflow, "soft": soft, "divert_at": divert_at, "fallback": fallback}
-    terms = most | of | {"when_spent": when_spent, "strict": strict}
+    of = {"key": key, "workflow": workflow, "alerts_at": alerts_at}
+    how = {"on_limit": {"queued": queued, "synchronous": synchronous}, "reserve": reserve}
+    old = {"soft": soft, "when_spent": when_spent, "strict": strict, "divert_at": divert_at, "fallback": fallback}
+    terms = most | of | how | old
     given = {name: value for name, value in terms.items() if value is not None}
-    file = catalogue.load(settings().models_file)
 
     async def put(conn: Connection) -> Budget:
-        tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
-        return await verbs.put(conn, models, tenant_id, name, given, where="--")
+        return await budgets.put(conn, await tenants.find_tenant(conn, account), name, given, where="--")
 
     budget = on_database_recorded(settings(), put, reason)
     if as_json:
@@ -65,7 +69,7 @@ def set_budget(
 
 @app.command("list")
 def list_budgets(account: Account = "local", as_json: Json = False) -> None:
-    """List the budgets of an account, with what is spent and held."""
+    """List the budgets of an account, with what is spent, reserved and available."""
 
     async def read(conn: Connection) -> list[Budget]:
         return await budgets.listing(conn, await tenants.find_tenant(conn, account))
@@ -76,7 +80,7 @@ def list_budgets(account: Account = "local", as_json: Json = False) -> None:
     elif not found:
         tables.sentence(console, f"Account {account} has no budget.")
     else:
-        tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("held",))
+        tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("reserved",))
 
 
 @app.command("rm")
@@ -84,7 +88,7 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
     """Remove a budget. Work that waited for its money goes on."""
 
     async def delete(conn: Connection) -> None:
-        await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
+        await budgets.remove(conn, await tenants.find_tenant(conn, account), name)
 
     on_database_recorded(settings(), delete, reason)
     if as_json:
@@ -95,5 +99,5 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
 
 def _cells(budget: Budget) -> tuple[object, ...]:
     of = "the account" if budget.scope == Scope.ACCOUNT else f"{budget.scope} {budget.scope_value}"
-    amounts = (budget.shown(amount) for amount in (budget.spent, budget.held, budget.max))
+    amounts = (budget.shown(amount) for amount in (budget.spent, budget.begun, max(0, budget.available), budget.max))
     return (budget.name, of, *amounts, budget.period, budget.window_to and moment(budget.window_to))

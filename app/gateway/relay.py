@@ -15,8 +15,9 @@ from typing import Any, Self, TypeVar
 import aiohttp
 
 from app import clock, off_loop
+from app.budgets.calls import CallBudgets, CallSize, ReservedCall
 from app.crypto import bearer_token
-from app.db.pool import Connection, Database
+from app.db.pool import Database
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_headers
 from app.engines.outcome import UNREADABLE, Usage, unreadable, usage_of
@@ -47,11 +48,8 @@ from app.gateway.wait_queue import WaitQueue
 from app.gateway.waker import Waker
 from app.headroom.arrivals import ANNOUNCING
 from app.metering import sessions
-from app.metering.budget_rules import Budget
 from app.metering.latency import MinuteLatencies
 from app.metering.lines import LineParts
-from app.metering.slice_rows import OnChange
-from app.metering.slices import CallHold, CallSize, Slices
 from app.metering.sync_usage import SyncUsage
 from app.quantities import duration
 from app.settings import Settings
@@ -67,16 +65,12 @@ _ENGINES_TRIED = 2  # counts only engines that were reached
 T = TypeVar("T")
 
 
-async def _no_events(conn: Connection, budgets: Sequence[Budget]) -> None:
-    """For a gateway without events."""
-
-
 @dataclass(frozen=True, slots=True)
 class SyncCall:
     """A valid synchronous request. `item` is the caller's body. The token counts are estimates; `answer_tokens` is a maximum.
 
     `hurried`: refuse it at once instead of letting it wait in the queue. `open_ended`: see `build`. `line`: where its usage is
-    booked; None: nowhere. `size`: what its budgets hold; None: nothing. `origin`: its span; None: no
+    booked; None: nowhere. `size`: what its budgets reserve; None: nothing. `origin`: its span; None: no
     spans are recorded.
     """
 
@@ -98,9 +92,7 @@ class SyncCall:
 class Gateway:
     """Relays calls. Use as an async context manager."""
 
-    def __init__(
-        self, settings: Settings, database: Database, secret: bytes, on_budget_change: OnChange = _no_events
-    ) -> None:
+    def __init__(self, settings: Settings, database: Database, secret: bytes) -> None:
         self._settings = settings
         self._secret = secret
         self._directory = EngineDirectory(database, settings.gateway_refresh_seconds)
@@ -111,7 +103,7 @@ class Gateway:
         self._session: aiohttp.ClientSession | None = None
         self.usage = SyncUsage(database)
         self.latencies = MinuteLatencies(database)
-        self.slices = Slices(database, on_budget_change)
+        self.budgets = CallBudgets(database)
 
     async def __aenter__(self) -> Self:
         await self._announcer.__aenter__()
@@ -140,7 +132,7 @@ class Gateway:
         )
         async with (
             _spanning(call, streamed=False) as span,
-            self.slices.holding(call.line, call.size) as hold,
+            self.budgets.reserving(call.line, call.size) as reserved,
             self._begun(call, timer, span, read, stream=False) as (
                 attempt,
                 done,
@@ -150,7 +142,7 @@ class Gateway:
             span.used(done.usage)
             timer.output_tokens = done.usage.completion_tokens
             timer.end()
-            self._meter(call, timer, hold, done.usage)
+            self._meter(call, timer, reserved, done.usage)
             return done.body
 
     async def stream(self, call: SyncCall) -> AsyncGenerator[SseEvent, None]:
@@ -161,7 +153,7 @@ class Gateway:
         timer, usage = RequestTimer(call.model.served, streamed=True), None
         async with (
             _spanning(call, streamed=True) as span,
-            self.slices.holding(call.line, call.size) as hold,
+            self.budgets.reserving(call.line, call.size) as reserved,
             self._begun(call, timer, span, read_first_event, stream=True) as (attempt, (first, rest)),
         ):
             try:
@@ -188,12 +180,12 @@ class Gateway:
                 return
             finally:
                 span.used(usage)
-                self._meter(call, timer, hold, usage)
+                self._meter(call, timer, reserved, usage)
                 self._time(call, timer, attempt)
             span.failed(failure)
             yield sse_frames.failed(failure.code, failure.message)
 
-    def _meter(self, call: SyncCall, timer: RequestTimer, hold: CallHold, usage: Usage | None) -> None:
+    def _meter(self, call: SyncCall, timer: RequestTimer, reserved: ReservedCall, usage: Usage | None) -> None:
         """Count a request that has begun to be answered. Without a usage its prompt is estimated, and it counts as failed."""
         if call.line is None:
             return
@@ -203,7 +195,7 @@ class Gateway:
         else:
             counts = UsageCounts(1, 1, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
             self.usage.add(call.line, counts, first_token_ms=timer.first_token_ms, duration_ms=timer.elapsed_ms)
-        hold.settle(counts.prompt, counts.cached, counts.output)
+        reserved.settle(counts.prompt, counts.cached, counts.output)
         if usage is not None and call.session is not None:
             session = sessions.hashed(self._secret, call.tenant_id, call.session)
             self.usage.add_turn(call.line, session, counts.prompt, counts.prompt - counts.cached)

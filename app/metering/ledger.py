@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.db.pool import Connection
-from app.metering import budget_sql, sketch, sql
+from app.metering import sketch, sql
 from app.metering.lines import UNQUEUED
 from app.usage_counts import COUNTS, UsageCounts
 
@@ -63,8 +63,8 @@ async def keep(conn: Connection, now: datetime) -> bool:
 
 
 async def forget(conn: Connection, tenant_id: int) -> None:
-    """Remove the budgets, the lines and the usage of an account that is being deleted. Call inside a transaction."""
-    for statement in (*budget_sql.FORGET, *sql.FORGET):
+    """Remove the lines and the usage of an account that is being deleted. Call inside a transaction."""
+    for statement in sql.FORGET:
         await conn.execute(statement, {"tenant_id": tenant_id})
 
 

@@ -10,7 +10,6 @@ from functools import lru_cache
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Price
 from app.metering import sql
-from app.metering.budget_rules import Scope
 from app.metering.money import TokenPrice
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
 
@@ -231,7 +230,7 @@ async def _known(conn: Connection, tenant_id: int) -> KnownLabels:
 
 async def _named(conn: Connection, tenant_id: int) -> Named:
     rows = await (await conn.execute(sql.NAMED_BY_BUDGETS, {"tenant_id": tenant_id})).fetchall()
-    keys, workflows = ([value for scope, value in rows if scope == of] for of in (Scope.KEY, Scope.WORKFLOW))
+    keys, workflows = ([value for scope, value in rows if scope == of] for of in ("key", "workflow"))
     return Named(frozenset(keys), frozenset(workflows))
 
 

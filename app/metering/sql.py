@@ -114,6 +114,7 @@ EXISTING = "select tenant_id from tenant where tenant_id = any(%(tenant_ids)s)"
 FORGET_WRITERS = "delete from usage_writer where seen_at < now() - interval '7 days'"
 
 FORGET = (
+    "delete from answer_length where tenant_id = %(tenant_id)s",
     "delete from session_growth where tenant_id = %(tenant_id)s",
     "delete from dropped_usage where tenant_id = %(tenant_id)s",
     "delete from usage_day where line_id in (select line_id from line where tenant_id = %(tenant_id)s)",
@@ -127,3 +128,14 @@ NOTE_CHECK = """
 insert into ledger_check (one, at, drift) values (true, now(), %(drift)s)
 on conflict (one) do update set at = excluded.at, drift = excluded.drift"""
 GAUGES = "select 'ledger_drift', '', drift::float8 from ledger_check"
+
+# ---------------------------------------------------------------- lengths of answers
+
+QUEUED_MODELS = """
+select array_agg(distinct tenant_id), array_agg(distinct model) from line
+where tenant_id in (select tenant_id from budget) and kind <> all(%(unqueued)s)"""
+PUT_LENGTHS = """
+insert into answer_length as a (tenant_id, workflow, task, model, p95, answers)
+select * from unnest(%(tenant_id)s::int[], %(workflow)s::text[], %(task)s::text[], %(model)s::text[], %(p95)s::int[],
+                     %(answers)s::int[]) x order by 1, 2, 3, 4
+on conflict (tenant_id, workflow, task, model) do update set p95 = excluded.p95, answers = excluded.answers, learned_at = now()"""

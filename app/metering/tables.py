@@ -1,4 +1,4 @@
-"""Tables of the ledger: lines, and the usage of each line by hour. Budgets, the lanes of chunks under them, and slices."""
+"""Tables of the ledger: lines, the usage of each line by hour, and what was learned from it."""
 
 from sqlalchemy import (
     ARRAY,
@@ -148,4 +148,19 @@ latency_minute = Table(
     Column("first_token", ARRAY(Integer), nullable=False, comment="bucket, count, bucket, count, … of a sketch"),
     Column("gap", ARRAY(Integer), nullable=False, comment="the same of the time between two tokens"),
     PrimaryKeyConstraint("minute", "model", "beside", "writer"),
+)
+
+answer_length = Table(
+    "answer_length",
+    metadata,
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("workflow", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column(
+        "p95", Integer, nullable=False, comment="tokens that 95 of 100 recent answers without a limit do not exceed"
+    ),
+    Column("answers", Integer, nullable=False, comment="of which it was learned"),
+    Column("learned_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    PrimaryKeyConstraint("tenant_id", "workflow", "task", "model"),
 )

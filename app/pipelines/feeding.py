@@ -14,7 +14,7 @@ import structlog
 
 from app import crypto
 from app.admission.control import AdmissionControl
-from app.batches.budget_lanes import LanesChanged
+from app.budgets.service import BudgetsChanged
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import KeysUnavailable, PolicyUnknown, RedactionDown, StorageError
@@ -85,7 +85,7 @@ class Feeder:
         """Hand markers on; if that fails, one by one, so that one of them holds up no other."""
         try:
             await self._hand_on(markers)
-        except (Changed, LanesChanged):
+        except (Changed, BudgetsChanged):
             return
         except Exception as error:
             if isinstance(error, WAITS):
@@ -251,14 +251,14 @@ class Feeder:
         self._groups[batch_id] = groups
 
     async def _prepared(self, found: Slice, preparer: Preparer, keyring: Keyring, secret: bytes) -> Prepared:
-        targets, lanes = await preparer.targets(self._database, found)
+        targets, look = await preparer.targets(self._database, found)
         seals, vault_seals = dict[int, BatchSeal](), dict[int, BatchSeal]()
         for number in found.made:
             stage = found.running.stages[number]
             if stage.only_vaults is not None:
                 kept = vault_seals if stage.only_vaults else seals
                 kept[stage.batch_id] = await StoredBodies(self._database, keyring, stage.batch_id).seal()
-        return Prepared(found, targets, seals, Vaults(secret, found.running.tenant_id), vault_seals, lanes)
+        return Prepared(found, targets, seals, Vaults(secret, found.running.tenant_id), vault_seals, look)
 
     async def _rest(self, markers: Sequence[Marker], known: Mapping[int, tuple[Running, int]]) -> None:
         """Leave markers of pipelines that are paused, or that end, until a verb resumes them."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from app.batches.budget_lanes import Lanes
+from app.budgets.service import Look
 from app.db.pool import Connection, Database
 from app.flows import counting
 from app.flows.stages import Stage
@@ -47,7 +47,7 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A slice with all that is needed to write it. `seals`: by batch, of those that are sealed;
-    `vault_seals`: of those of which only the vaults are. `lanes`: the budgets by which the targets were cut.
+    `vault_seals`: of those of which only the vaults are. `look`: the budgets by which the targets were cut.
     """
 
     slice: Slice
@@ -55,11 +55,11 @@ class Prepared:
     seals: Mapping[int, BatchSeal]
     vaults: Vaults
     vault_seals: Mapping[int, BatchSeal]
-    lanes: Lanes
+    look: Look
 
 
 async def write(database: Database, markers: Sequence[Marker], prepared: Sequence[Prepared]) -> None:
-    """Write the children of the results that the markers name. Raises Changed, LanesChanged."""
+    """Write the children of the results that the markers name. Raises Changed, BudgetsChanged."""
     async with database.relaxed() as conn, conn.transaction():
         await handoff.exclusively(conn)
         await lock(conn, [each.slice.running for each in prepared])
@@ -71,7 +71,7 @@ async def write(database: Database, markers: Sequence[Marker], prepared: Sequenc
         for each in prepared:
             await _count_packs(conn, each.slice)
             await _count_stages(conn, each.slice)
-            await each.lanes.check(conn)
+            await each.look.check(conn)
 
 
 async def lock(conn: Connection, pipelines: Iterable[Running]) -> None:

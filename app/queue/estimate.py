@@ -88,7 +88,8 @@ class Gate:
 class Outlook:
     """The facts at the moment `now` from which a batch's estimate is made.
 
-    `ready`, `leased`, `delayed`, `held`, `unfunded`: its chunks by state. `pause`: seconds until a delayed chunk is due.
+    `ready`, `leased`, `delayed`, `held`, `unreserved`: its chunks by state; `taken_back`: of the unreserved ones, those that
+    were ready before. `pause`: seconds until a delayed chunk is due.
     `own_tokens`: of the batch. `ahead_*`: of its account, and first in order; the batches
     among them with a chunk that is leased or ready. `weight`: of its account. `others`: other
     accounts with work. `pace`: of the pool, in estimated tokens per second; `spread`: a share of it. `pool_inflight`,
@@ -112,13 +113,19 @@ class Outlook:
     pool_inflight: int
     inflight: int
     limit: int
-    unfunded: int = 0
+    unreserved: int = 0
     ahead_batches: int = 0
+    taken_back: int = 0
 
     @property
     def chunks(self) -> int:
         """The unfinished chunks."""
-        return self.ready + self.leased + self.delayed + self.held + self.unfunded
+        return self.ready + self.leased + self.delayed + self.held + self.unreserved
+
+    @property
+    def served(self) -> bool:
+        """Whether an engine takes its work."""
+        return any(gate.ready and not gate.drained for gate in self.gates)
 
     @property
     def accounts(self) -> int:

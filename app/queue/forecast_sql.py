@@ -48,7 +48,9 @@ with{_LEASED},
          count(*) filter (where {CHUNK.guard("finish")})::int as leased,
          count(*) filter (where {CHUNK.guard("promote")})::int as delayed,
          count(*) filter (where {CHUNK.guard("release")})::int as held,
-         count(*) filter (where {CHUNK.guard("fund")})::int as unfunded, min(not_before) as not_before,
+         count(*) filter (where {CHUNK.guard("reserve")})::int as unreserved,
+         count(*) filter (where {CHUNK.guard("reserve")} and reserved_at is not null)::int as taken_back,
+         min(not_before) as not_before,
          (array_agg(chunk_id order by deadline, chunk_id) filter (where {CHUNK.guard("claim")}))[1] as first
   from chunk where batch_id = any(%(batch_ids)s) group by batch_id),
  pool_accounts as (select distinct pool_id, tenant_id from requested),
@@ -70,7 +72,7 @@ select a.batch_id, a.pool_id, now(), a.ready, a.leased, a.delayed, a.held,
        (coalesce(l.tokens, case when a.first is not null then e.tokens end, 0)
          + coalesce(i.tokens, 0))::float8,
        t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace, r.spread,
-       coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens, a.unfunded, q.batches
+       coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens, a.unreserved, q.batches, a.taken_back
 from requested a join tenant t on t.tenant_id = a.tenant_id
 left join waiting l on l.chunk_id = a.first
 left join all_waiting e on e.pool_id = a.pool_id and e.tenant_id = a.tenant_id

@@ -49,7 +49,7 @@ async def prepare(database: Database, settings: Settings, batch_id: int, body: b
 
 
 async def rewrite(conn: Connection, held: HeldItem) -> None:
-    """Write the item, and what its chunk is estimated to cost. Call in the transaction in which the batch goes on."""
+    """Write the item, and what its chunk can cost. Call in the transaction in which the batch goes on."""
     tokens = held.bytes // _BYTES_PER_TOKEN + 1
     values = {
         "batch_id": held.batch_id,
@@ -57,6 +57,7 @@ async def rewrite(conn: Connection, held: HeldItem) -> None:
         "stored": held.stored,
         "vault": held.vault,
         "tokens": tokens,
+        "bytes": held.bytes,
     }
     await day_tables.execute(conn, queries.REWRITE, held.batch_id, values)
     await conn.execute(queries.ESTIMATE, values)

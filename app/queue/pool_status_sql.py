@@ -14,6 +14,7 @@ _CLOSE = """
 
 _MAY_RUN = " or ".join(CHUNK.guard(verb) for verb in ("claim", "finish", "promote"))
 
+# Nothing is reserved in a pool without an engine, so the first chunk that its budgets could pay asks for one (`asking`).
 # Each table is read once for all pools. `work`: what the chunks of a batch in a pool still need, and how much of it may run now.
 _WORK = f"""
  work as materialized (
@@ -21,8 +22,15 @@ _WORK = f"""
          sum({REMAINING_TOKENS}) filter (where {_MAY_RUN}) as due,
          bool_or({CHUNK.guard("claim")}) as ready
   from chunk group by 1, 2, 3),
+ asking as (select pool_id, min(deadline) as deadline, min(tokens) as tokens from (
+         select pool_id, budgets, min(deadline) as deadline, min(est_tokens)::float8 as tokens
+         from chunk where {CHUNK.guard("reserve")} group by 1, 2) x
+       where not exists (select from budget b where b.budget_id = any(x.budgets) and b.spent >= b.max) group by 1),
  due as (select pool_id, date_bin({_CLOSE}, deadline, 'epoch') as deadline, sum(due) as tokens, bool_or(ready) as ready
-         from work where due > 0 group by 1, 2),
+         from work where due > 0 group by 1, 2
+         union all
+         select pool_id, date_bin({_CLOSE}, deadline, 'epoch'), tokens, false
+         from asking where not exists (select from engines e where e.pool_id = asking.pool_id and e.ready > 0)),
  demand as (select pool_id, array_agg(deadline order by deadline) as deadlines, array_agg(tokens order by deadline) as tokens,
                    bool_or(ready) as ready from due group by 1)"""
 
@@ -56,7 +64,7 @@ _FLEET = f"""
 
 # The speed of an engine stays, because it is asked for just when no engine runs.
 WRITE = f"""
-with {_WORK},{_PRESSURE},{_FLEET}
+with {_FLEET},{_WORK},{_PRESSURE}
 insert into pool_status as s (pool_id, at, workers, engines, slack, scarce, engine_pace, start_seconds, deadlines, tokens)
 select p.pool_id, now(), coalesce(f.workers, 0), coalesce(e.ready, 0), x.slack,
        coalesce(e.starves and d.ready is not true, false),

@@ -269,11 +269,22 @@ chunk = Table(
     Column("done", Integer, nullable=False, server_default=ZERO),
     Column("failed", Integer, nullable=False, server_default=ZERO),
     Column("line_id", Integer, comment="line of its items; null: that of the batch"),
-    Column("lane", Integer, comment="lane of its budgets; null: it has none"),
-    Column("worst", BigInteger, comment="the most that it can cost, in 10^-9 of the currency; null: it has no lane"),
-    Column("worst_tokens", BigInteger, comment="the most tokens that it can use"),
-    Column("likely", SmallInteger, comment="per mille of the worst that a hold takes at most; null: all of it"),
-    Column("held", SmallInteger, comment="per mille of the worst that its budgets hold for it; null: nothing"),
+    Column(
+        "budgets",
+        ARRAY(Integer),
+        comment="ids of the budgets that pay for it, in ascending order; null: none",
+    ),
+    Column(
+        "maximum_cost",
+        BigInteger,
+        comment="the most that it can cost, in 10^-9 of the currency; null: it has no budgets",
+    ),
+    Column("maximum_tokens", BigInteger, comment="the most tokens that it can use"),
+    Column("expected_cost", BigInteger, comment="what is reserved for it at most; null: the maximum"),
+    Column("expected_tokens", BigInteger, comment="the same in tokens"),
+    Column("reserved_cost", BigInteger, comment="what its budgets have reserved for it; null: nothing"),
+    Column("reserved_tokens", BigInteger, comment="the same in tokens"),
+    Column("reserved_at", Timestamp, comment="when that was reserved last; while it is unreserved: it was taken back"),
     CheckConstraint("(state = 'leased') = (worker_id is not null)", name="leased_has_worker"),
     CheckConstraint("(state = 'delayed') = (not_before is not null)", name="delayed_has_time"),
     postgresql_with={"fillfactor": 60, **_HOT},
@@ -286,9 +297,10 @@ Index("chunk_batch", chunk.c.batch_id)
 Index("chunk_charged", chunk.c.charged_for, postgresql_where=text("charged_for is not null"))
 Index("chunk_edf", chunk.c.pool_id, chunk.c.deadline, postgresql_where=text("state = 'ready'"))
 Index("chunk_held", chunk.c.batch_id, postgresql_where=text("state = 'held'"))
-_WAITING = (chunk.c.lane, chunk.c.pool_id, chunk.c.deadline, chunk.c.chunk_id)
-Index("chunk_unfunded", *_WAITING, postgresql_where=text("state = 'unfunded'"))
-Index("chunk_funded", chunk.c.lane, chunk.c.pool_id, postgresql_where=text("held is not null"))
+_WAITING = (chunk.c.budgets, chunk.c.pool_id, chunk.c.deadline, chunk.c.chunk_id)
+Index("chunk_unreserved", *_WAITING, postgresql_where=text("state = 'unreserved'"))
+_TENTATIVE = text("state = 'ready' and reserved_tokens is not null")
+Index("chunk_tentative", chunk.c.tenant_id, chunk.c.deadline, chunk.c.chunk_id, postgresql_where=_TENTATIVE)
 Index("chunk_due", chunk.c.not_before, postgresql_where=text("state = 'delayed'"))
 
 sched = Table(

@@ -6,7 +6,6 @@ Every write by a worker checks the fence (chunk_id, token, worker_id), and that 
 
 from app.db.durability import RELAXED
 from app.queue.errors_sql import ERRORS
-from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
 from app.states import CHUNK, BatchState, ChunkState
 
@@ -110,7 +109,8 @@ FLUSH_FEEDING = _flush(feeds=True)
 FINISH = f"""
 with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
-                     charged_for, excused, line_id, lane, worst, worst_tokens, likely, held),
+                     charged_for, excused, line_id, budgets, maximum_cost, maximum_tokens, expected_cost,
+                     expected_tokens, reserved_cost, reserved_tokens),
  items as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
                  r.attempt > 1 as again, r.yields, r.error,
                  (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
@@ -124,14 +124,15 @@ with deleted as (delete from chunk where {FENCE}
               count(*) filter (where again)::int as retried, count(*) filter (where again and ok = 1)::int as retried_ok,
               coalesce(sum(yields), 0)::int as yields, {ERRORS} as errors from items),
  returned as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
-                             attempt, deaths, retries, charged_for, excused, line_id, lane, worst, worst_tokens, likely,
-                             token, not_before)
+                             attempt, deaths, retries, charged_for, excused, line_id, budgets, maximum_cost,
+                             maximum_tokens, expected_cost, expected_tokens, token, not_before)
        select d.batch_id, d.run, d.tenant_id, d.pool_id, m.lo, m.hi,
               case when m.n = 1 or (m.hi - m.lo + 1 = m.n and d.seqs is null) then null else m.seqs end, m.n,
               greatest(1, m.est_tokens), d.deadline, '{ChunkState.DELAYED}',
               least(d.attempt, case when %(split)s then {SUSPECT_ATTEMPTS} end), d.deaths + m.suspect, d.retries + m.retried,
-              d.charged_for, d.excused, d.line_id, d.lane, (d.worst * m.n + d.n - 1) / d.n,
-              (d.worst_tokens * m.n + d.n - 1) / d.n, d.likely, 1,
+              d.charged_for, d.excused, d.line_id, d.budgets, (d.maximum_cost * m.n + d.n - 1) / d.n,
+              (d.maximum_tokens * m.n + d.n - 1) / d.n, (d.expected_cost * m.n + d.n - 1) / d.n,
+              (d.expected_tokens * m.n + d.n - 1) / d.n, 1,
               now() + make_interval(secs => greatest(%(backoff_seconds)s, m.retried * %(retry_seconds)s))
        from deleted d, (select min(seq) as lo, max(seq) as hi, count(*)::int as n, array_agg(seq order by place) as seqs,
                        suspect, retried,
@@ -143,10 +144,10 @@ with deleted as (delete from chunk where {FENCE}
        select d.pool_id, d.tenant_id, d.est_tokens, c.prompt_tokens + c.completion_tokens,
               d.est_tokens::bigint * c.done / d.n from deleted d, counts c)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
-                         retried_ok, yields, engine_ms, first_tokens, durations, lane, held_cost, held_tokens, worst,
-                         worst_tokens, errors)
+                         retried_ok, yields, engine_ms, first_tokens, durations, budgets, reserved_cost,
+                         reserved_tokens, maximum_cost, maximum_tokens, errors)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
-       %(durations)s, d.lane, {hold("d.worst", "d.held")}, {hold("d.worst_tokens", "d.held")}, d.worst * c.done / d.n,
-       d.worst_tokens * c.done / d.n, c.errors from deleted d, counts c where {RELAXED}
+       %(durations)s, d.budgets, d.reserved_cost, d.reserved_tokens, d.maximum_cost * c.done / d.n,
+       d.maximum_tokens * c.done / d.n, c.errors from deleted d, counts c where {RELAXED}
 returning ok + failed"""

@@ -29,8 +29,8 @@ from results r full join booked b using (tenant_id)"""
 
 # What budgets hold, and how far each is from the usage of its window: tokens, or money in 10^-9 of its currency.
 _BUDGETS = """
-select coalesce(sum(held), 0), coalesce(sum(abs(spent - used)), 0) from (
-  select b.budget_id, b.held, b.spent, coalesce(sum(
+select coalesce(sum(reserved), 0), coalesce(sum(abs(spent - used)), 0) from (
+  select b.budget_id, b.reserved, b.spent, coalesce(sum(
     case when b.unit = 'tokens' then u.prompt + u.output
          when l.currency = b.currency then ((u.prompt - u.cached) * l.price_in + u.cached * l.price_cached
                                             + u.output * l.price_out) / 1000.0 end), 0) as used
@@ -50,7 +50,7 @@ def drifts(url: str) -> dict[str, Any]:
     """
     with psycopg.connect(url, autocommit=True) as conn:
         [(requests, tokens, cost)] = conn.execute(_LEDGER).fetchall()
-        [(held, apart)] = conn.execute(_BUDGETS).fetchall()
+        [(reserved, apart)] = conn.execute(_BUDGETS).fetchall()
     parts = {"requests": int(requests), "tokens": int(tokens), "cost": int(Decimal(cost) / _MONEY)}
     named = {f"ledger_drift_{name}": value for name, value in parts.items()}
-    return {"ledger_drift": sum(parts.values()), **named, "budget_drift": int(held) + int(apart)}
+    return {"ledger_drift": sum(parts.values()), **named, "budget_drift": int(reserved) + int(apart)}

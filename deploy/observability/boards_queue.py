@@ -6,7 +6,7 @@ QUEUE = [
     [
         figure("Open batches", "max(slackwater_open_batches)"),
         figure("Waiting tokens", "sum(max by (model) (slackwater_waiting_tokens))"),
-        figure("Waits for money (chunks)", "sum(max by (model) (slackwater_unfunded_chunks))", "none", (1, WARN)),
+        figure("Waits for money (chunks)", "sum(max by (model) (slackwater_unreserved_chunks))", "none", (1, WARN)),
         figure("Workers", "max(slackwater_live_workers)"),
         figure("Retries that ended with an answer, 1 h", "slackwater:retry_success:ratio_1h", "percentunit"),
         figure("Failed items, 1 h", "slackwater:failed_results:ratio_1h", "percentunit", (0.01, WARN), (0.1, BAD)),
@@ -17,7 +17,7 @@ QUEUE = [
             "How much waits? Chunks by model",
             {
                 "max by (model) (slackwater_ready_chunks)": "{{model}} ready",
-                "max by (model) (slackwater_unfunded_chunks)": "{{model}} for money",
+                "max by (model) (slackwater_unreserved_chunks)": "{{model}} for money",
             },
         ),
     ],

@@ -127,11 +127,11 @@ CREATE TABLE batch_delta (
   retried INTEGER DEFAULT 0 NOT NULL,
   retried_ok INTEGER DEFAULT 0 NOT NULL,
   yields INTEGER DEFAULT 0 NOT NULL,
-  lane INTEGER,
-  held_cost BIGINT,
-  worst BIGINT,
-  held_tokens BIGINT,
-  worst_tokens BIGINT,
+  budgets INTEGER[],
+  reserved_cost BIGINT,
+  reserved_tokens BIGINT,
+  maximum_cost BIGINT,
+  maximum_tokens BIGINT,
   engine_ms BIGINT DEFAULT 0 NOT NULL,
   first_tokens BYTEA DEFAULT '' NOT NULL,
   durations BYTEA DEFAULT '' NOT NULL,
@@ -142,9 +142,9 @@ CREATE TABLE batch_delta (
 CREATE INDEX batch_delta_batch ON batch_delta (batch_id);
 COMMENT ON COLUMN batch_delta.line_id IS 'line of the results; null: that of the batch';
 COMMENT ON COLUMN batch_delta.at IS 'when the chunk ended';
-COMMENT ON COLUMN batch_delta.lane IS 'lane of the chunk; null: it had none';
-COMMENT ON COLUMN batch_delta.held_cost IS 'what its budgets held for it, which is returned';
-COMMENT ON COLUMN batch_delta.worst IS 'the most that the results could have cost';
+COMMENT ON COLUMN batch_delta.budgets IS 'of the chunk; null: it had none';
+COMMENT ON COLUMN batch_delta.reserved_cost IS 'what its budgets had reserved for it, which returns';
+COMMENT ON COLUMN batch_delta.maximum_cost IS 'the most that the results could have cost';
 COMMENT ON COLUMN batch_delta.engine_ms IS 'milliseconds of an engine that the items had';
 COMMENT ON COLUMN batch_delta.first_tokens IS 'a byte for each answer whose time to the first token is known: its bucket in app.metering.sketch';
 COMMENT ON COLUMN batch_delta.durations IS 'the same of whole answers';

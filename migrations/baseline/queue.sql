@@ -74,7 +74,7 @@ CREATE TABLE chunk (
   n INTEGER NOT NULL CONSTRAINT chunk_n_positive CHECK (n > 0),
   est_tokens INTEGER NOT NULL,
   deadline TIMESTAMP WITH TIME ZONE NOT NULL,
-  state TEXT DEFAULT 'ready' NOT NULL CONSTRAINT chunk_state CHECK (state in ('unfunded', 'ready', 'leased', 'delayed', 'held')),
+  state TEXT DEFAULT 'ready' NOT NULL CONSTRAINT chunk_state CHECK (state in ('unreserved', 'ready', 'leased', 'delayed', 'held')),
   attempt SMALLINT DEFAULT 0 NOT NULL,
   deaths SMALLINT DEFAULT 0 NOT NULL,
   retries SMALLINT DEFAULT 0 NOT NULL,
@@ -86,11 +86,14 @@ CREATE TABLE chunk (
   done INTEGER DEFAULT 0 NOT NULL,
   failed INTEGER DEFAULT 0 NOT NULL,
   line_id INTEGER,
-  lane INTEGER,
-  worst BIGINT,
-  worst_tokens BIGINT,
-  likely SMALLINT,
-  held SMALLINT,
+  budgets INTEGER[],
+  maximum_cost BIGINT,
+  maximum_tokens BIGINT,
+  expected_cost BIGINT,
+  expected_tokens BIGINT,
+  reserved_cost BIGINT,
+  reserved_tokens BIGINT,
+  reserved_at TIMESTAMP WITH TIME ZONE,
   CONSTRAINT chunk_pkey PRIMARY KEY (chunk_id),
   CONSTRAINT chunk_leased_has_worker CHECK ((state = 'leased') = (worker_id is not null)),
   CONSTRAINT chunk_delayed_has_time CHECK ((state = 'delayed') = (not_before is not null))
@@ -101,9 +104,9 @@ CREATE INDEX chunk_charged ON chunk (charged_for) WHERE charged_for is not null;
 CREATE INDEX chunk_due ON chunk (not_before) WHERE state = 'delayed';
 CREATE INDEX chunk_edf ON chunk (pool_id, deadline) WHERE state = 'ready';
 CREATE INDEX chunk_fair ON chunk (pool_id, tenant_id, deadline, chunk_id) WHERE state = 'ready';
-CREATE INDEX chunk_funded ON chunk (lane, pool_id) WHERE held is not null;
 CREATE INDEX chunk_held ON chunk (batch_id) WHERE state = 'held';
-CREATE INDEX chunk_unfunded ON chunk (lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded';
+CREATE INDEX chunk_tentative ON chunk (tenant_id, deadline, chunk_id) WHERE state = 'ready' and reserved_tokens is not null;
+CREATE INDEX chunk_unreserved ON chunk (budgets, pool_id, deadline, chunk_id) WHERE state = 'unreserved';
 CREATE INDEX chunk_worker ON chunk (worker_id) WHERE state = 'leased';
 CREATE INDEX chunk_returned ON chunk (batch_id) WHERE state <> 'leased' and token > 1;
 COMMENT ON COLUMN chunk.seqs IS 'its items in their order (retries, grouped prefixes); null: lo to hi';
@@ -114,11 +117,14 @@ COMMENT ON COLUMN chunk.charged_for IS 'the worker whose loss was charged last; 
 COMMENT ON COLUMN chunk.excused IS 'charges that were taken back; null: none, which takes no space in the row';
 COMMENT ON COLUMN chunk.token IS 'fence: grows on claim and reap; 0: never leased';
 COMMENT ON COLUMN chunk.line_id IS 'line of its items; null: that of the batch';
-COMMENT ON COLUMN chunk.lane IS 'lane of its budgets; null: it has none';
-COMMENT ON COLUMN chunk.worst IS 'the most that it can cost, in 10^-9 of the currency; null: it has no lane';
-COMMENT ON COLUMN chunk.worst_tokens IS 'the most tokens that it can use';
-COMMENT ON COLUMN chunk.likely IS 'per mille of the worst that a hold takes at most; null: all of it';
-COMMENT ON COLUMN chunk.held IS 'per mille of the worst that its budgets hold for it; null: nothing';
+COMMENT ON COLUMN chunk.budgets IS 'ids of the budgets that pay for it, in ascending order; null: none';
+COMMENT ON COLUMN chunk.maximum_cost IS 'the most that it can cost, in 10^-9 of the currency; null: it has no budgets';
+COMMENT ON COLUMN chunk.maximum_tokens IS 'the most tokens that it can use';
+COMMENT ON COLUMN chunk.expected_cost IS 'what is reserved for it at most; null: the maximum';
+COMMENT ON COLUMN chunk.expected_tokens IS 'the same in tokens';
+COMMENT ON COLUMN chunk.reserved_cost IS 'what its budgets have reserved for it; null: nothing';
+COMMENT ON COLUMN chunk.reserved_tokens IS 'the same in tokens';
+COMMENT ON COLUMN chunk.reserved_at IS 'when that was reserved last; while it is unreserved: it was taken back';
 
 -- An account's place in the fair order of a pool.
 CREATE TABLE sched (

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.batches import funding
+from app.budgets import queued
 from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import Settings
@@ -15,6 +15,7 @@ from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN
 from tests.clock import Clock
 from tests.gateway.support import Registry
+from tests.queue.support import serve_all
 
 BUDGETS = "/client/v4/accounts/acme/ai/budgets"
 CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
@@ -37,9 +38,11 @@ async def put(client: httpx.AsyncClient, name: str = "b", **terms: object) -> di
 
 
 async def test_a_budget_is_set_listed_changed_and_removed(client: httpx.AsyncClient) -> None:
-    made = await put(client, max_cost="12.50 EUR", period="week", tz="Europe/Berlin", workflow="nightly", soft=[90, 75])
-    assert (made["max"], made["currency"], made["workflow"], made["soft"]) == (12.5, "EUR", "nightly", [75, 90])
-    assert (made["spent"], made["held"], made["remaining"]) == (0, 0, 12.5)
+    made = await put(
+        client, max_cost="12.50 EUR", period="week", tz="Europe/Berlin", workflow="nightly", alerts_at=[90, 75]
+    )
+    assert (made["max"], made["currency"], made["workflow"], made["alerts_at"]) == (12.5, "EUR", "nightly", [75, 90])
+    assert (made["spent"], made["reserved"], made["available"]) == (0, 0, 12.5)
     await put(client, max_tokens=100)
     [found] = (await client.get(BUDGETS)).json()["result"]
     assert (found["unit"], found["max"], found["scope"]) == ("tokens", 100, "account")
@@ -62,13 +65,17 @@ async def test_a_budget_is_set_listed_changed_and_removed(client: httpx.AsyncCli
         ({"max_tokens": -1}, "max_tokens: must be a whole number from 1"),
         ({"max_tokens": 1, "tz": "Mars/Base"}, "tz: time zone 'Mars/Base': unknown"),
         ({"max_tokens": 1, "period": "year"}, "period: must be one of hour, day, week, month, total"),
-        ({"max_tokens": 1, "soft": [0]}, "soft: must be whole numbers from 1 to 99"),
-        ({"max_tokens": 1, "divert_at": 80}, "divert_at: goes with fallback"),
-        ({"max_tokens": 1, "divert_at": 80, "fallback": ["no-such"]}, "fallback: no such model 'no-such'"),
+        ({"max_tokens": 1, "alerts_at": [0]}, "alerts_at: must be whole numbers from 1 to 99"),
+        ({"max_tokens": 1, "divert_at": 80}, "divert_at: is said by a rule of the policy now"),
+        ({"max_tokens": 1, "fallback": ["no-such"]}, "fallback: is said by a rule of the policy now"),
         ({"max_tokens": 1, "key": "k", "workflow": "w"}, "workflow: a budget has a key or a workflow"),
         ({"max_tokens": 1, "key": "nobody"}, "key: the account has no key 'nobody'"),
-        ({"max_tokens": 1, "when_spent": "fail"}, "when_spent: must be one of wait, refuse"),
-        ({"max_tokens": 1, "strict": "yes"}, "strict: must be true or false"),
+        ({"max_tokens": 1, "on_limit": {"queued": "fail"}}, "on_limit.queued: must be one of alert, wait, refuse"),
+        ({"max_tokens": 1, "on_limit": "wait"}, "on_limit: must be like"),
+        ({"max_tokens": 1, "reserve": True}, "reserve: must be one of expected, maximum"),
+        ({"max_tokens": 1, "when_spent": "wait"}, "when_spent: is on_limit now"),
+        ({"max_tokens": 1, "soft": [75]}, "soft: is alerts_at now"),
+        ({"max_tokens": 1, "strict": True}, "strict: is reserve now"),
         ({"max_tokens": 1, "model": "x"}, "model: unknown; a budget has key, workflow"),
     ],
 )
@@ -108,14 +115,31 @@ async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
         await conn.execute("update budget set spent = 990")
     made = await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 100}] * 3})
     request_id = made.json()["result"]["request_id"]
-    assert await funding.fund(database, catalogue.load(settings.models_file)) == 0
+    await serve_all(database)
+    assert await queued.reserve(database, catalogue.load(settings.models_file)) == 0
     why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
     assert why["waiting"]["code"] == "budget"
-    assert "budget b has 990 of 1,000 tokens spent or held; 3 chunks wait for it" in why["waiting"]["message"]
+    assert (
+        "budget b has 990 of 1,000 tokens spent, 0 tokens reserved by work that runs; 3 chunks wait for it"
+        in why["waiting"]["message"]
+    )
     assert "it renews" in why["waiting"]["message"]
     async with database.relaxed() as conn:
         rows = await (await conn.execute("select kind from event where kind = 'budget.spent'")).fetchall()
     assert len(rows) == 1
+
+
+async def test_work_of_a_model_without_an_engine_waits_for_the_engine_and_keeps_no_money(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    await put(client, max_tokens=1000)
+    made = await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 10}]})
+    request_id = made.json()["result"]["request_id"]
+    assert await queued.reserve(database, catalogue.load(settings.models_file)) == 0
+    why = (await client.get(f"/client/v4/accounts/acme/ai/batches/{request_id}/why")).json()["result"]
+    assert why["waiting"]["code"] == "no_engine"
+    [budget] = (await client.get(BUDGETS)).json()["result"]
+    assert (budget["spent"], budget["reserved"], budget["available"]) == (0, 0, 1000)
 
 
 async def test_an_item_that_no_window_can_pay_is_refused_and_nothing_is_stored(client: httpx.AsyncClient) -> None:
@@ -126,12 +150,13 @@ async def test_an_item_that_no_window_can_pay_is_refused_and_nothing_is_stored(c
     assert (await client.get("/client/v4/accounts/acme/ai/batches")).json()["result"] == []
 
 
-async def test_the_metrics_show_budgets_and_what_waits(client: httpx.AsyncClient) -> None:
+async def test_the_metrics_show_budgets_and_what_waits(client: httpx.AsyncClient, database: Database) -> None:
     await put(client, max_tokens=1000)
     await client.post(QUEUE, json={"requests": [{"prompt": "hello", "max_tokens": 10}]})
+    await serve_all(database)
     text = (await client.get("/metrics")).text
     assert 'slackwater_budget_used_ratio{budget="acme/b"} 0.0' in text
-    assert 'slackwater_unfunded_chunks{model="smollm2-135m-instruct"} 1.0' in text
+    assert 'slackwater_unreserved_chunks{model="smollm2-135m-instruct"} 1.0' in text
 
 
 async def test_the_estimate_of_a_file_says_near_which_request_the_money_ends(client: httpx.AsyncClient) -> None:
@@ -159,6 +184,6 @@ async def test_what_is_retried_waits_for_money_too(client: httpx.AsyncClient, da
     assert (await client.post(f"{batch}/retry")).status_code == 200
     async with database.relaxed() as conn:
         rows = await (
-            await conn.execute("select state, lane is not null, worst_tokens >= n * 10 from chunk")
+            await conn.execute("select state, budgets is not null, maximum_tokens >= n * 10 from chunk")
         ).fetchall()
-    assert set(rows) == {("unfunded", True, True)}
+    assert set(rows) == {("unreserved", True, True)}

@@ -22,10 +22,17 @@ def account(settings: Settings) -> Settings:
 
 
 def test_a_budget_is_set_listed_and_removed(account: Settings) -> None:
-    made = slackwater(account, "budget", "set", "month", "--max-cost", "500 USD", "--soft", "75", "--account", "acme")
+    made = slackwater(
+        account, "budget", "set", "month", "--max-cost", "500 USD", "--alerts-at", "75", "--account", "acme"
+    )
     assert "Budget month: $0.00 of $500.00 spent; renews " in made.stdout
     [found] = json.loads(slackwater(account, "budget", "list", "--account", "acme", "--json").stdout)
-    assert (found["name"], found["max"], found["soft"], found["when_spent"]) == ("month", 500.0, [75], "wait")
+    assert (found["name"], found["max"], found["alerts_at"], found["on_limit"]["queued"]) == (
+        "month",
+        500.0,
+        [75],
+        "wait",
+    )
     assert "month\tthe account\t$0.00" in slackwater(account, "budget", "list", "--account", "acme").stdout
     slackwater(account, "budget", "rm", "month", "--account", "acme")
     assert "has no budget" in slackwater(account, "budget", "list", "--account", "acme").stdout
@@ -36,7 +43,9 @@ def test_a_budget_is_set_listed_and_removed(account: Settings) -> None:
     [
         (("--max-cost", "much"), "--max-cost"),
         (("--max-tokens", "5", "--tz", "Mars"), "--tz"),
-        (("--max-tokens", "5", "--divert-at", "80"), "--divert-at"),
+        (("--max-tokens", "5", "--divert-at", "80"), "a rule of the policy"),
+        (("--max-tokens", "5", "--queued", "stop"), "--queued"),
+        (("--max-tokens", "5", "--strict"), "is reserve now"),
         ((), "--max-cost"),
     ],
 )

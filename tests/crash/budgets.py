@@ -25,7 +25,7 @@ class Budgets:
         self._relief_at = 0.0
         self.table: dict[str, tuple[int, Callable[[random.Random], Awaitable[None]]]] = {
             "raise a budget": (4, self._raise_any),
-            "change lanes": (2, self._change_lanes),
+            "change budgets": (2, self._change_second),
         }
 
     async def relieve(self, waiting: Sequence[Batch]) -> None:
@@ -56,13 +56,13 @@ class Budgets:
             tight.max += steps * tight.step
             self._check("raise", await self._client.budget(tight.account, TIGHT, tight.given()))
 
-    async def _change_lanes(self, rng: random.Random) -> None:
-        """Add a second budget, make it another workflow's, or remove it: queued chunks move to other lanes."""
+    async def _change_second(self, rng: random.Random) -> None:
+        """Add a second budget, make it another workflow's, or remove it: queued chunks get other budgets."""
         async with self._changing:
             workflow = rng.choice((*WORKFLOWS, None))
             terms = {"max_tokens": 10**9, "workflow": workflow, "period": "total"} if workflow else None
             status = await self._client.budget(STRICT, SECOND, terms)
-            self._check("change of lanes", 200 if status == 404 and terms is None else status)
+            self._check("change of budgets", 200 if status == 404 and terms is None else status)
 
     def _check(self, what: str, status: int) -> None:
         if status != 200:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.batches import budgets
+from app.budgets import service as budgets
 from app.db.pool import Database
 from app.engines import catalogue
+from app.policy import service as policies
 from app.settings import DEMO_MODELS
 from app.tenants import service as tenants
 from tests.crash.history import History
@@ -57,11 +58,10 @@ class Tight:
 
 
 def tight_budgets() -> list[Tight]:
-    """Of birch one that is strict and in tokens, of coral one in money, with a fallback from half of it on."""
-    diverting = {"divert_at": 50, "fallback": [SPARE], "soft": [25]}
+    """Of birch one that reserves the maximum, in tokens, of coral one in money."""
     return [
-        Tight(STRICT, {"strict": True}, max=1_500, step=1_500, item=700),
-        Tight(DIVERTED, diverting, max=15_000, step=9_000, item=9_000),
+        Tight(STRICT, {"reserve": "maximum"}, max=1_500, step=1_500, item=700),
+        Tight(DIVERTED, {"alerts_at": [25]}, max=15_000, step=9_000, item=9_000),
     ]
 
 
@@ -74,16 +74,25 @@ def models_file(folder: Path) -> Path:
     return file
 
 
-# Notes every moment in which more is held than a budget has, and in which a strict one spends more than that.
+# From half of its budget on, work of coral that is not critical moves to the spare model.
+_POLICY = f"""
+[[rule]]
+id = "short"
+when = {{ account = "{DIVERTED}", budget = ">=50", critical = false }}
+fallback = ["{SPARE}"]
+"""
+
+# Notes every moment in which more is reserved than a budget has, and in which one that reserves the maximum spends more than
+# that.
 _WATCH = """
 create table overspent (at timestamptz default clock_timestamp(), text text);
 create function note_overspent() returns trigger language plpgsql as $$ begin
-  insert into overspent (text) values (format('%s of %s: spent %s, held %s (before: %s, %s)',
-    new.name, new.max, new.spent, new.held, old.spent, old.held));
+  insert into overspent (text) values (format('%s of %s: spent %s, reserved %s (before: %s, %s)',
+    new.name, new.max, new.spent, new.reserved, old.spent, old.reserved));
   return null;
 end $$;
 create trigger overspent after update on budget for each row
-  when (new.spent + new.held > new.max and new.max >= old.max and (new.held > old.held or new.strict))
+  when (new.spent + new.reserved > new.max and new.max >= old.max and (new.reserved > old.reserved or new.reserve = 'maximum'))
   execute function note_overspent()"""
 
 
@@ -99,12 +108,13 @@ def first_budgets(roomy_tokens: int) -> dict[str, dict[str, Any]]:
 
 
 async def begin(postgres: Postgres, models: Path, roomy_tokens: int) -> None:
-    """Give each account its budget, and watch them."""
+    """Give each account its budget, let coral's work move, and watch them."""
     await watch(postgres)
     async with Database(postgres.url, size=1) as database, database.transaction() as conn:
+        await policies.apply(conn, _POLICY, catalogue.load(models), "the run")
         for account, terms in first_budgets(roomy_tokens).items():
             tenant_id = await tenants.find_tenant(conn, account)
-            await budgets.put(conn, catalogue.load(models), tenant_id, TIGHT, terms)
+            await budgets.put(conn, tenant_id, TIGHT, terms)
 
 
 def labels(rng: random.Random) -> dict[str, str]:
@@ -115,9 +125,9 @@ def labels(rng: random.Random) -> dict[str, str]:
     }
 
 
-# By budget: what it holds, what it has spent, and what the ledger has for it.
+# By budget: what it has reserved and spent, and what the ledger has for it.
 _BUDGETS = """
-select t.account_id, b.name, b.max, b.held, b.spent, coalesce(sum(case b.unit when 'tokens' then u.prompt + u.output
+select t.account_id, b.name, b.max, b.reserved, b.spent, coalesce(sum(case b.unit when 'tokens' then u.prompt + u.output
     else ((u.prompt - u.cached) * l.price_in + u.cached * l.price_cached + u.output * l.price_out) / 1000 end), 0)::int8
 from budget b join tenant t using (tenant_id)
 left join line l on l.tenant_id = b.tenant_id and b.scope_value in ('', l.workflow)
@@ -133,20 +143,20 @@ left join (select b.tenant_id, sum(r.prompt_tokens + r.completion_tokens) as tok
 
 _WAITING = """
 select format('%s chunks wait for money of budgets %s: the first has %s items, and may cost %s and %s tokens', count(*),
-         (select string_agg(format('%s (max %s, spent %s, held %s)', name, max, spent, held), ', ') from budget
-          where budget_id = any(lane.budget_ids)),
-         (array_agg(c.n order by c.deadline, c.chunk_id))[1], (array_agg(c.worst order by c.deadline, c.chunk_id))[1],
-         (array_agg(c.worst_tokens order by c.deadline, c.chunk_id))[1])
-from chunk c join lane on lane_id = c.lane where c.state = 'unfunded' group by lane_id"""
+         (select string_agg(format('%s (max %s, spent %s, reserved %s)', name, max, spent, reserved), ', ') from budget
+          where budget_id = any(c.budgets)),
+         (array_agg(c.n order by c.deadline, c.chunk_id))[1], (array_agg(c.maximum_cost order by c.deadline, c.chunk_id))[1],
+         (array_agg(c.maximum_tokens order by c.deadline, c.chunk_id))[1])
+from chunk c where c.state = 'unreserved' group by c.budgets"""
 
 
 async def judge(postgres: Postgres, history: History) -> None:
-    """Check that nothing is held any more, that each budget has spent what the ledger has, and that none was overspent."""
+    """Check that nothing is reserved any more, that each budget has spent what the ledger has, and that none was overspent."""
     history.details += [text for (text,) in await postgres.rows(_WAITING)]
-    for account, name, most, held, spent, booked in await postgres.rows(_BUDGETS):
+    for account, name, most, reserved, spent, booked in await postgres.rows(_BUDGETS):
         history.notes[f"{account} has spent of budget {name}"] = spent
-        if held or spent != booked:
-            what = f"{name} of {account} has {most}, {spent} spent, {held} held; the ledger has {booked}"
+        if reserved or spent != booked:
+            what = f"{name} of {account} has {most}, {spent} spent, {reserved} reserved; the ledger has {booked}"
             history.wrong("unaccounted", f"budget {what}")
     for account, booked, diverted, stored in await postgres.rows(_TOKENS):
         history.notes["tokens of diverted work"] += diverted

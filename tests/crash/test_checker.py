@@ -76,12 +76,12 @@ async def test_a_part_that_ends_unexpectedly_is_a_violation(system: System) -> N
 
 
 @pytest.mark.slow
-async def test_a_hold_beyond_a_budget_is_a_violation_even_if_it_returns(system: System) -> None:
+async def test_a_reservation_beyond_a_budget_is_a_violation_even_if_it_returns(system: System) -> None:
     await money.judge(system.postgres, system.history)
     assert system.history.sound
-    await system.postgres.rows("update budget set held = max where tenant_id = 1")
-    await system.postgres.rows("update budget set held = max + 1 where tenant_id = 1")
-    await system.postgres.rows("update budget set held = 0")
+    await system.postgres.rows("update budget set reserved = max where tenant_id = 1")
+    await system.postgres.rows("update budget set reserved = max + 1 where tenant_id = 1")
+    await system.postgres.rows("update budget set reserved = 0")
     await money.judge(system.postgres, system.history)
     assert (system.history.counts["overspent"], system.history.counts["unaccounted"]) == (1, 0)
     await system.postgres.rows("update budget set spent = 1 where tenant_id = 2")

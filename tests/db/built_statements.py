@@ -55,7 +55,7 @@ BUILDERS: Mapping[Build, Sequence[Any]] = {
 }
 # They return a part of a statement. Those that use it are planned.
 PARTS = {
-    *("app.changes.sql.also", "app.headroom.samples_sql.history", "app.queue.holds_sql.hold"),
+    *("app.changes.sql.also", "app.headroom.samples_sql.history"),
     *("app.queue.fair_order_sql.current_virtual_time", "app.queue.fair_order_sql.woken"),
     "app.queue.fair_order_sql.mark_lowered",
     *("app.queue.fair_order_sql.free_accounts", "app.queue.fair_order_sql.is_free", "app.queue.fair_order_sql.waking"),

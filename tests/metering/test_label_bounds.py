@@ -3,12 +3,12 @@
 import pytest
 
 from app.batches import batch_usage
-from app.batches import budgets as verbs
-from app.metering import budgets, lines
-from app.metering.budget_rules import BudgetTerms, Scope, Unit
+from app.budgets import service as budgets
+from app.budgets.rules import BudgetTerms, Scope, Unit
+from app.metering import lines
 from app.metering.lines import Lines
 from app.metering.spend_labels import SpendLabels
-from tests.metering.world import PRICE, World
+from tests.budgets.world import PRICE, World
 
 
 async def fill_workflows(world: World) -> None:
@@ -33,14 +33,14 @@ async def test_a_workflow_beyond_an_accounts_limit_keeps_its_label_if_a_budget_n
     assert late != other
     assert await line_of(world, "later") == other
     await world.submit(4, line=late)
-    assert await world.states() == {"ready": 1, "unfunded": 1}
+    assert await world.states() == {"ready": 1, "unreserved": 1}
     await world.fund()
-    assert (await world.state()).held == 44
+    assert (await world.state()).reserved == 44
     await world.drain()
     await world.settle()
-    assert ((await world.state()).held, (await world.state()).spent) == (0, 32)
+    assert ((await world.state()).reserved, (await world.state()).spent) == (0, 32)
     async with world.database.transaction() as conn:
-        await verbs.remove(conn, world.tenant, "b")
+        await budgets.remove(conn, world.tenant, "b")
     assert await line_of(world, "late") == late
 
 
@@ -52,10 +52,10 @@ async def test_with_too_many_lines_the_labels_that_budgets_name_are_kept(
     assert await world.rows("select key_id, workflow from line where line_id = %s", found) == [("", "other")]
     terms = (Unit.TOKENS, None, "month", "UTC", 1000)
     async with world.database.transaction() as conn:
-        await budgets.put(conn, world.tenant, BudgetTerms("k", Scope.KEY, "key", *terms))
+        await budgets.store(conn, world.tenant, BudgetTerms("k", Scope.KEY, "key", *terms))
     found = await line_of(world, "x")
     assert await world.rows("select key_id, workflow from line where line_id = %s", found) == [("key", "other")]
     async with world.database.transaction() as conn:
-        await budgets.put(conn, world.tenant, BudgetTerms("w", Scope.WORKFLOW, "x", *terms))
+        await budgets.store(conn, world.tenant, BudgetTerms("w", Scope.WORKFLOW, "x", *terms))
     found = await line_of(world, "x")
     assert await world.rows("select key_id, workflow from line where line_id = %s", found) == [("key", "x")]

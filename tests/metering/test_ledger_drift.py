@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.governance.drift import drifts
-from tests.metering.world import TOKEN, World
+from tests.budgets.world import TOKEN, World
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from tests.metering.world import TOKEN, World
             {"ledger_drift_tokens": 2, "ledger_drift_cost": 2 * TOKEN, "budget_drift": 2 * TOKEN + 2},
         ),
         ("update usage set cached = cached - 1", {"ledger_drift_tokens": 1}),
-        ("update budget set held = 5 where name = 'b'", {"budget_drift": 5}),
+        ("update budget set reserved = 5 where name = 'b'", {"budget_drift": 5}),
         ("update budget set spent = spent - 3 where name = 'tokens'", {"budget_drift": 3}),
     ],
 )

@@ -219,8 +219,8 @@ COUNTS = [
     ),
     Case(
         "WorkWaitsForMoney",
-        {'slackwater_unfunded_chunks{model="m"}': steady(4)},
-        {'slackwater_unfunded_chunks{model="m"}': "4x40 0x80"},
+        {'slackwater_unreserved_chunks{model="m"}': steady(4)},
+        {'slackwater_unreserved_chunks{model="m"}': "4x40 0x80"},
         90,
     ),
     Case(

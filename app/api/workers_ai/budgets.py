@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from app.api import body
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
-from app.batches import budgets as verbs
-from app.metering import budget_terms, budgets
+from app.budgets import service as budgets
+from app.budgets import terms as budget_terms
 
 router = APIRouter(prefix="/ai/budgets")
 
@@ -17,14 +17,14 @@ Name = Annotated[str, Path(json_schema_extra={"pattern": budget_terms.NAME})]
 
 
 class BudgetBody(BaseModel):
-    """The terms of a budget. `app.metering.budget_terms` checks them, for the command line too."""
+    """The terms of a budget. `app.budgets.terms` checks them, for the command line too."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @router.get("")
 async def listing(tenant: Caller, parts: PartsDep) -> Response:
-    """The account's budgets, with what is spent and held in their present windows."""
+    """The account's budgets, with what is spent, reserved and available in their present windows."""
     async with parts.database.relaxed() as conn:
         found = await budgets.listing(conn, tenant.tenant_id)
     return success([budget_terms.view(budget) for budget in found])
@@ -35,7 +35,7 @@ async def put(name: Name, request: Request, tenant: Caller, parts: PartsDep) -> 
     """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
     given = await body.read_model(request, BudgetBody)
     async with parts.database.transaction() as conn:
-        budget = await verbs.put(conn, parts.catalogue, tenant.tenant_id, name, given.model_dump())
+        budget = await budgets.put(conn, tenant.tenant_id, name, given.model_dump())
     return success(budget_terms.view(budget))
 
 
@@ -43,5 +43,5 @@ async def put(name: Name, request: Request, tenant: Caller, parts: PartsDep) -> 
 async def delete(name: Name, tenant: Caller, parts: PartsDep) -> Response:
     """Remove a budget. Work that waited for its money goes on."""
     async with parts.database.transaction() as conn:
-        await verbs.remove(conn, tenant.tenant_id, name)
+        await budgets.remove(conn, tenant.tenant_id, name)
     return success({"name": name})

@@ -5,6 +5,9 @@ from typing import Any
 
 from app import clock
 from app.batches import why_text
+from app.budgets import service as budgets
+from app.budgets import terms as budget_terms
+from app.budgets.rules import Budget, Scope, Unit
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Price
 from app.engines.outcome import Usage
@@ -12,8 +15,7 @@ from app.engines.pricing import cost
 from app.errors import BadInput
 from app.files import ids
 from app.files.service import File
-from app.metering import budget_terms, budgets, money
-from app.metering.budget_rules import Budget, Scope, Unit
+from app.metering import money
 from app.metering.money import TokenPrice
 from app.metering.spend_labels import SpendLabels
 from app.queue import reads
@@ -110,7 +112,7 @@ async def _budget(
     endings = []
     for budget in found:
         needed = sum(_needed(budget, catalogue, name, each) for name, each in demand.items())
-        free = max(0, budget.free)
+        free = max(0, budget.available)
         if mine[budget.scope] == budget.scope_value and needed > free:
             renewed = int(budget.window_to.timestamp()) if budget.window_to else None
             amounts = budget_terms.amount(budget, free), budget_terms.amount(budget, needed)
@@ -119,7 +121,7 @@ async def _budget(
 
 
 def _needed(budget: Budget, catalogue: Catalogue, name: str, demand: dict[str, int]) -> int:
-    """What the requests to one model likely use, in the unit of the budget."""
+    """What the requests to one model are expected to use, in the unit of the budget."""
     if budget.unit == Unit.TOKENS:
         return demand["prompt_tokens"] + demand["answer_tokens"]
     model = catalogue.resolve(name)

@@ -8,13 +8,14 @@ from starlette.routing import Route
 
 from app import clock
 from app.access.roles import Viewer
+from app.budgets import service as budgets
 from app.console.page import Page, Params
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import spend
 from app.console.views.spend import DAYS, Seen
 from app.db.pool import Connection
 from app.errors import BadInput
-from app.metering import budgets, charges_csv, explained, reports
+from app.metering import charges_csv, explained, reports
 from app.metering.periods import Period
 from app.metering.reports import Scope
 
@@ -37,7 +38,7 @@ async def _look(parts: Parts, tenant_id: int | None, by: str, day: date | None) 
         rows = await reports.usage(conn, ("day", by), Scope(midnight - timedelta(days=DAYS - 1), now, tenant_id))
         harvested = await reports.harvested(conn, week)
         priced = await reports.priced_usage(conn, "workflow", week)
-        held = await (budgets.every(conn) if tenant_id is None else budgets.listing(conn, tenant_id))
+        held = await (budgets.every(conn, shown=True) if tenant_id is None else budgets.listing(conn, tenant_id))
         days = spend.days_until(midnight.date())
         table = spend.Table.of(rows, days)
         chosen = day or table.remarkable_day(now)

@@ -9,10 +9,10 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from app.access.roles import Viewer
+from app.budgets.rules import Budget
 from app.console.views import plots, spend_budgets, spend_change, spend_days, text
 from app.console.views.figures import Figure, figure
 from app.errors import BadInput
-from app.metering.budget_rules import Budget
 from app.metering.explain import Usage
 from app.metering.explained import Explanation
 from app.metering.reports import UsageRow

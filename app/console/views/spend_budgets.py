@@ -1,13 +1,13 @@
-"""Budgets: how much of each is used and held, and whether it lasts. Pure."""
+"""Budgets: how much of each is used and reserved, and whether it lasts. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from app.budgets.rules import Budget, Queued, Synchronous, Unit
 from app.console.views import signs, text, times
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
-from app.metering.budget_rules import Budget, Unit, WhenSpent
 
 _ALMOST = 0.9  # used: the bar has the colour of what somebody should look at
 _EARLY = timedelta(hours=1)  # of a window, in which its pace says nothing
@@ -31,12 +31,12 @@ class BudgetRow:
 
 def ordered(budgets: Sequence[Budget]) -> list[Budget]:
     """Those that are used up first."""
-    return sorted(budgets, key=lambda each: (-(each.spent + each.held) / each.max, each.name))
+    return sorted(budgets, key=lambda each: (-(each.spent + each.begun) / each.max, each.name))
 
 
 def sentence(budgets: Sequence[Budget]) -> str:
     """What is remarkable about budgets: those that are spent."""
-    spent = [each.name for each in ordered(budgets) if each.free <= 0]
+    spent = [each.name for each in ordered(budgets) if each.available <= 0]
     if not spent:
         return ""
     if len(spent) == 1:
@@ -47,7 +47,9 @@ def sentence(budgets: Sequence[Budget]) -> str:
 def row(budget: Budget, now: datetime) -> BudgetRow:
     """One budget."""
     loud = budget.spent >= _ALMOST * budget.max
-    used = f"{_shown(budget, budget.spent)} used" + (f", {_shown(budget, budget.held)} held" if budget.held else "")
+    used = f"{_shown(budget, budget.spent)} used" + (
+        f", {_shown(budget, budget.begun)} reserved" if budget.begun else ""
+    )
     pace, sign = _pace(budget, now)
     about = budget.scope_value or "everything"
     window = "for good" if budget.window_to is None else f"a {budget.period}"
@@ -67,17 +69,17 @@ def row(budget: Budget, now: datetime) -> BudgetRow:
 
 def _meter(budget: Budget, words: str, now: datetime, *, loud: bool) -> Meter:
     used = min(100.0, 100 * budget.spent / budget.max)
-    held = min(100.0 - used, 100 * budget.held / budget.max)
-    parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("hold", round(used, 2), round(held, 2))]
+    reserved = min(100.0 - used, 100 * budget.begun / budget.max)
+    parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("hold", round(used, 2), round(reserved, 2))]
     return Meter(words, [part for part in parts if part.width])
 
 
 def _pace(budget: Budget, now: datetime) -> tuple[str, Sign | None]:
     """Whether the budget lasts until its window ends, if it goes on so."""
-    if budget.free <= 0:
+    if budget.available <= 0:
         return "spent", signs.LOOK
     if budget.window_from is None or budget.window_to is None:
-        return f"{_shown(budget, budget.free)} left", None
+        return f"{_shown(budget, budget.available)} left", None
     gone, whole = now - budget.window_from, budget.window_to - budget.window_from
     if gone < min(_EARLY, whole / 10) or not budget.spent:
         return "not known yet" if budget.spent else "nothing used yet", None
@@ -88,9 +90,9 @@ def _pace(budget: Budget, now: datetime) -> tuple[str, Sign | None]:
 
 
 def _when_spent(budget: Budget) -> str:
-    words = "batches wait" if budget.when_spent == WhenSpent.WAIT else "refused at submit"
-    if budget.divert_at is not None:
-        words += f"; from {budget.divert_at}{text.NBSP}% to {', '.join(budget.fallback)}"
+    words = {Queued.WAIT: "batches wait", Queued.REFUSE: "refused at submit"}.get(budget.queued, "batches go on")
+    if budget.synchronous == Synchronous.ALERT:
+        words += ", calls too" if budget.queued == Queued.ALERT else ", calls go on"
     return words
 
 

@@ -1,0 +1,53 @@
+"""Claims about waiting work that moves to a cheaper model."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+from app.budgets import queued
+from app.engines.catalogue import Catalogue, Price
+from app.engines.service import ensure_pool
+from tests.budgets.world import MODEL, PRICE, World
+from tests.queue import support
+
+
+async def test_from_a_share_on_work_that_is_not_critical_moves_to_a_fallback_and_results_name_it(world: World) -> None:
+    small = replace(MODEL, name="small", served="small", price=Price(Decimal(1), Decimal(1), Decimal(1)))
+    models = Catalogue({"toy": MODEL, "small": small}, {"toy": MODEL, "small": small})
+    await world.moves(models, ["small"])
+    await world.budget(max_tokens=1000)
+    async with world.database.durable() as conn:
+        await conn.execute("update budget set spent = 850")
+    batch_id = await world.submit(4)
+    await queued.reserve(world.database, models)
+    [(model, critical)] = await world.rows(
+        "select distinct l.model, l.critical from chunk c join line l using (line_id)"
+    )
+    assert (model, critical) == ("small", False)
+    assert await world.rows("select distinct model from item_payload where batch_id = %s", batch_id) == [("small",)]
+    assert await world.events() == ["budget.diverted"]
+    await support.serve_all(world.database)
+    await queued.reserve(world.database, models)
+    pools = await world.rows("select p.model from chunk join pool p using (pool_id) where state = 'ready'")
+    assert pools == [("small",)]
+
+
+async def test_what_moves_to_a_model_of_another_currency_waits_for_the_money_of_its_budget(world: World) -> None:
+    euros = replace(MODEL, price=Price(Decimal(1000), Decimal(1000), Decimal(1000), "EUR"))
+    dollars = replace(MODEL, name="usd", served="usd", price=PRICE)
+    models = Catalogue({"toy": euros, "usd": dollars}, {"toy": euros, "usd": dollars})
+    world.line = await world.line_of("w", euros.price)
+    await world.moves(models, ["usd"], at=50)
+    await world.budget("tokens", max_tokens=10**6)
+    await world.budget("usd", max_cost="0.05 USD", reserve="maximum")
+    async with world.database.transaction() as conn:
+        await conn.execute("update budget set spent = max / 100 * 60 where name = 'tokens'")
+        pool = await ensure_pool(conn, "usd")
+    worker = await world.serve(pool)
+    await world.submit(20)
+    for _ in range(20):
+        await queued.reserve(world.database, models)
+        await support.drain(world.database, pool, worker)
+        await world.settle()
+    budget = await world.state("usd")
+    assert 0 < budget.spent <= budget.max
+    assert (await world.states()).keys() == {"unreserved"}

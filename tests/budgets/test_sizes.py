@@ -1,0 +1,46 @@
+"""Claims about the size of holds: what an item can cost at most, and what no budget can hold."""
+
+import pytest
+
+from app.budgets import rules
+from app.errors import BadInput, BudgetSpent
+from tests.budgets.world import World
+
+
+async def test_a_chunk_that_a_lowered_budget_cannot_hold_is_cut_into_its_items(world: World) -> None:
+    await world.budget(max_tokens=1000, period="hour")
+    await world.submit(8, chunk=8)
+    await world.budget(max_tokens=40, period="hour")
+    for _ in range(20):
+        await world.fund()
+        await world.drain()
+        await world.settle()
+        await world.turn()
+        if not await world.states():
+            break
+    assert not await world.states()
+
+
+async def test_an_item_larger_than_any_window_is_refused_and_names_the_budget(world: World) -> None:
+    await world.budget(max_tokens=1000, period="hour")
+    with pytest.raises(BadInput, match=r"requests\[0\]: may use 1,003 tokens, more than 900 tokens.*budget 'b'"):
+        await world.submit(2, most=1000)
+    assert not await world.states()
+
+
+async def test_a_spent_budget_refuses_new_batches_if_it_is_to(world: World) -> None:
+    await world.submit(4)
+    await world.drain()
+    await world.settle()
+    await world.budget(max_tokens=30, on_limit={"queued": "refuse"})
+    with pytest.raises(BudgetSpent, match="Budget 'b' is used up"):
+        await world.submit(1)
+    await world.budget(max_tokens=30)
+    await world.submit(1)
+    assert await world.states() == {"unreserved": 1}
+
+
+def test_an_answer_without_a_limit_is_held_at_three_times_its_usual_length() -> None:
+    assert rules.expected_answer(100, 8000) == 300
+    assert rules.expected_answer(100, 250) == 250
+    assert rules.expected_answer(100, 100) == 100

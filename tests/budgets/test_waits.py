@@ -1,0 +1,77 @@
+"""Claims about what a batch that waits for money is told: for which budget, and for how long."""
+
+from dataclasses import replace
+
+from app.budgets import queued
+from app.budgets.queued import MoneyWait
+from app.budgets.rules import ItemSizes
+from app.budgets.service import of_lines
+from app.queue import chunking, copy_format, ingest
+from app.queue.estimate import Confidence, Estimate, Missing
+from tests.budgets.world import MODEL, World
+from tests.queue import support
+
+DONE_IN_A_MINUTE = Estimate(0, 1.0, 10.0, 60.0, Confidence.HIGH)
+
+
+async def _open_ended(world: World, items: int) -> int:
+    """A batch of items whose answers usually have 10 tokens, and 903 at most. Returns its id."""
+    sizes = ItemSizes([13] * items, [10] * items, [900] * items, [30] * items)
+    async with world.database.transaction() as conn:
+        under = (await of_lines(conn, [world.line]))[world.line]
+        amounts = under.amounts(sizes, MODEL.context_window)
+        batch = replace(await support.new_batch(conn, world.tenant, world.pool, items), line_id=world.line)
+        rows = [copy_format.payload_row(batch.batch_id, n, None, None, 13, b"{}") for n in range(items)]
+        payload = [copy_format.HEADER, *rows, copy_format.TRAILER]
+        cuts = chunking.cut(sizes.est_tokens, max_tokens=10**6, max_items=4, line_id=world.line, amounts=amounts)
+        await ingest.enqueue(conn, batch, payload, cuts)
+    return batch.batch_id
+
+
+async def _wait(world: World, batch_id: int) -> MoneyWait:
+    found = await queued.money_wait(world.database, batch_id)
+    assert found is not None
+    return found
+
+
+async def test_answers_without_a_limit_are_expected_to_use_what_is_held_for_them(world: World) -> None:
+    await world.budget(max_tokens=1000, period="hour")
+    batch_id = await _open_ended(world, 20)  # 33 tokens are reserved for each, of 903
+    assert (await _wait(world, batch_id)).windows == 0
+    again = await _open_ended(world, 20)
+    assert (await _wait(world, again)).windows == 1
+
+
+async def test_if_one_budget_reserves_the_maximum_all_do(world: World) -> None:
+    await world.budget("wide", max_tokens=10**6)
+    await world.budget("b", max_tokens=20_000, period="hour")
+    await world.budget("careful", max_tokens=10**6, reserve="maximum", period="total")
+    await world.submit(8, most=8)
+    async with world.database.durable() as conn:  # the results of the last day have used a tenth of the most
+        await conn.execute("update budget set learned_used = 10000, learned_maximum = 100000, learned_tokens = 100000")
+        await conn.execute("update chunk set maximum_tokens = 15000")
+    [(batch_id,)] = await world.rows("select batch_id from batch")
+    wait = await _wait(world, int(str(batch_id)))
+    assert wait.budget.name == "b"
+    assert wait.windows > 0
+    assert "and the batch takes 3 windows" in replace(wait, windows=3).message(4)
+    assert "windows" not in replace(wait, windows=1).message(4)
+
+
+async def test_a_budget_that_is_never_renewed_is_what_a_batch_waits_for_longest(world: World) -> None:
+    await world.budget("daily", max_tokens=40, period="day")
+    await world.budget("all", max_tokens=50, period="total")
+    batch_id = await world.submit(16)  # 176 tokens: four more days, and more than there will ever be
+    wait = await _wait(world, batch_id)
+    assert (wait.budget.name, wait.seconds) == ("all", None)
+    never = replace(DONE_IN_A_MINUTE, eta_seconds=None, confidence=Confidence.NONE, missing=Missing.MONEY)
+    assert wait.delayed(DONE_IN_A_MINUTE) == never
+
+
+async def test_of_two_budgets_the_one_whose_windows_take_longer_decides(world: World) -> None:
+    await world.budget("hourly", max_tokens=40, period="hour")
+    await world.budget("weekly", max_tokens=150, period="week")
+    async with world.database.durable() as conn:
+        await conn.execute("update budget set window_to = now() + interval '3 days' where name = 'weekly'")
+    wait = await _wait(world, await world.submit(16))
+    assert (wait.budget.name, wait.windows) == ("weekly", 1)
