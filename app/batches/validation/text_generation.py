@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import orjson
+
 from app.batches.validation.content_parts import part_problem
 from app.batches.validation.fields import FIELDS, MOST_TOKENS, number, show
 from app.engines.content_parts import OF_CHAT
@@ -15,6 +17,9 @@ _TOKENS_PER_MESSAGE = 8
 _PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
 _SYSTEM_CHARACTERS, _LEAST_SYSTEM_CHARACTERS = 1024, 64  # of the instructions that name a prompt's family
 _INSTRUCTING = ("system", "developer")
+_PLAIN = frozenset(("role", "content"))  # the fields of a message whose text is measured without their names
+# What an engine writes into the prompt besides the text. A template may leave it out, so it belongs to no lower bound.
+_ASIDE = ("tools", "functions", "response_format", "structured_outputs", "documents", "chat_template_kwargs")
 
 
 class ItemError(ValueError):
@@ -111,11 +116,32 @@ def answer_facts(
     `copies`: the number of its answers. The smallest of the fields `lengths` limits each. Raises ItemError if they cannot fit.
     """
     usual, most = _fitting_answer(item, least, rules, lengths)
+    prompt += _aside_bytes(item) // USUAL_BYTES_PER_TOKEN
     wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
     reference, affinity = item.get("external_reference"), item.get("session_id")
     answers, most = min(usual * copies, MOST_TOKENS), min(most * copies, MOST_TOKENS)
     tokens, prefix = min(prompt + answers, MOST_TOKENS), _prefix(item)
     return ItemFacts(reference, tokens, wants_json, affinity, prefix, answers, most, _system_text(item) or prefix)
+
+
+def json_bytes(value: Any) -> int:
+    """The bytes of a value as JSON. Raises ItemError."""
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        raise ItemError("", "cannot be written as JSON; it is nested too deeply") from None
+
+
+def _aside_bytes(item: dict[str, Any]) -> int:
+    """The bytes of a valid item's tools and schemas, and of what its messages have besides their content."""
+    size = sum(json_bytes(item[name]) for name in _ASIDE if item.get(name))
+    if isinstance(text := item.get("text"), dict):  # of a response: the schema of its answer
+        size += json_bytes(text)
+    if isinstance(messages := item.get("messages"), list):
+        for message in messages:
+            if isinstance(message, dict) and not message.keys() <= _PLAIN:
+                size += json_bytes({name: value for name, value in message.items() if name not in _PLAIN})
+    return size
 
 
 def _prefix(item: dict[str, Any]) -> str:
