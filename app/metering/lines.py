@@ -204,12 +204,6 @@ async def parts(conn: Connection, line_ids: Sequence[int]) -> list[StoredLine]:
     return [StoredLine(row[0], LineParts(*row[1:])) for row in rows]
 
 
-async def of_model(conn: Connection, line_id: int | None, model: str) -> int | None:
-    """The newest line of this model that equals another line but for model and price; None: there is none."""
-    row = await (await conn.execute(sql.OF_MODEL, {"line_id": line_id, "model": model})).fetchone()
-    return None if row is None else int(row[0])
-
-
 async def _find(conn: Connection, wanted: Sequence[LineParts]) -> list[int | None]:
     return [row[0] for row in await (await conn.execute(sql.FIND, _columns(wanted))).fetchall()]
 

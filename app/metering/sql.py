@@ -31,10 +31,6 @@ on conflict on constraint line_parts do nothing"""
 
 PARTS_OF = f"select line_id, {', '.join(_COLUMNS)} from line where line_id = any(%(line_ids)s) order by line_id"
 
-OF_MODEL = f"""
-select l.line_id from line l join line x using ({", ".join(name for name in PARTS if name != "model")})
-where x.line_id = %(line_id)s and l.model = %(model)s order by l.line_id desc limit 1"""
-
 _SUMS = ", ".join(f"%({name})s::int8[]" for name in COUNTS)
 ALL = f"hour, line_id, {', '.join((*COUNTS, *SKETCHES))}"
 

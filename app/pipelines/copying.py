@@ -191,7 +191,7 @@ def _copied(
     if seal is not None:
         body, result = seal.payload(number, body), seal.result(number, running.run, result)
     row = copy_format.payload_row(batch_id, number, item.reference, item.affinity, 0, body, vault=vault)
-    return row, (batch_id, number, running.run, int(ok), 1, result, None if ok else error or "failed")
+    return row, (batch_id, number, running.run, int(ok), 0, result, None if ok else error or "failed")
 
 
 async def _write(

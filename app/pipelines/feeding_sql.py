@@ -41,8 +41,9 @@ COPY_RESULTS = """copy item_result (batch_id, seq, run, ok, attempt, body, error
 COPY_RESULTS_TYPES = ("int8", "int4", "int2", "int2", "int2", "bytea", "text")
 
 ADDED = """
-insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added, errors)
-values (%(batch_id)s, %(ok)s, %(failed)s, 0, 0, 0, %(added)s, %(errors)s)"""
+insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added, errors,
+                         unrun, unrun_ok)
+values (%(batch_id)s, %(ok)s, %(failed)s, 0, 0, 0, %(added)s, %(errors)s, %(ok)s + %(failed)s, %(ok)s)"""
 
 # What rules decided about items that were added: a batch keeps the rules and the terms of tools of all its items.
 GOVERNED = """

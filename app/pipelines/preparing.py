@@ -92,4 +92,4 @@ class Preparer:
             line_id=line_id,
             worsts=worsts,
         )
-        return Target(number, await ensure_pool(conn, model.served), chunks)
+        return Target(number, model.name, line_id, await ensure_pool(conn, model.served), chunks)

@@ -37,9 +37,11 @@ class Changed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests of a stage, `number`, go: their pool and their chunks."""
+    """Where requests of a stage, `number`, for a model go: their line, at the price of this moment, their pool, their chunks."""
 
     number: int
+    model: str
+    line_id: int | None
     pool_id: int
     chunks: Sequence[NewChunk]
 
@@ -56,6 +58,11 @@ class Prepared:
     vaults: Vaults
     vault_seals: Mapping[int, BatchSeal]
     lanes: Lanes
+
+    def line_of(self, stage: int, model: str | None) -> int | None:
+        """The line of requests of a stage that a rule moved to this model. None: it moved them to none."""
+        found = (each.line_id for each in self.targets if (each.number, each.model) == (stage, model))
+        return next(found, None) if model is not None else None
 
 
 async def write(database: Database, markers: Sequence[Marker], prepared: Sequence[Prepared]) -> None:
@@ -153,13 +160,14 @@ def _item(given: Prepared, stage: RunningStage, item: Made) -> bytes:
         wants_json=request is not None and request.facts.wants_json,
         model=request.model if request else None,
         vault=vault,
+        line_id=given.line_of(stage.number, request.model) if request else None,
     )
 
 
 def _result(given: Prepared, running: Running, stage: RunningStage, item: Made) -> tuple[object, ...]:
     seal = given.seals.get(stage.batch_id)
     body = item.body if seal is None else seal.result(item.seq, running.run, item.body)
-    return stage.batch_id, item.seq, running.run, int(item.ok is True), 1, body, item.error
+    return stage.batch_id, item.seq, running.run, int(item.ok is True), 0, body, item.error
 
 
 async def _write_chunks(conn: Connection, prepared: Sequence[Prepared]) -> None:

@@ -163,7 +163,7 @@ async def _shown(request_id: UUID, tenant: Tenant, parts: Parts) -> Response:
     sight = await reads.get(parts.database, parts.settings, tenant, request_id)
     found = await outlook.of(parts.database, parts.catalogue, tenant, sight)
     whole = tenant.scope.role.includes(KeyRole.SUBMITTER)  # a definition has prompts
-    return answer(views.shown(found, parts.catalogue, with_definition=whole))
+    return answer(views.shown(found, with_definition=whole))
 
 
 def _parse(pipeline_id: str) -> UUID:
