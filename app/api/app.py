@@ -56,6 +56,7 @@ from app.engines import catalogue
 from app.engines.model_registry import ModelRegistry
 from app.gateway.relay import Gateway
 from app.memory import collect_seldom, trim_often
+from app.metering.spent_shares import KeptShares
 from app.serving.request_limits import RequestLimits
 from app.sessions.leases import TurnLeases
 from app.settings import Settings
@@ -86,12 +87,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         models = ModelRegistry(database, entries, offers=True)
         await models.renew()
         store = StoreCheck(database, settings, passed=store_checked)
-        admission = AdmissionControl(
-            database,
-            models,
-            secret,
-            lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow),
-        )
+        admission = AdmissionControl(database, models, secret, KeptShares(gateway.slices.used))
         await admission.policy.renew()
         turns = TurnLeases(database)
         keeping = {asyncio.create_task(each.keep()) for each in (models, store, admission.policy, admission, turns)}

@@ -52,6 +52,7 @@ batch_delta = Table(
     ),
     Column("errors", ARRAY(Text), comment="the classes of the errors of its failed items; null: none failed"),
     Column("added", Integer, nullable=False, server_default=ZERO, comment="items that were added to the batch"),
+    Column("bytes", BigInteger, nullable=False, server_default=ZERO, comment="of their requests"),
     Column(
         "unrun",
         Integer,

@@ -82,10 +82,10 @@ from s where t.turn_id = s.turn_id and {TURN.guard("fail", "t.")}"""
 
 LOCK = "select version, turn_id, edits from session where session_id = %(session_id)s for no key update"
 _NEXT = "(select coalesce(max(n), 0) + 1 from turn where session_id = %(session_id)s)"
-_INSERT = """insert into turn (turn_id, tenant_id, session_id, n, parent_turn, state, batch_id, model, input, original, output,
-  vault, key_id, prompt_tokens, cached_tokens, completion_tokens, idempotency_key, request_hash, finished_at)"""
-_VALUES = """%(parent_turn)s::uuid, %(state)s::text, %(batch_id)s::int8, %(model)s::text, %(input)s::bytea, %(original)s::bytea,
-  %(output)s::bytea, %(vault)s::bytea, %(key_id)s::uuid, %(prompt_tokens)s::int, %(cached_tokens)s::int,
+_INSERT = """insert into turn (turn_id, tenant_id, session_id, n, parent_turn, state, batch_id, model, spender, input, original,
+  output, vault, key_id, prompt_tokens, cached_tokens, completion_tokens, idempotency_key, request_hash, finished_at)"""
+_VALUES = """%(parent_turn)s::uuid, %(state)s::text, %(batch_id)s::int8, %(model)s::text, %(spender)s::jsonb, %(input)s::bytea,
+  %(original)s::bytea, %(output)s::bytea, %(vault)s::bytea, %(key_id)s::uuid, %(prompt_tokens)s::int, %(cached_tokens)s::int,
   %(completion_tokens)s::int, %(key)s::text, %(request_hash)s::bytea, case when %(state)s::text = 'done' then now() end"""
 
 # Two that begin at once: the row is locked, and the second finds another version, or a turn with its number.
@@ -184,7 +184,7 @@ order by t.session_id, t.n limit %(limit)s"""
 # A conversation whose last turns were answered lately, and that has many of them, or whose last prompt and answer are `full` for
 # its model. `checkpoint_n` of one without a batch: when one was tried last.
 CHECKPOINTS_DUE = """
-select s.session_id, s.tenant_id, a.account_id, t.model, t.turn_id
+select s.session_id, s.tenant_id, a.account_id, t.model, t.turn_id, t.spender
 from session s join turn t on t.session_id = s.session_id and t.n = s.version join tenant a on a.tenant_id = s.tenant_id
 join unnest(%(models)s::text[], %(full)s::int[]) m (name, tokens) on m.name = t.model
 where s.used_at > now() - interval '10 minutes' and s.checkpoint_batch is null and a.state = 'active'

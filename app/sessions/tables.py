@@ -82,6 +82,9 @@ turn = Table(
     ),
     Column("batch_id", BigInteger, comment="the batch of a background response; null: it is none"),
     Column("model", Text, comment="that answers it; null: items that the owner added"),
+    Column(
+        "spender", JSONB, comment="the key and the labels of its request, by name; null: of items that the owner added"
+    ),
     Column("input", LargeBinary, nullable=False, comment="JSON array of items, redacted, shortened, perhaps sealed"),
     Column("original", LargeBinary, comment="the input before it was shortened; null: it was not"),
     Column("output", LargeBinary, comment="the response object, perhaps sealed; null: it has none"),

@@ -139,6 +139,7 @@ CREATE TABLE batch_delta (
   durations BYTEA DEFAULT '' NOT NULL,
   errors TEXT[],
   added INTEGER DEFAULT 0 NOT NULL,
+  bytes BIGINT DEFAULT 0 NOT NULL,
   unrun INTEGER DEFAULT 0 NOT NULL,
   unrun_ok INTEGER DEFAULT 0 NOT NULL,
   CONSTRAINT batch_delta_pkey PRIMARY KEY (delta_id)
@@ -154,6 +155,7 @@ COMMENT ON COLUMN batch_delta.first_tokens IS 'a byte for each answer whose time
 COMMENT ON COLUMN batch_delta.durations IS 'the same of whole answers';
 COMMENT ON COLUMN batch_delta.errors IS 'the classes of the errors of its failed items; null: none failed';
 COMMENT ON COLUMN batch_delta.added IS 'items that were added to the batch';
+COMMENT ON COLUMN batch_delta.bytes IS 'of their requests';
 COMMENT ON COLUMN batch_delta.unrun IS 'of the results, those that no engine was asked for';
 COMMENT ON COLUMN batch_delta.unrun_ok IS 'of these, the answers';
 

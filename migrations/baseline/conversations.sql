@@ -62,6 +62,7 @@ CREATE TABLE turn (
     CONSTRAINT turn_state CHECK (state in ('queued', 'running', 'done', 'failed', 'cancelled')),
   batch_id BIGINT,
   model TEXT,
+  spender JSONB,
   input BYTEA NOT NULL,
   original BYTEA,
   output BYTEA,
@@ -91,6 +92,7 @@ COMMENT ON COLUMN turn.n IS 'from 1: place in its conversation, or depth in its 
 COMMENT ON COLUMN turn.parent_turn IS 'previous_response_id of a response of no conversation';
 COMMENT ON COLUMN turn.batch_id IS 'the batch of a background response; null: it is none';
 COMMENT ON COLUMN turn.model IS 'that answers it; null: items that the owner added';
+COMMENT ON COLUMN turn.spender IS 'the key and the labels of its request, by name; null: of items that the owner added';
 COMMENT ON COLUMN turn.input IS 'JSON array of items, redacted, shortened, perhaps sealed';
 COMMENT ON COLUMN turn.original IS 'the input before it was shortened; null: it was not';
 COMMENT ON COLUMN turn.output IS 'the response object, perhaps sealed; null: it has none';

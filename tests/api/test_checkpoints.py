@@ -6,11 +6,13 @@ import httpx
 import orjson
 import pytest
 
+from app.admission import quotas
 from app.admission.control import AdmissionControl
 from app.batches import lifecycle
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.service import ensure_pool
+from app.policy import service as policies
 from app.queue import chunk_sweeps, service
 from app.queue.types import Result
 from app.sessions import checkpoints
@@ -144,3 +146,35 @@ async def test_a_long_conversation_goes_on_from_a_summary(
     async with database.durable() as conn:
         left = await (await conn.execute("select from item_payload")).fetchall()
     assert left == []
+
+
+async def test_a_summary_belongs_to_the_key_and_the_labels_of_its_conversation(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    client.headers["x-slackwater-workflow"] = "legal"
+    client.headers["x-slackwater-critical"] = "false"
+    put = await client.put("/client/v4/accounts/acme/ai/budgets/legal", json={"max_tokens": 10**6, "workflow": "legal"})
+    assert put.status_code == 200, put.text
+    await long_talk(client, Turns(database, settings, AdmissionControl.of(database, settings)))
+    query = """select l.kind, l.workflow, l.critical, l.key_id = (select key_id from api_key), c.lane is not null
+      from chunk c join batch b using (batch_id) join line l on l.line_id = coalesce(c.line_id, b.line_id)"""
+    assert await rows(database, query) == [("checkpoint", "legal", False, True, True)]
+
+
+async def test_a_rule_can_name_summaries(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        text = '[[rule]]\nid = "none"\nwhen = { kind = ["checkpoint"] }\ndeny = "no summaries"\n'
+        await policies.apply(conn, text, catalogue.load(settings.models_file), "test")
+    await long_talk(client, Turns(database, settings, AdmissionControl.of(database, settings)))
+    assert await rows(database, "select from item_payload") == []
+
+
+async def test_a_summary_passes_the_quotas_of_its_account(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        await quotas.change(conn, "acme", quotas.Quota(queued_tokens=1))
+    await long_talk(client, Turns(database, settings, AdmissionControl.of(database, settings)))
+    assert await rows(database, "select from item_payload") == []

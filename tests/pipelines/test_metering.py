@@ -1,34 +1,19 @@
 """Claims about what is booked for a pipeline and what it costs: what an engine was asked for, at the price of who answered."""
 
-from collections.abc import Awaitable, Callable
-
 import httpx
 import pytest
 
 from app.db.pool import Database
-from app.engines import catalogue
 from app.metering import reports
-from app.policy import service as policies
 from app.settings import Settings
-from tests.api import in_process
 from tests.api.test_pipelines import URL, created, stage, two
+from tests.pipelines.conftest import Apply
 from tests.pipelines.test_served import OTHER, Played, shown
 
-Apply = Callable[[str], Awaitable[None]]
 BOOKED = """select l.kind, l.workflow, l.key_id <> '', sum(u.requests)::int, sum(u.ok)::int
   from usage u join line l using (line_id) group by 1, 2, 3"""
 COST = """select (sum((u.prompt - u.cached) * l.price_in + u.cached * l.price_cached + u.output * l.price_out) / 1e12)::float8
   from usage u join line l using (line_id)"""
-
-
-@pytest.fixture
-async def apply(database: Database, settings: Settings, client: httpx.AsyncClient) -> Apply:
-    async def put(text: str) -> None:
-        async with database.transaction() as conn:
-            await policies.apply(conn, text, catalogue.load(settings.models_file), "test")
-        await in_process.application().state.parts.admission.policy.renew()
-
-    return put
 
 
 async def rows(database: Database, query: str) -> list[tuple[object, ...]]:
