@@ -53,6 +53,13 @@ session = Table(
     Column(
         "base", Integer, nullable=False, server_default=_ZERO, comment="summary stands for the turns up to this one"
     ),
+    Column(
+        "folded",
+        BigInteger,
+        nullable=False,
+        server_default=_ZERO,
+        comment="bytes of the turns for which summary stands",
+    ),
     Column("summary", LargeBinary, comment="of a checkpoint, sealed as a turn is; null: there is none"),
     Column("checkpoint_batch", BigInteger, comment="the batch that makes a summary; null: none does"),
     Column("checkpoint_n", Integer, comment="the last turn that this summary will stand for"),
