@@ -29,6 +29,7 @@ from app.settings import Settings
 from app.tenants import service as tenants
 from testing.fakes import tool_calls
 from testing.waiting import eventually, in_time
+from tests.clock import Clock
 from tests.console.conftest import SignIn
 from tests.queue import support
 
@@ -375,7 +376,7 @@ async def test_a_dropped_file_is_checked_line_by_line_estimated_and_queued(
 
 
 async def test_a_dropped_file_is_held_to_the_quotas_of_its_account_and_to_rules_about_its_budgets(
-    world: World, sign_in: SignIn, database: Database, settings: Settings
+    world: World, sign_in: SignIn, database: Database, settings: Settings, clock: Clock
 ) -> None:
     client = await sign_in(Role.ADMIN)
     body = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5}
@@ -390,6 +391,7 @@ async def test_a_dropped_file_is_held_to_the_quotas_of_its_account_and_to_rules_
         await policies.apply(conn, rule, models, "test")
         await budgets.put(conn, models, world.tenant, "b", {"max_tokens": 1000})
         await conn.execute("update budget set spent = 950")
+    clock.advance(2)  # until this process has to know
     made = await client.post("/console/batches/new", data=form)
     assert made.status_code == 303, made.text
     async with database.relaxed() as conn:
