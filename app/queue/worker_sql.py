@@ -112,7 +112,7 @@ with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
                      charged_for, excused, line_id, lane, worst, worst_tokens, likely, held),
  items as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
-                 r.attempt > 1 as again, r.attempt = 0 as unrun, r.yields, r.error,
+                 r.attempt > 1 as again, r.yields, r.error,
                  (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
           from deleted d cross join lateral
             unnest(coalesce(d.seqs, array(select generate_series(d.lo, d.hi)))) with ordinality x (seq, place)
@@ -122,8 +122,7 @@ with deleted as (delete from chunk where {FENCE}
               coalesce(sum(prompt_tokens), 0) as prompt_tokens, coalesce(sum(cached_tokens), 0) as cached_tokens,
               coalesce(sum(completion_tokens), 0) as completion_tokens,
               count(*) filter (where again)::int as retried, count(*) filter (where again and ok = 1)::int as retried_ok,
-              coalesce(sum(yields), 0)::int as yields, {ERRORS} as errors,
-              count(*) filter (where unrun)::int as unrun from items),
+              coalesce(sum(yields), 0)::int as yields, {ERRORS} as errors from items),
  returned as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
                              attempt, deaths, retries, charged_for, excused, line_id, lane, worst, worst_tokens, likely,
                              token, not_before)
@@ -149,5 +148,5 @@ insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, com
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
        %(durations)s, d.lane, {hold("d.worst", "d.held")}, {hold("d.worst_tokens", "d.held")}, d.worst * c.done / d.n,
-       d.worst_tokens * c.done / d.n, c.errors, c.unrun from deleted d, counts c where {RELAXED}
+       d.worst_tokens * c.done / d.n, c.errors, %(unrun)s from deleted d, counts c where {RELAXED}
 returning ok + failed"""
