@@ -9,9 +9,9 @@ from app.audit.record import Record, changed
 from app.batches import budget_events, funding
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue
-from app.errors import BadInput, Conflict
+from app.errors import BadInput, Conflict, NotOwner
 from app.metering import budget_terms, budgets
-from app.metering.budget_rules import Budget, Scope
+from app.metering.budget_rules import Budget, Owner, Scope
 from app.queue import settling
 from app.tenants import service as tenants
 
@@ -19,9 +19,19 @@ Given = Mapping[str, Any]
 
 
 async def put(
-    conn: Connection, models: Catalogue, tenant_id: int, name: str, given: Given, *, where: str = ""
+    conn: Connection,
+    models: Catalogue,
+    tenant_id: int,
+    name: str,
+    given: Given,
+    *,
+    by: Owner = Owner.ACCOUNT,
+    where: str = "",
 ) -> Budget:
-    """Add the budget of this name, or change it. Call inside a transaction. Raises BadInput, Conflict."""
+    """Add the budget of this name, or change it: it is then the one's who did. Call inside a transaction.
+
+    Raises BadInput, Conflict, NotOwner.
+    """
     terms = budget_terms.parse(name, given, where=where)
     for model in terms.fallback:
         if models.resolve(model) is None:
@@ -34,8 +44,9 @@ async def put(
         )
     await settling.exclusively(conn)  # so that no result is counted between the ledger and the new budget
     before = await budgets.of_name(conn, tenant_id, name)
+    _check_owner(before, by)
     try:
-        budget = await budgets.put(conn, tenant_id, terms)
+        budget = await budgets.put(conn, tenant_id, terms, by)
     except ValueError as error:
         raise Conflict(f"{where}{name}: {error}") from None
     if before is not None and before.counts != budget.counts:
@@ -60,9 +71,19 @@ def _terms(budget: Budget | None) -> dict[str, Any]:
 _COUNTED = ("name", "spent", "held", "remaining", "window_from", "window_to")
 
 
-async def remove(conn: Connection, tenant_id: int, name: str) -> None:
-    """Remove a budget. Work that waited for its money goes on. Raises NotFound."""
+def _check_owner(budget: Budget | None, by: Owner) -> None:
+    """An operator may change what an account has set, and not the other way round."""
+    if budget is not None and budget.owner == Owner.OPERATOR and by == Owner.ACCOUNT:
+        raise NotOwner(
+            f"Budget {budget.name!r} belongs to the operator of this installation; a key of the account cannot change or "
+            "remove it"
+        )
+
+
+async def remove(conn: Connection, tenant_id: int, name: str, *, by: Owner = Owner.ACCOUNT) -> None:
+    """Remove a budget. Work that waited for its money goes on. Raises NotFound, NotOwner."""
     before = await budgets.of_name(conn, tenant_id, name)
+    _check_owner(before, by)
     await budgets.remove(conn, tenant_id, name)
     account = await tenants.account_id_of(conn, tenant_id)
     await log.record(conn, Record(Act.BUDGET_REMOVE, name, account, before=_terms(before)))

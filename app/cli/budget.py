@@ -13,13 +13,13 @@ from app.db.pool import Connection
 from app.engines import catalogue
 from app.engines.model_registry import with_adopted
 from app.metering import budget_terms, budgets
-from app.metering.budget_rules import Budget, Scope
+from app.metering.budget_rules import Budget, Owner, Scope
 from app.tenants import service as tenants
 
 app = typer.Typer(help="Set, list and remove budgets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="name of the budget")]
-_COLUMNS = ("name", "for", "spent", "held", "max", "period", "renewed at")
+_COLUMNS = ("name", "for", "spent", "held", "max", "period", "renewed at", "owner")
 
 
 @app.command("set")
@@ -42,7 +42,7 @@ def set_budget(
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
-    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    """Add a budget, or replace the terms of the one of this name. What it has spent stays. Only operators can change it."""
     most = {"max_cost": max_cost, "max_tokens": max_tokens, "period": period, "tz": tz}
     of = {"key": key, "workflow": workflow, "soft": soft, "divert_at": divert_at, "fallback": fallback}
     terms = most | of | {"when_spent": when_spent, "strict": strict}
@@ -51,7 +51,7 @@ def set_budget(
 
     async def put(conn: Connection) -> Budget:
         tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
-        return await verbs.put(conn, models, tenant_id, name, given, where="--")
+        return await verbs.put(conn, models, tenant_id, name, given, by=Owner.OPERATOR, where="--")
 
     budget = on_database_recorded(settings(), put, reason)
     if as_json:
@@ -75,7 +75,7 @@ def list_budgets(account: Account = "local", as_json: Json = False) -> None:
     elif not found:
         tables.sentence(console, f"Account {account} has no budget.")
     else:
-        tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("held",))
+        tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("owner", "held"))
 
 
 @app.command("rm")
@@ -83,7 +83,7 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
     """Remove a budget. Work that waited for its money goes on."""
 
     async def delete(conn: Connection) -> None:
-        await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
+        await verbs.remove(conn, await tenants.find_tenant(conn, account), name, by=Owner.OPERATOR)
 
     on_database_recorded(settings(), delete, reason)
     if as_json:
@@ -95,4 +95,5 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
 def _cells(budget: Budget) -> tuple[object, ...]:
     of = "the account" if budget.scope == Scope.ACCOUNT else f"{budget.scope} {budget.scope_value}"
     amounts = (budget.shown(amount) for amount in (budget.spent, budget.held, budget.max))
-    return (budget.name, of, *amounts, budget.period, budget.window_to and f"{budget.window_to:%Y-%m-%d %H:%M}")
+    renewed = budget.window_to and f"{budget.window_to:%Y-%m-%d %H:%M}"
+    return (budget.name, of, *amounts, budget.period, renewed, budget.owner)

@@ -34,6 +34,13 @@ class Scope(StrEnum):
     WORKFLOW = "workflow"
 
 
+class Owner(StrEnum):
+    """Who has set a budget. The operator may change every budget; an account changes only its own."""
+
+    OPERATOR = "operator"
+    ACCOUNT = "account"
+
+
 class Unit(StrEnum):
     """What a budget counts."""
 
@@ -88,6 +95,7 @@ class Budget(BudgetTerms):
     notified: int = 0
     spent_noted: bool = False
     diverted_to: tuple[str, ...] = ()
+    owner: Owner = Owner.ACCOUNT
 
     @property
     def free(self) -> int:

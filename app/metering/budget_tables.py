@@ -106,6 +106,13 @@ budget = Table(
         server_default=text("false"),
         comment="whether the event that its money has ended was written in this window",
     ),
+    Column(
+        "owner",
+        Text,
+        CheckConstraint("owner in ('operator', 'account')", name="owner"),
+        nullable=False,
+        comment="who has set it: the account changes only its own",
+    ),
     UniqueConstraint("tenant_id", "name"),
     postgresql_with={"fillfactor": 50},
 )

@@ -153,6 +153,7 @@ def view(budget: Budget) -> dict[str, Any]:
     """A budget as JSON. Amounts are in its currency, or in tokens."""
     return {
         "name": budget.name,
+        "owner": budget.owner,
         "scope": budget.scope,
         "key": budget.scope_value if budget.scope == Scope.KEY else None,
         "workflow": budget.scope_value if budget.scope == Scope.WORKFLOW else None,

@@ -11,7 +11,7 @@ from app.db.pool import Connection
 from app.errors import NotFound
 from app.metering import budget_rules, windows
 from app.metering import budget_sql as sql
-from app.metering.budget_rules import COLUMNS, Budget, BudgetTerms, Scope, Unit, WhenSpent
+from app.metering.budget_rules import COLUMNS, Budget, BudgetTerms, Owner, Scope, Unit, WhenSpent
 from app.money_sums import ReturnedSum, UsedSum
 
 MOST_BUDGETS = 100  # of an account
@@ -55,6 +55,7 @@ def of_row(row: Sequence[Any]) -> Budget:
         "soft": tuple,
         "fallback": tuple,
         "diverted_to": tuple,
+        "owner": Owner,
     }
     return Budget(**values | {name: kind(values[name]) for name, kind in kinds.items()})
 
@@ -86,9 +87,11 @@ async def of_name(conn: Connection, tenant_id: int, name: str) -> Budget | None:
     return None if row is None else of_row(row)
 
 
-async def put(conn: Connection, tenant_id: int, terms: BudgetTerms) -> Budget:
-    """Add a budget or change the one of this name. What it has spent stays, unless it now counts something else. If its maximum
-    changes, the events of the thresholds above what is spent can come again.
+async def put(conn: Connection, tenant_id: int, terms: BudgetTerms, owner: Owner = Owner.ACCOUNT) -> Budget:
+    """Add a budget or change the one of this name, which is its `owner`'s from now on.
+
+    What it has spent stays, unless it now counts something else. If its maximum changes, the events of the thresholds above what
+    is spent can come again.
 
     Raises ValueError: too many budgets.
     """
@@ -98,7 +101,7 @@ async def put(conn: Connection, tenant_id: int, terms: BudgetTerms) -> Budget:
         raise ValueError(f"the account has {MOST_BUDGETS} budgets, which is the limit; delete one")
     [(now,)] = await (await conn.execute(sql.NOW)).fetchall()
     begin, end = windows.window(terms.period, terms.tz, now)
-    values = asdict(terms) | {"tenant_id": tenant_id, "window_from": begin, "window_to": end}
+    values = asdict(terms) | {"tenant_id": tenant_id, "window_from": begin, "window_to": end, "owner": owner}
     values |= {"soft": list(terms.soft), "fallback": list(terms.fallback)}
     [(budget_id,)] = await (await conn.execute(sql.PUT, values)).fetchall()
     if old is None or any(getattr(old, name) != getattr(terms, name) for name in _COUNTED) or old.window_from != begin:

@@ -184,6 +184,7 @@ CREATE TABLE budget (
   changed_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
   diverted_to TEXT[] DEFAULT '{}' NOT NULL,
   spent_noted BOOLEAN DEFAULT false NOT NULL,
+  owner TEXT NOT NULL CONSTRAINT budget_owner CHECK (owner in ('operator', 'account')),
   CONSTRAINT budget_pkey PRIMARY KEY (budget_id),
   CONSTRAINT budget_tenant_id_name_key UNIQUE (tenant_id, name),
   CONSTRAINT budget_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id)
@@ -200,6 +201,7 @@ COMMENT ON COLUMN budget.window_to IS 'null: never';
 COMMENT ON COLUMN budget.notified IS 'per cent up to which events of soft thresholds were written in this window';
 COMMENT ON COLUMN budget.diverted_to IS 'models to which work was diverted in this window, each with an event';
 COMMENT ON COLUMN budget.spent_noted IS 'whether the event that its money has ended was written in this window';
+COMMENT ON COLUMN budget.owner IS 'who has set it: the account changes only its own';
 
 -- The combination of budgets that applies to chunks, and how much of the worst case their results have used.
 CREATE TABLE lane (

@@ -26,6 +26,7 @@ def test_a_budget_is_set_listed_and_removed(account: Settings) -> None:
     assert "Budget month: $0.00 of $500.00 spent; renews " in made.stdout
     [found] = json.loads(slackwater(account, "budget", "list", "--account", "acme", "--json").stdout)
     assert (found["name"], found["max"], found["soft"], found["when_spent"]) == ("month", 500.0, [75], "wait")
+    assert found["owner"] == "operator"
     assert "month\tthe account\t$0.00" in slackwater(account, "budget", "list", "--account", "acme").stdout
     slackwater(account, "budget", "rm", "month", "--account", "acme")
     assert "has no budget" in slackwater(account, "budget", "list", "--account", "acme").stdout

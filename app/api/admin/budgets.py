@@ -11,6 +11,7 @@ from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.batches import budgets as verbs
 from app.metering import budget_terms, budgets
+from app.metering.budget_rules import Owner
 from app.tenants import service as tenants
 
 router = APIRouter(prefix="/budgets")
@@ -33,11 +34,11 @@ async def listing(account: AccountPath, _: OperatorDep, parts: PartsDep) -> Resp
 
 @router.put("/{account}/{name}")
 async def put(account: AccountPath, name: Name, request: Request, parts: PartsDep, change: ChangeDep) -> Response:
-    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    """Add a budget, or replace the terms of the one of this name. It is the operator's from then on; what it has spent stays."""
     given = (await body.read_model(request, Terms)).model_dump()
     async with change.transaction() as conn:
         tenant_id = await tenants.find_tenant(conn, account)
-        budget = await verbs.put(conn, parts.catalogue, tenant_id, name, given)
+        budget = await verbs.put(conn, parts.catalogue, tenant_id, name, given, by=Owner.OPERATOR)
     return success(budget_terms.view(budget))
 
 
@@ -45,5 +46,5 @@ async def put(account: AccountPath, name: Name, request: Request, parts: PartsDe
 async def delete(account: AccountPath, name: Name, change: ChangeDep) -> Response:
     """Remove a budget. Work that waited for its money goes on."""
     async with change.transaction() as conn:
-        await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
+        await verbs.remove(conn, await tenants.find_tenant(conn, account), name, by=Owner.OPERATOR)
     return success({"account": account, "name": name})
