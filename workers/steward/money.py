@@ -7,6 +7,7 @@ from app.batches import funding
 from app.batches.funding import LaneMoves
 from app.db.pool import Database
 from app.engines import catalogue
+from app.engines.rate_card import Work
 from app.queue.funding import MOST_READY
 from app.settings import Settings
 
@@ -31,7 +32,7 @@ class Money:
     async def run(self) -> bool:
         """Move, renew and fund. Returns whether chunks changed."""
         moved, now, self.hurries = 0, clock.monotonic(), False
-        models = catalogue.load(self._settings.models_file)
+        models = catalogue.load(self._settings.models_file).priced(Work.BATCH, clock.now())
         if now >= self._turn_at:
             moved = await self._moves.run(self._database, models)
             async with self._database.relaxed() as conn, conn.transaction():
