@@ -128,6 +128,8 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         return
     if path.startswith("/client/"):
         good["content"] = {"application/json": {"schema": schemas.ref("Success")}}
+    if path.endswith("/usage/export"):
+        good["content"] = {"text/csv": {"schema": schemas.STRING}}
     if path.endswith("/results"):
         good["content"] = {"application/x-ndjson": {"schema": schemas.LINES}}
     if path.endswith("/ai/models/search"):

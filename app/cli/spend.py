@@ -10,12 +10,13 @@ import typer
 from app.cli import spend_export, spend_reports, tables
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
-from app.cli.spend_options import Account, Since, listed, money_text, read
+from app.cli.spend_options import Account, Since, Tz, listed, money_text, read
 from app.metering import documents, reports
 from app.metering.reports import UsageRow
 from app.quantities import many
 
 app = typer.Typer(help="Report what requests used and cost; explain a change; compare the ledger with the queue.")
+app.command("prices")(spend_reports.prices)
 app.command("explain")(spend_reports.explain)
 app.command("latency")(spend_reports.latency)
 app.command("sessions")(spend_reports.sessions)
@@ -31,6 +32,7 @@ def spend(
         str, typer.Option(help=f"what to group by, separated by commas: {', '.join(reports.DIMENSIONS)}")
     ] = ",".join(reports.USUAL),
     since: Since = "24h",
+    tz: Tz = "UTC",
     account: Account = None,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +40,7 @@ def spend(
     if context.invoked_subcommand:
         return
     names = listed(by, reports.DIMENSIONS)
-    found = read(since, account, lambda conn, scope: reports.usage(conn, names, scope))
+    found = read(since, account, lambda conn, scope: reports.usage(conn, names, scope), tz)
     if as_json:
         tables.document(console, [_document(names, row) for row in found])
         return
@@ -48,7 +50,7 @@ def spend(
     rows = [_cells(row) for row in found]
     tables.show(console, (*names, *_COUNTS), rows, whole=names[:1], wide=("cached", "failed"), numbers=_COUNTS)
     _total(found)
-    for row in read(since, account, reports.harvested):
+    for row in read(since, account, reports.harvested, tz):
         _harvest(row)
 
 
@@ -90,7 +92,7 @@ def _total(found: Sequence[UsageRow]) -> None:
 
 
 def _harvest(row: UsageRow) -> None:
-    """What was done in the headroom of engines; its cost is what it would have cost at the models' prices."""
+    """What was done in the headroom of engines; its cost is that at its own prices."""
     hours = documents.harvest(row)["engine_hours"]
     parts = [f"{row.counts.tokens:,} tokens", f"{hours:,g} engine hours", money_text(row.cost, row.currency)]
     tables.sentence(console, f"Harvested: {' · '.join(filter(None, parts))}", "dim")

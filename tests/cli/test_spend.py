@@ -5,6 +5,7 @@ import csv
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -54,6 +55,15 @@ def test_usage_is_reported_by_what_is_asked_for(used: Settings) -> None:
     assert "0.00215 EUR" in shown
     assert "6 requests" in shown
     assert "3,000 tokens" in shown
+
+
+def test_a_month_is_that_of_the_time_zone_that_is_asked_for(used: Settings) -> None:
+    zone, now = "Pacific/Kiritimati", clock.now()  # 14 hours ahead: most of a day is the next one there
+    here = {row["day"] for row in json.loads(slackwater(used, "spend", "--by", "day", "--tz", zone, "--json").stdout)}
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    assert here == {f"{hour.astimezone(ZoneInfo(zone)):%Y-%m-%d}"}
+    wrong = slackwater(used, "spend", "--tz", "Mars/Base")
+    assert (wrong.returncode, "--tz Mars/Base: not a time zone." in wrong.stderr) == (1, True)
 
 
 def test_usage_that_the_queue_did_not_count_is_shown_by_the_check(used: Settings) -> None:

@@ -87,7 +87,7 @@ async def download(request: Request) -> Response:
         "content-disposition": f'attachment; filename="slackwater-{form}-{now:%Y-%m-%d}.csv"',
         "x-content-type-options": "nosniff",
     }
-    return Response(charges_csv.text(charges, form), media_type="text/csv", headers=headers)
+    return Response(charges_csv.text(charges, form, parts.catalogue), media_type="text/csv", headers=headers)
 
 
 PAGE = Page("spend", "/console/spend", look, spend.view, params=("by", "day"))

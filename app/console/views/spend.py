@@ -243,7 +243,7 @@ def _harvested(rows: Sequence[UsageRow]) -> list[Figure]:
     hours = sum(row.counts.engine_ms for row in rows) / 3_600_000
     value, unit = text.si(tokens)
     costs = " and ".join(text.money(float(row.cost), row.currency) for row in rows if row.cost)
-    words = f"{hours:,.1f} engine-hours" + (f", {costs} at the models' prices" if costs else "")
+    words = f"{hours:,.1f} engine-hours" + (f", {costs} at its own prices" if costs else "")
     return [figure("Harvested, 7 days", value, f"{unit} tokens".strip(), words)]
 
 
