@@ -68,7 +68,7 @@ def _terms(budget: Budget | None) -> dict[str, Any]:
     return {name: value for name, value in budget_terms.view(budget).items() if name not in _COUNTED}
 
 
-_COUNTED = ("name", "spent", "held", "remaining", "window_from", "window_to")
+_COUNTED = ("name", "spent", "held", "remaining", "window_from", "window_to", "not_counted")
 
 
 def _check_owner(budget: Budget | None, by: Owner) -> None:

@@ -76,6 +76,7 @@ def list_budgets(account: Account = "local", as_json: Json = False) -> None:
         tables.sentence(console, f"Account {account} has no budget.")
     else:
         tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("owner", "held"))
+        tables.sentence(console, "Requests through engines' doors are in `slackwater spend`, and in no budget.", "dim")
 
 
 @app.command("rm")

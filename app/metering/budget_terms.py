@@ -8,6 +8,7 @@ from app import clock
 from app.errors import BadInput
 from app.metering import money, windows
 from app.metering.budget_rules import Budget, BudgetTerms, Scope, Unit, WhenSpent
+from app.metering.lines import DOOR
 
 _OF = ("key", "workflow", "max_cost", "max_tokens", "period", "tz")
 FIELDS = (*_OF, "soft", "divert_at", "fallback", "when_spent", "strict")
@@ -150,7 +151,7 @@ class _Reader:
 
 
 def view(budget: Budget) -> dict[str, Any]:
-    """A budget as JSON. Amounts are in its currency, or in tokens."""
+    """A budget as JSON. Amounts are in its currency, or in tokens. `not_counted`: kinds of requests."""
     return {
         "name": budget.name,
         "owner": budget.owner,
@@ -172,6 +173,7 @@ def view(budget: Budget) -> dict[str, Any]:
         "fallback": list(budget.fallback),
         "when_spent": budget.when_spent,
         "strict": budget.strict,
+        "not_counted": [DOOR],
     }
 
 

@@ -51,8 +51,8 @@ class _Since(_Zone):
     """`since`: how far back, like 90m, 24h or 7d, or a day, days, a month or a name like last-week. `month`: a month instead."""
 
     usual: ClassVar[str] = "24h"
-    since: str | None = Field(None, json_schema_extra={"pattern": _PERIOD})
-    month: str | None = Field(None, json_schema_extra={"pattern": f"^{_MONTH}$"})
+    since: Annotated[str, Field(json_schema_extra={"pattern": _PERIOD})] | None = None
+    month: Annotated[str, Field(json_schema_extra={"pattern": f"^{_MONTH}$"})] | None = None
 
 
 class UsageQuery(_Since):
