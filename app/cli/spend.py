@@ -11,7 +11,9 @@ from app.cli import spend_export, spend_reports, tables
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
 from app.cli.spend_options import Account, Since, Tz, listed, money_text, read
-from app.metering import documents, reports
+from app.engines import catalogue
+from app.metering import documents, harvest, reports
+from app.metering.harvest import Harvest
 from app.metering.reports import UsageRow
 from app.quantities import many
 
@@ -50,7 +52,8 @@ def spend(
     rows = [_cells(row) for row in found]
     tables.show(console, (*names, *_COUNTS), rows, whole=names[:1], wide=("cached", "failed"), numbers=_COUNTS)
     _total(found)
-    for row in read(since, account, reports.harvested, tz):
+    file = catalogue.load(settings().models_file)
+    for row in read(since, account, lambda conn, scope: harvest.read(conn, scope, file), tz):
         _harvest(row)
 
 
@@ -91,10 +94,11 @@ def _total(found: Sequence[UsageRow]) -> None:
     tables.sentence(console, " · ".join([requests, f"{tokens:,} tokens", *filter(None, costs)]), "dim")
 
 
-def _harvest(row: UsageRow) -> None:
-    """What was done in the headroom of engines; its cost is that at its own prices."""
-    hours = documents.harvest(row)["engine_hours"]
-    parts = [f"{row.counts.tokens:,} tokens", f"{hours:,g} engine hours", money_text(row.cost, row.currency)]
+def _harvest(row: Harvest) -> None:
+    """What was done in the headroom of engines; where calls would have cost something else, what they would have cost."""
+    hours, costs = documents.harvest(row)["engine_hours"], money_text(row.cost, row.currency)
+    listed = f"as calls {money_text(row.list_cost, row.currency)}" if row.list_cost != row.cost else None
+    parts = [f"{row.counts.tokens:,} tokens", f"{hours:,g} engine hours", costs, listed]
     tables.sentence(console, f"Harvested: {' · '.join(filter(None, parts))}", "dim")
 
 

@@ -113,7 +113,6 @@ class Model:
     context_window: Positive
     shape: Shape = "native"
     price: Price | None = None
-    prices: tuple[Rate, ...] = ()
     launch: Launch | None = None
     aliases: tuple[Text, ...] = ()
     served_aliases: tuple[Text, ...] = ()
@@ -124,6 +123,7 @@ class Model:
     capabilities: frozenset[Capability] = frozenset()
     adopted: bool = False
     media_hosts: tuple[HostName, ...] = ()
+    prices: tuple[Rate, ...] = ()
 
     @property
     def card(self) -> tuple[Rate, ...]:

@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from app.engines.catalogue import Catalogue
-from app.engines.rate_card import Work
-from app.metering import focus, money, windows
+from app.metering import focus, money
+from app.metering.harvest import list_price
 from app.metering.lines import UNQUEUED
 from app.metering.money import TokenPrice
 from app.metering.reports import Charge
@@ -32,24 +32,17 @@ def text(charges: Iterable[Charge], form: str, models: Catalogue) -> str:
     writer = csv.DictWriter(out, _COLUMNS[form], lineterminator="\n")
     writer.writeheader()
     for charge in charges:
-        listed = list_price(charge, models)
+        listed = _listed(charge, models)
         rows = focus.rows(charge, listed) if form == "focus" else _row(charge, listed)
         writer.writerows({name: _inert(value) for name, value in row.items()} for row in rows)
     return out.getvalue()
 
 
-def list_price(charge: Charge, models: Catalogue) -> TokenPrice | None:
-    """What synchronous requests cost on the day of the charge.
-
-    A charge of such requests has it. For others it is that of the rate card, or their own where the card has none any more.
-    """
-    model = models.resolve(charge.model)
-    if charge.kind in UNQUEUED or charge.price is None or model is None:
+def _listed(charge: Charge, models: Catalogue) -> TokenPrice | None:
+    """What synchronous requests cost on the day of the charge; its own price if it is one, or if the card has none any more."""
+    if charge.kind in UNQUEUED or charge.price is None:
         return charge.price
-    price = model.price_of(Work.SYNC, windows.start(windows.zone(charge.tz), charge.day))
-    if price is None or price.currency != charge.price.currency:
-        return charge.price
-    return TokenPrice.of(price, f"price of {charge.model}")
+    return list_price(models, charge.model, charge.price.currency, charge.day, charge.tz) or charge.price
 
 
 def _row(charge: Charge, listed: TokenPrice | None) -> Iterator[dict[str, Any]]:

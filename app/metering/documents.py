@@ -11,7 +11,8 @@ from app.engines.rate_card import ALWAYS
 from app.metering import explain_text, money, sketch
 from app.metering.compare import MEASURES, Observed
 from app.metering.explain import Term
-from app.metering.reports import LatencyRow, UsageRow
+from app.metering.harvest import Harvest
+from app.metering.reports import LatencyRow
 from app.metering.session_report import Session, SessionRow
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -34,11 +35,11 @@ def session(by: Sequence[str], each: Session) -> dict[str, Any]:
     return {**_group(by, each.group), **numbers}
 
 
-def harvest(row: UsageRow) -> dict[str, Any]:
-    """What queued work used: tokens, hours of engines, and its cost at its own prices."""
-    cost = None if row.cost is None else float(row.cost)
-    hours = round(row.counts.engine_ms / 3_600_000, 3)
-    return {"tokens": row.counts.tokens, "engine_hours": hours, "cost": cost, "currency": row.currency}
+def harvest(row: Harvest) -> dict[str, Any]:
+    """What queued work used: tokens, hours of engines, its cost at its own prices, and at those of calls."""
+    cost, listed = (None if each is None else float(each) for each in (row.cost, row.list_cost))
+    hours, tokens = round(row.counts.engine_ms / 3_600_000, 3), row.counts.tokens
+    return {"tokens": tokens, "engine_hours": hours, "cost": cost, "list_cost": listed, "currency": row.currency}
 
 
 def prices(model: Model) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ A period has its hours that begin within [since, until). `tenant_id` None: all a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from app.db.pool import Connection
 from app.metering import explain, money, report_sql, sketch, windows
 from app.metering.explain import Group
-from app.metering.lines import UNQUEUED
 from app.metering.money import TokenPrice
 from app.usage_counts import UsageCounts
 
@@ -87,19 +86,6 @@ async def usage(conn: Connection, by: Sequence[str], scope: Scope) -> list[Usage
     return [
         UsageRow(groups.of(row[:parts]), row[parts], row[parts + 1], UsageCounts(*row[parts + 2 :])) for row in rows
     ]
-
-
-async def harvested(conn: Connection, scope: Scope) -> list[UsageRow]:
-    """What queued work used, by currency: all of it was done in the headroom of engines."""
-    sums: dict[str | None, UsageRow] = {}
-    for row in await usage(conn, ("kind",), scope):
-        if row.group[0] in UNQUEUED:
-            continue
-        known = sums.setdefault(row.currency, UsageRow((), row.currency, row.cost and Decimal(), UsageCounts()))
-        counts = known.counts
-        counts += row.counts
-        sums[row.currency] = replace(known, cost=None if row.cost is None else (known.cost or 0) + row.cost)
-    return list(sums.values())
 
 
 async def latencies(conn: Connection, by: Sequence[str], scope: Scope) -> list[LatencyRow]:

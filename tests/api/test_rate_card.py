@@ -162,6 +162,9 @@ async def test_focus_has_the_list_cost_of_calls_beside_what_queued_work_cost(
         return sum(row["requests"] for row in (await priced.get(usage)).json()["result"]["usage"])
 
     await eventually(counted, until=lambda requests: requests == 3)
+    [harvested] = (await priced.get(usage)).json()["result"]["harvested"]
+    assert harvested["cost"] == pytest.approx((2 + 4) * 1e-6 * TOKENS)
+    assert harvested["list_cost"] == pytest.approx((8 + 8) * 1e-6 * TOKENS)
     sums: dict[Decimal, int] = {}
     for row in await exported(priced, since="24h"):
         tokens, effective = int(row["PricingQuantity"]), Decimal(row["EffectiveCost"])

@@ -15,7 +15,7 @@ from app import clock
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.errors import BadInput
-from app.metering import charges_csv, documents, explained, periods, reports, session_report, variants, windows
+from app.metering import charges_csv, documents, explained, harvest, periods, reports, session_report, variants, windows
 from app.metering.periods import Period
 from app.metering.reports import Scope, UsageRow
 from app.metering.spend_labels import LABEL
@@ -121,7 +121,7 @@ async def usage_of(parts: PartsDep, query: UsageQuery | OperatorUsageQuery, tena
     by, scope = _names(query.by, known), _scope(query, tenant_id)
     async with parts.database.relaxed() as conn:
         rows = await reports.usage(conn, by, scope)
-        harvested = await reports.harvested(conn, scope)
+        harvested = await harvest.read(conn, scope, parts.catalogue)
     found = {"usage": [document(by, row) for row in rows], "harvested": [documents.harvest(row) for row in harvested]}
     return success({**_times(scope), **found})
 
