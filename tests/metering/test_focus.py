@@ -59,5 +59,18 @@ def test_a_charge_begins_with_the_day_of_its_time_zone_and_says_so_in_utc() -> N
     assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-11-30T23:00:00Z", "2026-12-31T23:00:00Z")
 
 
+def test_the_list_cost_is_at_the_price_of_calls_and_every_other_at_the_works_own() -> None:
+    calls = TokenPrice(2_000_000, 1_000_000, 8_000_000, "EUR")
+    counts = UsageCounts(1, 1, prompt=10, cached=4, output=3)
+    for row, own, listed in zip(
+        focus.rows(charge(counts), calls),
+        (6 * PRICE.input, 4 * PRICE.cached, 3 * PRICE.output),
+        (6 * calls.input, 4 * calls.cached, 3 * calls.output),
+        strict=True,
+    ):
+        costs = {name: Decimal(str(row[name])).scaleb(12) for name in row if name.endswith("Cost")}
+        assert costs == {"ListCost": listed, **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost"), own)}
+
+
 def test_a_model_without_a_price_has_no_charges() -> None:
     assert list(focus.rows(charge(UsageCounts(1, 1, 5, 0, 5), None))) == []
