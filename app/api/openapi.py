@@ -91,6 +91,8 @@ def build(app: FastAPI) -> dict[str, Any]:
             admin.describe(method, path, operation)
         else:
             _describe(path, method, operation)
+        if path.endswith("/usage/export"):
+            operation["responses"]["200"]["content"] = {"text/csv": {"schema": schemas.STRING}}
         _bound(operation)
         _exemplify(path, method, operation)
     links.add(found)
@@ -128,8 +130,6 @@ def _describe(path: str, method: str, operation: dict[str, Any]) -> None:
         return
     if path.startswith("/client/"):
         good["content"] = {"application/json": {"schema": schemas.ref("Success")}}
-    if path.endswith("/usage/export"):
-        good["content"] = {"text/csv": {"schema": schemas.STRING}}
     if path.endswith("/results"):
         good["content"] = {"application/x-ndjson": {"schema": schemas.LINES}}
     if path.endswith("/ai/models/search"):
