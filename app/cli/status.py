@@ -165,7 +165,9 @@ def _engine(engine: Status) -> Text:
     window = "" if engine["max_model_len"] is None else f", {engine['max_model_len']:,} tokens"
     version = "" if engine["version"] is None else f" · vLLM {engine['version']}"
     searched = any(problem["code"] in (SLOTS, SLOTS_WRONG) for problem in engine["problems"])
-    places = f"batch may hold {engine['allowance']} of {many(engine['slots'], 'slot')}{' found so far' if searched else ''}"
+    places = (
+        f"batch may hold {engine['allowance']} of {many(engine['slots'], 'slot')}{' found so far' if searched else ''}"
+    )
     return Text.assemble(
         plain(engine["name"] + " "),
         _coloured(engine["state"]),

@@ -24,7 +24,9 @@ class Leaving:
     """What the last scrapes of one engine have shown."""
 
     _beyond: deque[int] = field(default_factory=lambda: deque(maxlen=LOOKS))
-    _changes: deque[int] = field(default_factory=lambda: deque([0], maxlen=_STEPS + 1))  # `left` at each change, the first gone
+    _changes: deque[int] = field(
+        default_factory=lambda: deque([0], maxlen=_STEPS + 1)
+    )  # `left` at each change, the first gone
     _counters: object = None
     _changed_at: float = -math.inf
 
