@@ -81,7 +81,7 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "sync_prompt_tokens": "{value} of their prompts uncomputed, limit {threshold}",
     "context_tokens": "batch holds {value} of context, limit {threshold}",
     "gpu_memory_usage": "GPU memory {value} used, limit {threshold}",
-    "load": "{value} of {threshold} usable slots taken",
+    "load": "{value} requests in it, {threshold} usable slots",
     "window_tokens": "{value}, promised {threshold}",
     "unknown_steps": "its steps beside synchronous requests are not measured yet",
     "model_samples": "{value} of {threshold} steps seen to learn from",

@@ -16,6 +16,7 @@ from app.cli.credentials import api_url
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
 from app.cli.text import places, plain
+from app.engines.adoption import SLOTS, SLOTS_WRONG
 from app.quantities import duration, many
 from app.settings import Settings
 from app.user_errors import Failure
@@ -163,7 +164,10 @@ def _engine(engine: Status) -> Text:
     """The lines about one engine: state and model, message, limits."""
     window = "" if engine["max_model_len"] is None else f", {engine['max_model_len']:,} tokens"
     version = "" if engine["version"] is None else f" · vLLM {engine['version']}"
-    places = f"batch may hold {engine['allowance']} of {many(engine['slots'], 'slot')}"
+    searched = any(problem["code"] in (SLOTS, SLOTS_WRONG) for problem in engine["problems"])
+    places = (
+        f"batch may hold {engine['allowance']} of {many(engine['slots'], 'slot')}{' found so far' if searched else ''}"
+    )
     return Text.assemble(
         plain(engine["name"] + " "),
         _coloured(engine["state"]),

@@ -21,6 +21,7 @@ KEY = "key_refused"
 FOREIGN = "not_vllm"
 UNUSABLE = "engine_unusable"
 SLOTS = "slots_unknown"
+SLOTS_WRONG = "slots_wrong"
 OPEN_MEDIA = "media_domains_open"
 
 PRIORITY = "priority"
@@ -157,6 +158,15 @@ def slots_unknown(found: int) -> EngineProblem:
     return EngineProblem(
         SLOTS,
         f"The engine does not say how many requests it runs at once{learned}.",
+        "Name its --max-num-seqs: --slots, or SLACKWATER_ENGINE_SLOTS, or `slots` in the list of engines.",
+    )
+
+
+def slots_wrong(given: int, found: int) -> EngineProblem:
+    """The problem of an engine that was seen to run fewer requests at once than the settings say."""
+    return EngineProblem(
+        SLOTS_WRONG,
+        f"The settings say that the engine runs {given:,} requests at once, but it ran {found:,} while others waited.",
         "Name its --max-num-seqs: --slots, or SLACKWATER_ENGINE_SLOTS, or `slots` in the list of engines.",
     )
 

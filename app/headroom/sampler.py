@@ -12,6 +12,7 @@ from app import clock
 from app.engines.client import without_address
 from app.engines.dialects import VLLM_TERMS, MetricsPage, Terms
 from app.headroom.engine_metrics import EngineGauges, TelemetryError, parse
+from app.headroom.leaving import Leaving
 from app.headroom.signals import Scrape
 from app.headroom.silence_limit import SilenceLimit, Stall, missed
 
@@ -33,7 +34,8 @@ class Sampler:
     much. A scrape may be older by that.
 
     `headers`: those of every request to the engine, with its key. `terms`: how the engine is spoken to. If it shows no load, as
-    it may in some dialects, a scrape has what we know ourselves: our own requests and those that were `announced`.
+    it may in some dialects, a scrape has what we know ourselves: our own requests and those that were `announced`. `own`, `left`:
+    how many of our requests are in the engine, and how many have been.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class Sampler:
         announced: Callable[[], int] = lambda: 0,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         extra: Callable[[float], float] = lambda seconds: 0.0,
+        left: Callable[[], int] = lambda: 0,
     ) -> None:
         self.latest: Scrape | None = None
         self.frozen = False
         self.trouble = ""
         self._url, self._headers = url, headers  # not in messages to callers
-        self._own = own
+        self._own, self._left = own, left
+        self._leaving = Leaving()
         self._period = period_seconds
         self._answers, self._steps = SilenceLimit(timeout_seconds), SilenceLimit(2 * timeout_seconds)
         self._on_scrape = on_scrape
@@ -92,7 +96,7 @@ class Sampler:
 
     async def scrape(self, session: aiohttp.ClientSession) -> None:
         """Take one sample. Our own load is the smallest value during the scrape, so others are never underestimated."""
-        began, before = clock.monotonic(), self._own()
+        began, before, left = clock.monotonic(), self._own(), self._left()
         terms = self._terms()
         page = terms.dialect.metrics
         if page is None or (text := await self._fetch(session, page, terms)) == "":
@@ -107,7 +111,9 @@ class Sampler:
         self._learn_limit(clock.monotonic())
         limit = self._answers.limit() + self._extra(self._period)
         scrape = Scrape(gauges, began, min(before, self._own()), limit)
-        return self._take(scrape) if page.live else self._trust(scrape)
+        if page.live:
+            return self._take(self._without_leaving(scrape, left))
+        return self._trust(scrape)
 
     async def _fetch(self, session: aiohttp.ClientSession, page: MetricsPage, terms: Terms) -> str | None:
         """The text of the page; empty if the engine has none and needs none, None if it cannot be read."""
@@ -125,6 +131,12 @@ class Sampler:
         except (aiohttp.ClientError, UnicodeDecodeError) as error:
             self._note(f"GET {page.path} fails: {without_address(error)}")
         return None
+
+    def _without_leaving(self, scrape: Scrape, left: int) -> Scrape:
+        assert scrape.gauges is not None
+        counters, at = _counters(scrape.gauges), scrape.sampled_at
+        leaving = self._leaving.among(scrape.others, left, counters, at, busy_seconds=self.still_seconds)
+        return replace(scrape, leaving=leaving)
 
     def _see_ourselves(self, now: float) -> None:
         """A scrape of an engine that shows no load. That is no fault: its cap and the latency of its streams decide."""

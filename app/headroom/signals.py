@@ -18,7 +18,7 @@ class Scrape:
     `own`: the smallest number of our requests in the engine during the scrape, so that requests of others are never
     underestimated. `limit`: the age in seconds beyond which it is too old, as learned; 0: the setting applies. `frozen`: the
     counters have not changed since `sampled_at`. `blind`: the engine shows no load, and the gauges are only what we know
-    ourselves: our own requests and the announced ones.
+    ourselves: our own requests and the announced ones. `leaving`: requests in the gauges that are ours and have left already.
     """
 
     gauges: EngineGauges | None
@@ -27,6 +27,7 @@ class Scrape:
     limit: float = 0.0
     frozen: bool = False
     blind: bool = False
+    leaving: int = 0
 
     @property
     def others(self) -> int:
@@ -35,7 +36,7 @@ class Scrape:
             return 0
         if self.gauges.sync is not None:
             return sum(self.gauges.sync)
-        return max(0, self.gauges.running + self.gauges.waiting - self.own)
+        return max(0, self.gauges.running + self.gauges.waiting - self.own - self.leaving)
 
     @property
     def others_waiting(self) -> int:

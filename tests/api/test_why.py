@@ -59,7 +59,7 @@ async def test_a_closed_gate_is_shown_with_its_numbers(client: httpx.AsyncClient
     waiting = (await looked(client, request_id))["waiting"]
     assert isinstance(waiting, dict)
     assert waiting["code"] == "closed_slots"
-    assert waiting["message"].startswith("engine-0 is full: 62 of 62 usable slots taken, for ")
+    assert waiting["message"].startswith("engine-0 is full: 62 requests in it, 62 usable slots, for ")
 
 
 async def test_a_poll_shows_the_same_reason_as_the_batch(client: httpx.AsyncClient) -> None:
@@ -103,7 +103,7 @@ async def test_the_whole_chain_is_shown_with_the_decisions_of_its_engines_and_no
     assert (found["waiting"]["code"], found["waiting"]["since"]) == (look["code"], look["since"])
     assert found["waiting"]["code"] == next(link["code"] for link in found["chain"] if link["blocks"])
     assert [decision["allowance"] for decision in found["decisions"]] == [2, 2, 1, 1]
-    assert found["decisions"][0]["because"] == "1 of 62 usable slots taken"
+    assert found["decisions"][0]["because"] == "1 requests in it, 62 usable slots"
     assert len((await client.get(f"{BATCHES}/{request_id}/why?last=3")).json()["result"]["decisions"]) == 3
     assert (await client.get(f"{BATCHES}/{request_id}/why?last=-1")).status_code == 400
     await run_all(database)

@@ -68,7 +68,7 @@ def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
             "for 4 min"),
         (("open", "quiet_seconds", 240.0, 0.0, None), "e takes batch work: no caller for 4 min"),
         (("open", "step_seconds", 0.0, 0.0, 3), "e takes batch work for 3 s"),
-        (("closed_slots", "load", 62.0, 62.0, 90), "e is full: 62 of 62 usable slots taken, for 90 s"),
+        (("closed_slots", "load", 62.0, 62.0, 90), "e is full: 62 requests in it, 62 usable slots, for 90 s"),
         (("closed_kv", "kv_usage", 0.914, 0.85, None), "e has no memory left for batch work: KV cache 91% used, limit 85%"),
         (("closed_sync_waiting", "sync_waiting", 3.0, 1.0, 0.2), "e serves synchronous requests first: 3 waiting, for 200 ms"),
         (("hold", "unknown_steps", 0.0, 1.0, 2),

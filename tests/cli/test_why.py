@@ -54,7 +54,7 @@ def test_the_reason_comes_first_then_the_chain_then_the_latest_decisions(run: Ru
     assert any(line.startswith("·  next") for line in lines)
     newest, oldest = (line.split("\t") for line in lines[-2:])
     assert newest[1:] == ["engine-0", "L2", "open → shrink_latency", "16 → 0", "step time 31 ms, limit 25 ms"]
-    assert oldest[2:] == ["L1", "closed_unknown → open", "0 → 16", "1 of 62 usable slots taken"]
+    assert oldest[2:] == ["L1", "closed_unknown → open", "0 → 16", "1 requests in it, 62 usable slots"]
 
 
 def test_a_terminal_of_80_columns_holds_all_of_it(run: Run, batch: str) -> None:

@@ -156,7 +156,7 @@ async def test_the_slots_are_those_that_the_engine_reports_and_the_cap_is_small_
             cap = BLIND_CAP if name in BLIND else believed - 2
             assert control(running)._limits.cap == cap
             assert bool(control(running).problems) == (name == "vllm")
-            where = f"slots = {32 if known else 256} and dialect = '{name}'"
+            where = f"slots = {believed} and dialect = '{name}'"
             await world.until(f"exists (select from engine where {where})")
 
 

@@ -55,6 +55,19 @@ async def test_slots_that_are_named_are_never_exceeded(world: World) -> None:
     assert world.engine.peak == SLOTS - world.settings.sync_reserve_slots
 
 
+async def test_slots_that_are_named_too_high_are_a_problem_and_what_was_seen_holds(world: World) -> None:
+    async with small(world) as world:
+        batch = await world.submit(ITEMS[:150], chunk=50)
+        async with world.worker(batch_max_in_flight=0, engine_slots=256) as running:
+            control = running.worker._control
+            await eventually(lambda: control.search.contradicts)
+            assert control.slots <= 20
+            said = "strpos(problems::text, 'runs 256 requests at once, but it ran 16 while others waited') > 0"
+            await world.until(f"exists (select from engine where {said})")
+            await world.finished(batch)
+    assert {ok for ok, _, _ in (await world.results(batch)).values()} == {1}
+
+
 async def test_the_scheduler_inside_says_how_many_there_are(world: World, tmp_path: Path) -> None:
     own = OwnPage(tmp_path / "pages", 0, b"one engi")
     own.page.publish(Report(at=clock.monotonic(), steps=1, slots=SLOTS), Weights())

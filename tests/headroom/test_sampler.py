@@ -18,9 +18,14 @@ class Scene:
     """An engine that we hold `own` requests in, scraped by hand at moments of our choosing."""
 
     def __init__(self, engine: FakeEngine, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.engine, self.own, self.heard = engine, 0, list[Scrape]()
+        self.engine, self.own, self.left, self.heard = engine, 0, 0, list[Scrape]()
         self.sampler = Sampler(
-            engine.url, lambda: self.own, period_seconds=1, timeout_seconds=TIMEOUT, on_scrape=self.heard.append
+            engine.url,
+            lambda: self.own,
+            period_seconds=1,
+            timeout_seconds=TIMEOUT,
+            on_scrape=self.heard.append,
+            left=lambda: self.left,
         )
         self._session, self._monkeypatch = session, monkeypatch
 
@@ -205,3 +210,15 @@ async def test_an_engine_that_asks_for_its_key_gets_it_for_its_metrics_too() -> 
         await runner.cleanup()
     assert seen == ["Bearer secret"]
     assert "401" in sampler.trouble
+
+
+async def test_ours_that_the_engine_still_shows_after_they_left_are_no_callers(scene: Scene) -> None:
+    scene.own = scene.engine.extra_running = 4
+    for second in range(4):
+        scene.engine.generation_tokens += 10
+        await scene.at(second / 10)
+    scene.own, scene.left = 0, 4  # cancelled, and no step follows that would publish it
+    assert (await scene.at(0.5)).others == 0
+    assert (await scene.at(60.0)).others == 0
+    scene.engine.extra_running = 5
+    assert (await scene.at(60.1)).others == 1

@@ -91,3 +91,28 @@ def test_an_engine_that_came_back_larger_is_found_larger() -> None:
     engine.slots = 64
     engine.scrapes(3600)
     assert engine.search.found == 64
+
+
+def test_a_number_of_the_settings_is_believed_until_the_engine_was_twice_seen_to_run_fewer() -> None:
+    engine = Engine(16)
+    engine.search = SlotSearch.of(256)
+    engine.scrapes(4)
+    assert (engine.search.slots, engine.search.found, engine.search.contradicts) == (256, 16, False)
+    engine.scrapes(6)
+    assert engine.search.contradicts
+    engine.scrapes(3600)
+    assert engine.search.found == 16
+    right = Engine(64)
+    right.search = SlotSearch.of(64)
+    right.scrapes(3600)
+    assert (right.search.slots, right.search.contradicts) == (64, False)
+
+
+def test_what_runs_for_a_moment_while_slots_change_hands_is_not_taken_for_the_limit() -> None:
+    search, found = SlotSearch(slots=24), set()
+    for look in range(400):
+        running = 16 - (look % 3 != 0)  # most scrapes see one that has ended and whose successor still waits
+        shown = replace(GAUGES, running=running, waiting=2)
+        search = search.seen(Scrape(shown, look * 0.15, running), reserve=RESERVE, kv_ceiling=0.9)
+        found.add(search.found)
+    assert found == {0, 16}

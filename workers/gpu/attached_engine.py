@@ -15,13 +15,13 @@ class AttachedEngine:
     def __init__(self, settings: Settings) -> None:
         self.url = settings.engine_url.rstrip("/")
         self.slots = settings.engine_slots
-        self.slots_known = self._slots_set = "engine_slots" in settings.model_fields_set
+        self.slots_known = self.slots_given = "engine_slots" in settings.model_fields_set
         self.harvest = HarvestControl.attached(settings)
         self.comeback = RecoveryTime(own=False)
 
     def seen(self, slots: int | None) -> None:
         """Take the number of slots that the engine reports, if the settings have none."""
-        if slots is not None and not self._slots_set:
+        if slots is not None and not self.slots_given:
             self.slots, self.slots_known = slots, True
 
     async def run(self, healthy: object, controls: object) -> None:

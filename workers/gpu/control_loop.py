@@ -60,6 +60,10 @@ class Controlled(Protocol):
         """Whether `slots` is a setting or the engine's own word."""
 
     @property
+    def slots_given(self) -> bool:
+        """Whether `slots` is a setting that the engine need not share."""
+
+    @property
     def harvest(self) -> HarvestControl:
         """The control pages of its scheduler, if it runs ours."""
 
@@ -92,6 +96,7 @@ class ControlLoop:
         self.sampler = Sampler(
             engine.url,
             lambda: len(runner.calling),
+            left=lambda: runner.ledger.left,
             period_seconds=settings.sample_seconds,
             timeout_seconds=settings.stale_seconds,
             headers=headers,
@@ -111,7 +116,7 @@ class ControlLoop:
         self.harvest = engine.harvest
         self._serving = serving
         self._journal = journal
-        self.search = SlotSearch()
+        self.search = SlotSearch.of(engine.slots) if engine.slots_given else SlotSearch()
         self._limits = self._new_limits()
         self._computed = 0
         self._wake = asyncio.Event()
@@ -187,25 +192,27 @@ class ControlLoop:
 
     def _present_limits(self) -> HeadroomLimits:
         """The limits of the engine as it was last seen: it may be of another kind or size than at our start."""
-        same = (self._limits.slots, self._limits.blind) == (self._slots, self._may_be_blind)
+        same = (self._limits.slots, self._limits.blind) == (self.slots, self._may_be_blind)
         return self._limits if same else self._new_limits()
 
     def _new_limits(self) -> HeadroomLimits:
         known = self._engine.slots_known
-        return HeadroomLimits.of(self._settings, self._slots, blind=self._may_be_blind, slots_known=known)
+        return HeadroomLimits.of(self._settings, self.slots, blind=self._may_be_blind, slots_known=known)
 
     @property
-    def _slots(self) -> int:
+    def slots(self) -> int:
         """Requests that may be in the engine. One that shows no load cannot be searched, and has a small cap."""
-        if self._engine.slots_known or self._may_be_blind:
-            return self._engine.slots
-        return self.search.slots
+        said = self._engine.slots_known and not self._engine.slots_given
+        return self._engine.slots if said or self._may_be_blind else self.search.slots
 
     @property
     def problems(self) -> tuple[EngineProblem, ...]:
         """What the engine does not say and is searched for: not where a cap decides, as in an engine that shows no load."""
-        if self._engine.slots_known or self._may_be_blind or self._settings.batch_max_in_flight:
+        if self._may_be_blind or self._settings.batch_max_in_flight:
             return ()
+        if self._engine.slots_known:
+            wrong = self._engine.slots_given and self.search.contradicts
+            return (adoption.slots_wrong(self._engine.slots, self.search.found),) if wrong else ()
         return (adoption.slots_unknown(self.search.found if self.search.sure else 0),)
 
     @property
@@ -249,7 +256,8 @@ class ControlLoop:
             self.meter.observe(scrape, self._runner.ledger.load())
         if scrape.gauges is not None and not scrape.blind:
             self.arrivals.observed(scrape.sampled_at, scrape.gauges.waiting, scrape.others)
-            self.search = self.search.seen(scrape, reserve=self._limits.reserve, kv_ceiling=self._limits.kv_ceiling)
+            if not self.inside:  # else ours may wait in it, frozen
+                self.search = self.search.seen(scrape, reserve=self._limits.reserve, kv_ceiling=self._limits.kv_ceiling)
 
     async def _tick(self) -> None:
         while True:

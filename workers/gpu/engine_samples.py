@@ -17,6 +17,7 @@ from workers.gpu.requests_in_engine import RequestsInEngine
 
 LOOK_SECONDS = 1.0
 KEPT = 360  # samples while the database is away: an hour
+_LOOKS_COMPARED = 30
 
 log = structlog.get_logger()
 
@@ -104,19 +105,27 @@ class EngineSamples:
 
 
 class _OtherTokens:
-    """Counts the tokens that an engine has computed for others: all that its page counts, without ours."""
+    """Counts the tokens that an engine has computed for others: all that its page counts, without ours.
+
+    We count a token when it comes, and the engine's page has it sooner or later. So what is left goes up and down a little; only
+    what is more than ever in the last looks counts.
+    """
 
     def __init__(self) -> None:
-        self._before: tuple[int, int] | None = None
+        self._engine = 0
+        self._left = deque[int](maxlen=_LOOKS_COMPARED)
         self._count = 0
 
     def count(self, everything: int | None, ours: int) -> int:
         """The count. An engine that has started again has counted from 0. None: the page cannot be read."""
         if everything is None:
             return self._count
-        if self._before is not None and everything >= self._before[0]:
-            self._count += max(0, everything - self._before[0] - max(0, ours - self._before[1]))
-        self._before = everything, ours
+        if everything < self._engine:
+            self._left.clear()
+        self._engine = everything
+        if self._left:
+            self._count += max(0, everything - ours - max(self._left))
+        self._left.append(everything - ours)
         return self._count
 
 

@@ -106,7 +106,7 @@ class ManagedEngine:
         self._tuning = tuning
         self.port = settings.engine_port or processes.free_port()
         self.url = processes.address(settings.engine_host, self.port)
-        self.slots_known = True
+        self.slots_known, self.slots_given = True, False
         self.slots = model.to_launch().max_num_seqs
         self._settings = settings
         self._model = model

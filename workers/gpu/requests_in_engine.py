@@ -136,11 +136,12 @@ class RequestsInEngine:
     """The calls of one worker that are in the engine.
 
     The time in which there are any is shared out: each call gets an equal part of every moment that it is there. So the shares
-    of all calls add up to the time in which the engine had batch work.
+    of all calls add up to the time in which the engine had batch work. `left`: how many calls have left, for any reason.
     """
 
     def __init__(self) -> None:
         self.calls: dict[Task, SentRequest] = {}
+        self.left = 0
         self._computed = 0
         self._shared = 0.0  # seconds that a call would have got that was always there
         self._shared_at = clock.monotonic()
@@ -158,6 +159,7 @@ class RequestsInEngine:
         self._busy_at = clock.monotonic()
         if call is None:
             return 0.0
+        self.left += 1
         self._computed += call.computed_tokens or tokens
         return shared - call.shared_before
 

@@ -223,7 +223,7 @@ class Worker:
         health, comeback = self._health, self._engine.comeback
         expected = comeback.expected() if health.fault == DOWN else None
         seen = health.facts(inside=self._control.inside, obstacle=self._control.harvest.obstacle)
-        facts = replace(seen, slots=self._engine.slots, problems=seen.problems + self._control.problems)
+        facts = replace(seen, slots=self._control.slots, problems=seen.problems + self._control.problems)
         inside = self._puller.in_hand, self._control.sync_open, self._puller.idle, self._puller.in_engine
         rest = comeback.learned, expected, facts, *inside
         if self._drained:
