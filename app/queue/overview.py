@@ -1,7 +1,7 @@
 """The state of the whole queue: an overview for people, and gauges for metrics. Both are cheap to read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.db.pool import Connection
 from app.queue import item_counts_sql
@@ -33,7 +33,7 @@ async def overview(conn: Connection) -> Overview:
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
     *counts, waiting, inside = row
-    return Overview(await _items(conn), *counts, tuple(waiting), inside)
+    return replace(Overview(await _items(conn), *counts), waiting=tuple(waiting), inside=inside)
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

@@ -27,7 +27,7 @@ from app.console.views.engine_plots import Frame, Held
 from app.console.views.time_range import TimeRange
 from app.engines import warnings
 from app.engines.adoption import EngineProblem
-from app.headroom.decision_log import LoggedChange
+from app.headroom.decision_log import AllowanceChange, LoggedChange
 from app.headroom.samples import EngineSample, StoredSample
 from app.states import EngineIntake
 
@@ -111,7 +111,7 @@ def _warnings(each: EngineRow, detail: EngineDetail) -> list[EngineProblem]:
 def _closing(signal: str, value: float, seen: Seen) -> str:
     """The value at which a signal closes the gate. A step may take longer beside long steps of callers: the last limit counts."""
     if signal == "step_seconds":
-        said = [seen.engine, *(each.change for each in seen.decisions)]
+        said: list[EngineRow | AllowanceChange] = [seen.engine, *(each.change for each in seen.decisions)]
         limits = (each.threshold for each in said if each.signal == signal and each.threshold)
         last = next(limits, None)
         return f"{why_text.amount(signal, value)} or more" if last is None else why_text.amount(signal, last)
