@@ -17,6 +17,7 @@ from app import settings as configuration
 from app.errors import StoreNotShared, StoreTaken
 from app.sentences import ended
 from app.settings import Settings, masked
+from app.wrong_values import wrong
 
 # Error class, message and remedy; the most specific class comes first.
 _USER_ERRORS = (
@@ -156,8 +157,8 @@ def _of_setting(error: ValidationError) -> Failure:
     name = ".".join(str(part) for part in first["loc"])
     field = Settings.model_fields.get(name) if error.title == Settings.__name__ else None
     if field is None:
-        return Failure(f"{name}: {first['msg']}")
-    rule = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+        return Failure(f"{name}: {wrong(first, secret=True)}")
+    rule = wrong(first, secret=True)
     meaning = ended(f"It means: {field.description}")
     if first["type"] == "string_pattern_mismatch":
         rule, meaning = f"must be {field.description}", ""

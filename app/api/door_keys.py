@@ -23,6 +23,7 @@ from app.tenants.key_scope import KeyLimits, KeyRole
 from app.tenants.rate_limits import KeyMinute
 from app.tenants.service import Tenant
 from app.usage_counts import UsageCounts
+from app.wrong_values import wrong
 from workers.engine.door.keys import MOST_AT_ONCE, MOST_COUNT, MOST_KEY_BYTES, PATH
 
 router = APIRouter(include_in_schema=False)
@@ -62,7 +63,7 @@ async def door_keys(request: Request, parts: PartsDep) -> dict[str, Any]:
     try:
         questions = _QUESTIONS.validate_python(given.get("keys"))
     except ValidationError as error:
-        raise BadInput(f"keys: {error.errors()[0]['msg']}", param="keys") from error
+        raise BadInput(f"keys: {wrong(error.errors()[0], secret=True)}", param="keys") from error
     known, used, worker = await _known(parts, engine, questions)
     return {"keys": [_answer(parts.settings, tenant, used) for tenant in known], "worker": worker}
 

@@ -30,6 +30,7 @@ from app.errors import (
     SlackwaterError,
     StorageFull,
 )
+from app.wrong_values import wrong
 
 _GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
 # OpenAI's terms, by status and by our code.
@@ -153,11 +154,7 @@ def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    what = (
-        "is not a parameter of this route"
-        if first["type"] == "extra_forbidden"
-        else first["msg"].removeprefix("Value error, ")
-    )
+    what = "is not a parameter of this route" if first["type"] == "extra_forbidden" else wrong(first)
     return failure(request, 400, 5006, f"{where}: {what}", param=str(first["loc"][-1]))
 
 

@@ -110,6 +110,8 @@ _ENGINE = {
     "intake": "open",
     "slots": 256,
     "allowance": 64,
+    "batch_in_flight": 12,
+    "sync_in_flight": 3,
     "protection": "inside",
     "problems": [],
 }

@@ -112,7 +112,8 @@ def describe(
     """The document. `overview` and `callers` are None while the database does not answer. `webhooks_to`: the addresses that are
     not public to which webhooks may go.
     """
-    views = [_engine(engine) for engine in engines]
+    inside = overview.inside if overview else {}
+    views = [_engine(engine, *inside.get(engine.name, (None, None))) for engine in engines]
     problems = [*_part_problems(engines, overview), *map(_stuck, (each for each in duties if each.stuck))]
     problems += _slowed_or_unmeasured(callers)
     problems += [problem for view in views for problem in view["problems"]]
@@ -208,7 +209,7 @@ def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> 
         yield _problem(_NO_ENGINE)
 
 
-def _engine(engine: EngineInfo) -> dict[str, Any]:
+def _engine(engine: EngineInfo, batch: int | None, sync: int | None) -> dict[str, Any]:
     code = engine.reason or f"engine_{engine.state}"
     return {
         "name": engine.name,
@@ -227,6 +228,8 @@ def _engine(engine: EngineInfo) -> dict[str, Any]:
         "intake": engine.intake,
         "slots": engine.slots,
         "allowance": engine.allowance,
+        "batch_in_flight": batch,
+        "sync_in_flight": sync,
         "protection": engine.protection,
         "problems": [
             *(_problem(error, engine=engine.name) for error in _errors(engine)),

@@ -53,7 +53,7 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "closed_latency": "answers too slowly to get more batch work",
     "closed_stale": "sends no fresh telemetry",
     "closed_unknown": "sends no telemetry that can be read",
-    "closed_model_error": "has step times that do not fit their prediction",
+    "closed_model_error": "has step times that do not fit their predictions",
     "probe": "is tested with one small request after its telemetry failed",
     "plugin_tripped": "met a fault in its scheduler plug-in",
     "engine_starting": "is starting",
@@ -70,22 +70,22 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
 
 _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "age_seconds": "last seen {value} ago, limit {threshold}",
-    "still_seconds": "its counters have not changed for {value}, limit {threshold}",
+    "still_seconds": "the engine's counters have not changed for {value}, limit {threshold}",
     "step_seconds": "step time {value}, limit {threshold}",
     "quiet_seconds": "no caller for {value}, steps may take up to {threshold}",
-    "stuck_seconds": "they have waited {value}, limit {threshold}",
+    "stuck_seconds": "synchronous requests have waited {value}, limit {threshold}",
     "first_token_seconds": "a first token has taken {value}, limit {threshold}",
     "hold_seconds": "{value} left",
     "sync_waiting": "{value} waiting",
     "sync_requests": "{value} of {threshold} usable slots taken by synchronous requests",
-    "sync_prompt_tokens": "{value} of their prompts uncomputed, limit {threshold}",
+    "sync_prompt_tokens": "{value} of synchronous prompts uncomputed, limit {threshold}",
     "context_tokens": "batch holds {value} of context, limit {threshold}",
     "gpu_memory_usage": "GPU memory {value} used, limit {threshold}",
     "load": "{value} requests in it, {threshold} usable slots",
     "window_tokens": "{value}, promised {threshold}",
-    "unknown_steps": "its steps beside synchronous requests are not measured yet",
+    "unknown_steps": "steps beside synchronous requests are not measured yet",
     "model_samples": "{value} of {threshold} steps seen to learn from",
-    "model_error": "they are off by {value}, limit {threshold}",
+    "model_error": "the predictions are off by {value}, limit {threshold}",
     "static_cap": "{value} batch requests in flight, fixed limit {threshold}",
     "faults": "{value} counted",
     "controller": "Slackwater's own controller failed; see the log of the GPU worker",
@@ -144,6 +144,11 @@ def because(signal: str | None, value: float | None, threshold: float | None, de
     """The comparison that decided, and the error: "last seen 2 s ago, limit 1.5 s, GET … is answered with 500"."""
     compared = measure(signal, value, threshold) if signal else ""
     return ", ".join(part for part in (compared, detail) if part)
+
+
+def decided(code: str, signal: str | None, value: float | None, threshold: float | None, detail: str | None) -> str:
+    """Why a decision was made: the comparison behind it; without one, what the engine does from then on."""
+    return because(signal, value, threshold, detail) or f"it {gate('', code, None, None, None, None).strip()}"
 
 
 def measure(signal: str, value: float | None, threshold: float | None) -> str:

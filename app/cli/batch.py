@@ -131,7 +131,7 @@ def _described(batch: Object) -> dict[str, object]:
         "model": batch["model"],
         "state": batch["status"] + (f", run {run}" if run > 1 else ""),
         "items": _items(batch["progress"]) + (f"; {places(batch['progress'])}" if batch["finished_at"] is None else ""),
-        "tokens": _tokens(batch["usage"]),
+        "tokens": _tokens(batch["usage"], final=batch["finished_at"] is not None),
         "tags": ", ".join(batch["tags"]) or None,
         "metadata": ", ".join(f"{key}={value}" for key, value in (batch["metadata"] or {}).items()) or None,
         "submitted": tables.when(batch["created_at"]),
@@ -163,12 +163,13 @@ def _items(progress: dict[str, int]) -> str:
     return f"{progress['succeeded']:,} of {progress['total']:,} done, {progress['failed']:,} failed"
 
 
-def _tokens(usage: Object) -> str | None:
-    """Token counts. They are added when chunks finish, so a batch that has just started has none."""
+def _tokens(usage: Object, *, final: bool) -> str | None:
+    """Token counts. They are added when chunks end, so they lag behind the items of a batch that runs."""
+    counted = "" if final else ", counted as chunks end"
     if not usage["total_tokens"]:
-        return None
+        return None if final else f"none{counted}"
     cached = usage["prompt_tokens_details"]["cached_tokens"]
-    return f"{usage['prompt_tokens']:,} in ({cached:,} cached), {usage['completion_tokens']:,} out"
+    return f"{usage['prompt_tokens']:,} in ({cached:,} cached), {usage['completion_tokens']:,} out{counted}"
 
 
 def _eta(estimate: Object | None) -> str | None:

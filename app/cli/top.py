@@ -18,7 +18,7 @@ from app.cli.top_view import Sight
 from app.settings import Settings
 from app.user_errors import Failure
 
-MINUTES, POINTS = 15, 30
+MINUTES, POINTS = 15, 90  # a point for each sample, so that the last one is of now
 HISTORY_SECONDS = 10.0  # between two looks at what changes slowly
 MOST_BATCHES = 50
 MOST_ENGINES = 16  # whose history is read

@@ -26,6 +26,8 @@ _STATES = {
     **dict.fromkeys(("warning", "degraded", "starting", "draining"), WARN),
     **dict.fromkeys(("down", "away"), BAD),
 }
+_FRESH_SECONDS = 30.0  # from which on a sample is not one of now
+_SPARK = 30  # points of a line
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -50,7 +52,7 @@ def frame(sight: Sight, width: int, height: int) -> RenderableType:
     """The frame for a terminal of this size. Batches get the lines that are left."""
     wide = width >= WIDE
     parts: list[RenderableType] = [_head(sight, width), _protection(sight, wide=wide), *_problems(sight)]
-    parts += [Text(), *_section("Engines", width), _engines(sight, wide=wide)]
+    parts += [Text(), *_section("Engines, and tokens in the last 10 s", width), _engines(sight, wide=wide)]
     parts += [Text(), *_section("Queue", width), _queue(sight.status["queue"])]
     taken = 13 + 2 * len(sight.status["engines"]) + min(5, len(sight.incidents)) + len(sight.status["problems"])
     if sight.batches:
@@ -110,20 +112,24 @@ def _engines(sight: Sight, *, wide: bool) -> RenderableType:
     notes = []
     for engine in sight.status["engines"]:
         samples = sight.histories.get(engine["name"], ())
-        table.add_row(*_engine(engine, samples, wide=wide))
+        table.add_row(*_engine(engine, samples, sight.now, wide=wide))
         notes.append(_gate(engine))
     return Group(table, *notes)
 
 
-def _engine(engine: Document, samples: Sequence[Document], *, wide: bool) -> list[Text]:
+def _engine(engine: Document, samples: Sequence[Document], now: datetime, *, wide: bool) -> list[Text]:
+    """Its requests are those of the status, as the queue counts them. Memory and tokens are of a sample that is new."""
     last = samples[-1] if samples else None
+    if last is not None and (now - datetime.fromisoformat(last["at"])).total_seconds() > _FRESH_SECONDS:
+        last = None
     row = [plain(engine["name"]), _coloured(engine["state"])]
-    row.append(Text(f"{last['batch']:.0f}/{engine['allowance']}" if last else f"–/{engine['allowance']}", HARVEST))
-    row.append(Text(f"{last['sync']:.0f}" if last else "–", SYNC))
+    row.append(Text(f"{_count(engine['batch_in_flight'])}/{engine['allowance']}", HARVEST))
+    row.append(Text(_count(engine["sync_in_flight"]), SYNC))
     row.append(Text(f"{last['kv_usage']:.0%}" if last and last["kv_usage"] is not None else "–"))
     row += [Text(_rate(last, name), style) for name, style in (("batch_tokens", HARVEST), ("sync_tokens", SYNC))]
     if wide:
-        rates = [sample["batch_tokens"] / max(sample["seconds"], 1) for sample in samples]
+        size = -(-len(samples) // _SPARK)
+        rates = [_mean(samples[n : n + size]) for n in range(0, len(samples), size or 1)]
         row += [Text(_spark(rates), HARVEST), plain(engine["model"] or "not known")]
     return row
 
@@ -204,6 +210,15 @@ def _number(name: str) -> Column:
 
 def _coloured(word: str) -> Text:
     return Text(word, _STATES.get(word, ""))
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+def _mean(samples: Sequence[Document]) -> float:
+    """Harvested tokens a second in these samples."""
+    return float(sum(each["batch_tokens"] for each in samples) / max(1, sum(each["seconds"] for each in samples)))
 
 
 def _rate(sample: Document | None, name: str) -> str:

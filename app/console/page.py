@@ -62,7 +62,14 @@ class Page:
         seen = await parts.looks.at(self.key(viewer, params), lambda: self.look(parts, viewer, params), fresh_seconds)
         now = clock.now()
         shown = self.view(seen, viewer, params, now)
-        return {"now": now, "acts": viewer.role.acts, "reveals": viewer.role.reveals, "scope": viewer.scope, **shown}
+        return {
+            "now": now,
+            "acts": viewer.role.acts,
+            "reveals": viewer.role.reveals,
+            "scope": viewer.scope,
+            "scope_account": viewer.account,
+            **shown,
+        }
 
 
 async def show(request: Request, page: Page, *, status: int = 200, **more: Any) -> Response:

@@ -35,7 +35,7 @@ async def rail_counts(conn: Connection, tenant_id: int | None) -> RailCounts:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A batch from its folded columns: counts lag behind by what the steward has not counted yet. `pipeline_id`: of which it is a
+    """A batch by its finished chunks: counts lag behind by those that workers have. `pipeline_id`: of which it is a
     stage.
     """
 

@@ -6,7 +6,7 @@ Every statement is bounded: it walks an index from a position, looks keys up, or
 from collections.abc import Collection
 
 from app.db.name_prefix import begins
-from app.queue.item_counts_sql import OF_ENGINE
+from app.queue.item_counts_sql import DELTAS, OF_ENGINE, TOKENS
 from app.states import EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -21,14 +21,12 @@ from (select count(*) filter (where e.state = '{EngineState.READY}' and w.{WORKE
       from engine e left join worker w on w.worker_id = e.worker_id
       where w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day') e"""
 
-_FOLDED = """
+_FOLDED = f"""
 select b.batch_id, b.request_id, t.tenant_id, t.account_id, b.model, b.state, b.run, b.total,
-       b.ok + coalesce(d.ok, 0), b.failed + coalesce(d.failed, 0), b.prompt_tokens, b.cached_tokens, b.completion_tokens,
+       b.ok + coalesce(d.ok, 0), b.failed + coalesce(d.failed, 0), {TOKENS},
        b.created_at, b.opened_at, b.finalized_at, b.expires_at, b.tags, b.meta, b.policy, b.endpoint, b.line_id, b.traceparent,
        b.name, b.est_tokens, b.pipeline_id
-from {source} join tenant t on t.tenant_id = b.tenant_id
-left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
-  on b.finalized_at is null"""
+from {{source}} join tenant t on t.tenant_id = b.tenant_id{DELTAS}"""
 
 ONE = (
     _FOLDED.format(source="batch b")

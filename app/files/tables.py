@@ -51,7 +51,7 @@ file = Table(
     Column(
         "demand",
         JSONB,
-        comment="what a batch of the file requests, by model: requests, prompt_tokens, answer_tokens, most_tokens",
+        comment="what a batch of the file requests, by model: requests, and tokens as in the class Demand",
     ),
     *_key(),
 )

@@ -19,6 +19,7 @@ from app.queue.pace import STRETCH
 from app.states import BatchState, EngineState
 
 SPREADS = {"high": 0.2, "medium": 0.5}  # the largest usual error of an ETA at each confidence; above that it is low
+LEAST_SECONDS = 3.0  # to claim one short item, answer it and count it; no forecast is shorter
 _END_SECONDS = 0.5  # every end is uncertain by this much: the last answers, and the steward's round that counts them
 
 Other = tuple[float, float]  # another account's weight, and its tokens that wait or run
@@ -161,7 +162,7 @@ def share(weight: float, others: Sequence[Other]) -> float:
 def until_served(tokens: float, weight: float, others: Sequence[Other], pace: float) -> float:
     """Seconds until an account has received so many tokens, while it shares the pool's pace with the others."""
     meanwhile = sum(min(waiting, other * tokens / weight) for other, waiting in others)
-    return (tokens + meanwhile) / pace
+    return max(LEAST_SECONDS, (tokens + meanwhile) / pace)
 
 
 def until_engine(gates: Sequence[Gate]) -> float | None:

@@ -9,14 +9,20 @@ from app.worker_lease import WORKER_LEASE_HOLDS
 
 MAX_BATCHES = 100_000  # more are not counted
 
-# Of a batch b: the columns succeeded, failed, claimed, in the engine; and the joins for them, which have `c.started`.
+# Of a batch b: what its finished chunks have that is not folded yet, and the tokens with it. A leased chunk's are not counted.
+DELTAS = """
+left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed, sum(prompt_tokens)::int8 as prompt_tokens,
+                     sum(cached_tokens)::int8 as cached_tokens, sum(completion_tokens)::int8 as completion_tokens
+                   from batch_delta x where x.batch_id = b.batch_id) d on b.finalized_at is null"""
+TOKENS = ", ".join(
+    f"b.{name} + coalesce(d.{name}, 0)" for name in ("prompt_tokens", "cached_tokens", "completion_tokens")
+)
+# The columns succeeded, failed, claimed, in the engine; and the joins for them, which have `c.started`.
 SUCCEEDED = "b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0)"
 FAILED = "b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0)"
 IN_ENGINE = "least(coalesce(c.leased, 0), coalesce(i.items, 0))"
 CLAIMED = f"coalesce(c.leased, 0) - {IN_ENGINE}"
-JOINS = f"""
-left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed from batch_delta x where x.batch_id = b.batch_id) d
-  on b.finalized_at is null
+JOINS = f"""{DELTAS}
 left join lateral (
   select sum(done)::int as done, sum(failed)::int as failed, bool_or(token > 0) as started,
          (sum(n - done - failed) filter (where {CHUNK.guard("finish")}))::int as leased

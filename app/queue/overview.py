@@ -1,7 +1,7 @@
 """The state of the whole queue: an overview for people, and gauges for metrics. Both are cheap to read."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from app.db.pool import Connection
 from app.queue import item_counts_sql
@@ -13,7 +13,8 @@ from app.queue.item_counts import PLACES, ItemCounts
 class Overview:
     """The queue at one moment. `items`: of the open batches. `oldest_waiting_seconds`: the time since the oldest batch with a
     ready chunk began its run; None: no chunk is ready. `workers`: GPU workers whose lease holds. `steward`: one leads.
-    `notifier`, `maintenance`: one is connected. `waiting`: the models with ready chunks.
+    `notifier`, `maintenance`: one is connected. `waiting`: the models with ready chunks. `inside`: batch and synchronous requests
+    in each engine with a worker, by its name.
     """
 
     items: ItemCounts
@@ -24,14 +25,15 @@ class Overview:
     notifier: bool
     maintenance: bool
     waiting: Sequence[str] = ()
+    inside: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 async def overview(conn: Connection) -> Overview:
     """Read the overview."""
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
-    *counts, waiting = row
-    return replace(Overview(await _items(conn), *counts), waiting=tuple(waiting))
+    *counts, waiting, inside = row
+    return replace(Overview(await _items(conn), *counts), waiting=tuple(waiting), inside=inside)
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

@@ -1,7 +1,7 @@
 """The SQL of the overview and of the queue's gauges."""
 
 from app.queue.forecast_sql import latest_pace
-from app.queue.item_counts_sql import MAX_BATCHES
+from app.queue.item_counts_sql import MAX_BATCHES, OF_ENGINE
 from app.states import BATCH, CHUNK, ENGINE, BatchState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -33,7 +33,9 @@ select (select count(*) from open),
        {_connected("notifier")},
        {_connected("maintenance")},
        array(select model from pool p
-             where exists (select from sched s where s.pool_id = p.pool_id and s.ready > 0) order by 1)"""
+             where exists (select from sched s where s.pool_id = p.pool_id and s.ready > 0) order by 1),
+       (select coalesce(jsonb_object_agg(e.name, jsonb_build_array({OF_ENGINE}, e.sync_in_flight)), '{{}}')
+        from engine e join worker w using (worker_id) where w.{WORKER_LEASE_HOLDS})"""
 
 _ENGINE_STATES = ", ".join(f"('{state}')" for state in ENGINE.stored())
 

@@ -47,7 +47,7 @@ CREATE INDEX file_kek ON file (kek) WHERE kek is not null;
 CREATE INDEX file_tenant ON file (tenant_id, created_at, file_id);
 COMMENT ON COLUMN file.lines IS 'number of lines that are not blank';
 COMMENT ON COLUMN file.problems IS 'errors of its lines, as a batch of the file would list them; null: none';
-COMMENT ON COLUMN file.demand IS 'what a batch of the file requests, by model: requests, prompt_tokens, answer_tokens, most_tokens';
+COMMENT ON COLUMN file.demand IS 'what a batch of the file requests, by model: requests, and tokens as in the class Demand';
 COMMENT ON COLUMN file.kek IS 'name of the key at the key provider; null: stored in the clear';
 COMMENT ON COLUMN file.wrapped_key IS 'the data key of its objects, wrapped';
 

@@ -97,3 +97,16 @@ async def test_an_estimate_takes_the_usual_length_and_promises_the_most(client: 
     file_id = (await client.post("/v1/files", files=files)).json()["id"]
     estimate = (await client.get(f"/v1/files/{file_id}/estimate")).json()
     assert estimate["max_output_tokens"] == 8192 + 10
+
+
+async def test_an_estimate_promises_the_cost_of_a_token_for_each_byte_and_the_chat_template(
+    client: httpx.AsyncClient,
+) -> None:
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions"}
+    text = json.dumps(line | {"body": {"model": MODEL, "messages": MESSAGES, "max_tokens": 10}})
+    files = {"file": ("f.jsonl", text.encode()), "purpose": (None, "batch")}
+    file_id = (await client.post("/v1/files", files=files)).json()["id"]
+    estimate = (await client.get(f"/v1/files/{file_id}/estimate")).json()
+    [model] = estimate["models"]
+    assert model["max_input_tokens"] == estimate["max_input_tokens"] == len(text) + 512
+    assert model["max_cost"] == pytest.approx((len(text) + 512) * 0.02e-6 + 10 * 0.05e-6)

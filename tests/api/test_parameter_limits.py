@@ -31,6 +31,11 @@ async def test_a_parameter_beyond_its_bound_is_refused_by_its_name(client: httpx
     assert url.partition("?")[2].partition("=")[0] in answer.json()["errors"][0]["message"]
 
 
+async def test_a_parameter_that_is_no_number_is_refused_in_our_words(client: httpx.AsyncClient) -> None:
+    [error] = (await client.get(f"{ACCOUNT}/ai/batches?limit=abc")).json()["errors"]
+    assert error["message"] == "query.limit: must be a whole number, not 'abc'"
+
+
 @pytest.mark.parametrize("url", ["/v1/files", f"/v1/uploads/upload_{'0' * 32}/parts"])
 async def test_a_boundary_that_is_too_long_is_refused(client: httpx.AsyncClient, url: str) -> None:
     kind = f"multipart/form-data; boundary={'x' * 300}"

@@ -72,9 +72,9 @@ def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
         (("closed_kv", "kv_usage", 0.914, 0.85, None), "e has no memory left for batch work: KV cache 91% used, limit 85%"),
         (("closed_sync_waiting", "sync_waiting", 3.0, 1.0, 0.2), "e serves synchronous requests first: 3 waiting, for 200 ms"),
         (("hold", "unknown_steps", 0.0, 1.0, 2),
-            "e keeps its amount of batch work for now: its steps beside synchronous requests are not measured yet, for 2 s"),
+            "e keeps its amount of batch work for now: steps beside synchronous requests are not measured yet, for 2 s"),
         (("closed_model_error", "model_error", 0.4, 0.25, 2),
-            "e has step times that do not fit their prediction: they are off by 40%, limit 25%, for 2 s"),
+            "e has step times that do not fit their predictions: the predictions are off by 40%, limit 25%, for 2 s"),
         (("closed_unknown", "telemetry", 0.0, 1.0, 3), "e sends no telemetry that can be read for 3 s"),
         (("engine_down", None, None, None, 3600 * 5), "e does not answer for 5 h"),
         (("brand_new", "queue_tokens", 1234.0, 1.0, 1), "e reports brand new: queue 1,234 tokens, limit 1 token, for 1 s"),
@@ -94,7 +94,15 @@ def test_a_gate_says_what_is_wrong_and_when_its_engine_is_expected() -> None:
     away = why_text.gate("e", "engine_down", None, None, None, 4, expected=31.4)
     assert away == "e does not answer for 4 s, expected back in about 31 s"
     still = why_text.gate("e", "closed_stale", "still_seconds", 7, 6, None)
-    assert still == "e sends no fresh telemetry: its counters have not changed for 7 s, limit 6 s"
+    assert still == "e sends no fresh telemetry: the engine's counters have not changed for 7 s, limit 6 s"
+
+
+def test_every_decision_says_why_and_names_what_it_speaks_of() -> None:
+    assert why_text.decided("harvest", "telemetry", 0, 1, None).startswith("it gives batch work what")
+    assert why_text.decided("open", "step_seconds", 0, 0, None) == "it takes batch work"
+    assert why_text.decided("hold", "model_error", 0.41, 0.3, None) == "the predictions are off by 41%, limit 30%"
+    for words in why_text._SIGNALS.values():
+        assert not {"they", "their", "its"} & set(words.split()), words
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ ENGINE = {
     "state": "ready",
     "message": "east-1 takes batch work",
     "allowance": 64,
+    "batch_in_flight": 8,
+    "sync_in_flight": 12,
 }
 STATUS: dict[str, Any] = {
     "status": "ok",
@@ -47,7 +49,15 @@ STATUS: dict[str, Any] = {
     },
     "problems": [],
 }
-ROW = {"batch": 8.0, "sync": 12.0, "kv_usage": 0.5, "batch_tokens": 20_000, "sync_tokens": 5_000, "seconds": 10.0}
+ROW = {
+    "at": "2026-11-22T14:14:55Z",
+    "batch": 3.0,
+    "sync": 1.0,
+    "kv_usage": 0.5,
+    "batch_tokens": 20_000,
+    "sync_tokens": 5_000,
+    "seconds": 10.0,
+}
 BATCH: dict[str, Any] = {
     "request_id": "2457fe16-510b-4636-923b-e2e32d7ecd98",
     "name": "nightly-tags-of-november.jsonl",
@@ -75,6 +85,13 @@ def test_a_frame_fits_the_terminal_and_shows_engine_queue_batch_and_protection(w
         assert shown in text
     assert ("250/1,000" in text) == (width == 140)
     assert ("25%" in text) == (width == 80)
+
+
+def test_an_old_sample_is_not_shown_as_now() -> None:
+    text = drawn(replace(SIGHT, histories={"east-1": [ROW | {"at": "2026-11-22T14:14:20Z"}]}))
+    assert "8/64" in text
+    assert "2,000" not in text
+    assert "50%" not in text
 
 
 def test_the_first_sentence_is_the_verdict_of_the_status() -> None:
@@ -122,7 +139,7 @@ def work(settings: Settings, key: str) -> None:
 def test_one_frame_is_printed_from_a_real_api(run: Run) -> None:
     found = run("top", "--once")
     assert found.exit_code == 0
-    for shown in ("Slackwater", "e takes batch work", "4/8", "100", "1 open batch", "next in line", "e is ready"):
+    for shown in ("Slackwater", "e takes batch work", "0/8", "100", "1 open batch", "next in line", "e is ready"):
         assert shown in found.output
 
 

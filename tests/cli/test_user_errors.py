@@ -57,8 +57,8 @@ def test_a_failure_is_shown_as_it_is_written_in_whole_lines(capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("port", "abc", "SLACKWATER_PORT: must be a valid integer, unable to parse string as an integer, got 'abc'"),
-        ("port", "70000", "SLACKWATER_PORT: must be less than or equal to 65535, got '70000'"),
+        ("port", "abc", "SLACKWATER_PORT: must be a whole number, got 'abc'"),
+        ("port", "70000", "SLACKWATER_PORT: must be at most 65535, got '70000'"),
         ("log_level", "loud", "SLACKWATER_LOG_LEVEL: must be `debug`, `info`, `warning` or `error`, got 'loud'"),
         ("broker_url", "foo://u:hidden@x", "SLACKWATER_BROKER_URL: must be amqp://"),
         ("engine_url", "gpu:8000", "SLACKWATER_ENGINE_URL: must be http://"),

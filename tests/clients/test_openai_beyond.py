@@ -186,7 +186,7 @@ def test_a_file_tells_what_a_batch_of_it_would_take(client: OpenAI) -> None:
     assert (told["object"], told["file_id"], told["requests"], told["unfit_lines"]) == ("file.estimate", file_id, 3, 1)
     by_model = {each["model"]: each for each in told["models"]}
     assert {name: each["requests"] for name, each in by_model.items()} == {MODEL: 2, EMBEDDER: 1}
-    assert by_model[EMBEDDER]["max_cost"] == pytest.approx(by_model[EMBEDDER]["input_tokens"] * 1e-8)
+    assert by_model[EMBEDDER]["max_cost"] == pytest.approx(by_model[EMBEDDER]["max_input_tokens"] * 1e-8)
     assert by_model[EMBEDDER]["max_output_tokens"] == 0
     assert by_model[MODEL]["max_output_tokens"] > 0
     assert all(each["engines"] == 1 for each in by_model.values())

@@ -119,3 +119,16 @@ def test_a_near_end_is_drawn() -> None:
     _, drawn = far(600)
     assert [word.text for word in drawn.words] == ["14:26", "53 done"]
     assert drawn.shapes[-1].path.endswith(" 7")
+
+
+def test_a_new_batch_is_promised_by_the_end_of_the_minute() -> None:
+    model = {"model": "m", "requests": 1, "input_tokens": 1, "max_output_tokens": 1, "max_cost": 1.0, "currency": "USD",
+             "engines": 1, "eta": NOW.timestamp() + 3}  # fmt: skip
+    estimate = {**model, "unfit_lines": 0, "models": [model], "no_eta": None}
+    file: Any = SimpleNamespace(file_id=uuid4(), filename="f", bytes=1, lines=1, problems=[])
+    shown = new_batch.view(file, estimate, NOW)  # at 14:16:02
+    assert shown["models"][0]["ends"] == "14:17"
+    assert {each["name"]: (each["value"], each["words"]) for each in shown["total"]}["Done by"] == (
+        "14:17",
+        "in 3\u00a0s",
+    )

@@ -251,3 +251,11 @@ async def rows_of_pages(client: httpx.AsyncClient, path: str, row: str) -> int:
         path = older[1].replace("&amp;", "&") if older else ""
     assert len(found) == len(set(found))
     return len(found)
+
+
+@pytest.mark.parametrize(("role", "account", "named"), [(Role.VIEWER, "acme", "acme"), (Role.OPERATOR, None, "NAME")])
+async def test_a_hint_names_the_account_where_there_is_only_one(
+    sign_in: SignIn, role: Role, account: str | None, named: str
+) -> None:
+    page = (await (await sign_in(role, account)).get("/console/spend")).text
+    assert f"slackwater key create --account {named} --pin" in page

@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from app.access.roles import Role
+from app.console import queries
 from app.db.pool import Connection, Database
-from app.queue import item_counts, overview, reaping, service
+from app.queue import item_counts, overview, reads, reaping, service
 from app.settings import Settings
 from app.tenants import service as tenants
 from tests.api.support import RUN
@@ -148,9 +149,17 @@ async def test_what_a_finished_chunk_counted_is_counted_before_and_after_it_is_f
     await scene.running()
     await scene.conn.execute(
         "with gone as (delete from chunk where state = 'leased' returning *) insert into batch_delta"
-        " (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens) select batch_id, 16, 0, 0, 0, 0 from gone"
+        " (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens) select batch_id, 16, 0, 160, 16, 32 from gone"
     )
-    before = (await overview.overview(scene.conn)).items
+    before, used_before = (await overview.overview(scene.conn)).items, await used(scene)
     await support.fold(scene.conn)
-    after = (await overview.overview(scene.conn)).items
+    after, used_after = (await overview.overview(scene.conn)).items, await used(scene)
     assert before == after == item_counts.ItemCounts(ITEMS, 16, 0)
+    assert used_before == used_after == [(160, 16, 32)] * 2
+
+
+async def used(scene: Scene) -> list[tuple[int, int, int]]:
+    """The tokens of the batch, as the API and the console count them."""
+    status = await reads.status(scene.database, scene.tenant, scene.request_id)
+    row = await queries.batch(scene.conn, scene.tenant, scene.request_id)
+    return [(each.prompt_tokens, each.cached_tokens, each.completion_tokens) for each in (status, row) if each]

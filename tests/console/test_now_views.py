@@ -1,17 +1,22 @@
 """Claims about the queue and the time of the page Now, without a database."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.access.roles import Role, Viewer
 from app.batches.protection import Protection, Stretch, Times
 from app.batches.queue_outlook import ModelQueue, PoolRow, WaitingRow, queues
-from app.console.views import now_plots, now_queue, time_range
+from app.console.views import now, now_plots, now_queue, time_range
 from app.console.views.plots import Reading, Series
 from app.errors import BadInput
+from app.headroom.samples import StoredSample
+from tests.headroom.test_samples import SAMPLE
 
 NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
+OPERATOR = Viewer(1, "ada", Role.OPERATOR, None, None, NOW, NOW)
 HOURS = timedelta(hours=1)
 
 
@@ -22,6 +27,28 @@ def waiting(tenant: int, tokens: float, model: str = "m", weight: float = 1.0, *
 
 def pool(pace: float | None, engines: int = 1, spread: float | None = None) -> PoolRow:
     return PoolRow("m", pace, spread, engines)
+
+
+def seen(seconds_ago: float) -> now.Seen:
+    sample = StoredSample(NOW - timedelta(seconds=seconds_ago), replace(SAMPLE, batch_tokens=100, seconds=10.0))
+    none = Times(0, None, None, None, None)
+    calls = Protection(none, none, none, [])
+    drawn = now.Drawn(time_range.given({}, NOW, now.USUAL_RANGE), {1: [sample]}, calls)
+    return now.Seen([], 0, drawn, now.Queue(NOW, []), [], [])
+
+
+@pytest.mark.parametrize(("seconds_ago", "value"), [(5, "10"), (300, "–")])
+def test_the_pace_of_the_harvest_is_the_newest_one_and_not_an_old_one(seconds_ago: float, value: str) -> None:
+    assert {each.name: each.value for each in now.figures(seen(seconds_ago), OPERATOR, NOW)}["Harvest"] == value
+
+
+def test_an_account_is_told_that_the_harvest_is_of_all_accounts() -> None:
+    whole, own = (now.view(seen(5), who, {}, NOW)["figures"] for who in (OPERATOR, replace(OPERATOR, tenant_id=1)))
+    assert [str(each.words).count("of all accounts") for each in (*whole, *own)] == [0] * 5 + [0, 0, 1, 0, 1]
+
+
+def test_without_a_stream_the_first_token_says_that_no_stream_was_there() -> None:
+    assert "no synchronous stream in this time" in str(now.figures(seen(5), OPERATOR, NOW)[0].words)
 
 
 # ------------------------------------------------------------ the queue by model

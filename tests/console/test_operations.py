@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+from starlette.applications import Starlette
 
 from app.access.roles import Role
 from app.audit import log as audit
@@ -220,6 +221,19 @@ async def test_an_operator_drains_and_undrains_an_engine_and_an_admin_does_not(
     assert (await operator.post("/console/engines/east-1/undrain")).status_code == 303
     assert (await operator.post("/console/engines/east-1/explode")).status_code == 404
     assert await entries(database) == [("engine.drain", "east-1", "done"), ("engine.undrain", "east-1", "done")]
+
+
+@pytest.mark.usefixtures("history")
+async def test_a_delivery_that_is_shown_as_accepted_is_the_last_accepted_one(
+    sign_in: SignIn, site: Starlette, database: Database
+) -> None:
+    site.state.parts.looks._fresh = 0.0
+    client, state = await sign_in(Role.ADMIN), "update delivery set state = %s where endpoint_id = %s"
+    for given, never in (("dead", True), ("delivered", False)):
+        async with database.durable() as conn:
+            await conn.execute(state, [given, HOOK])
+        figure = (await client.get(f"/console/webhooks/{HOOK}")).text.partition("Last accepted")[2][:300]
+        assert (">never<" in figure) == never
 
 
 @pytest.mark.usefixtures("history")

@@ -21,6 +21,7 @@ from app.console.views import (
     engine_plots,
     engines,
     fairness,
+    figures,
     find,
     incidents,
     keys,
@@ -81,6 +82,26 @@ def test_the_sentence_about_engines_names_those_that_somebody_should_know_of() -
         "b is drained by an operator."
     )
     assert engines.rest([an_engine()]) == "It gives batch work what callers leave."
+
+
+@pytest.mark.parametrize(("known", "words"), [(590, "of the time shown"), (420, "of the 7\u00a0min that are known")])
+def test_the_share_of_open_gates_is_of_the_time_that_is_known(known: int, words: str) -> None:
+    tides = [tide(n)._replace(closed_seconds=1.0) for n in range(0, known, 10)]
+    found = engines.figures(engines.Seen([an_engine()], False, {1: tides}, FRAME))
+    assert (found[-1].value, found[-1].words) == ("90", (figures.Part(words),))
+
+
+def a_decision(signal: str, threshold: float) -> LoggedChange:
+    return LoggedChange(NOW, 1, AllowanceChange("l1", 4, 2, "open", "shrink_latency", signal, 0.2, threshold, 4, 0))
+
+
+def test_the_limit_of_a_step_is_the_one_that_the_last_decision_used() -> None:
+    seen: Any = SimpleNamespace(engine=an_engine(), decisions=[a_decision("load", 9), a_decision("step_seconds", 0.14)])
+    assert engine._closing("step_seconds", 0.022, seen) == "140 ms"
+    seen.engine = an_engine(signal="step_seconds", value=0.01, threshold=0.06)
+    assert engine._closing("step_seconds", 0.022, seen) == "60 ms"
+    seen = SimpleNamespace(engine=an_engine(), decisions=[])
+    assert engine._closing("step_seconds", 0.022, seen) == "22 ms or more"
 
 
 def tide(seconds_ago: float, batch: int = 100, sync: int = 50) -> Tide:
@@ -407,6 +428,8 @@ def test_no_two_entries_of_the_rail_look_alike() -> None:
     [([], ["a", "b"]), (["b"], ["b", "a (no engine serves it now)"])],
 )
 def test_models_that_an_engine_serves_come_first(served: list[str], models: list[str]) -> None:
-    known = SimpleNamespace(models={name: SimpleNamespace(task="text-generation") for name in ("a", "b")})
+    known = SimpleNamespace(
+        models={name: SimpleNamespace(name=name, served=name, task="text-generation") for name in ("a", "b")}
+    )
     shown = [words for _, words in playground.empty(known, served)["models"]]  # type: ignore[arg-type]
     assert shown == (models if served else [f"{name} (no engine serves it now)" for name in models])

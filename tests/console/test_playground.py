@@ -1,12 +1,14 @@
 """The playground asks both ways with a key of its own, and says what went wrong."""
 
 import html
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app import processes
 from app.access.roles import Role
-from app.console.views import new_batch
+from app.console.views import new_batch, playground
 from app.db.pool import Database
 from app.engines import service as engines
 from app.settings import Settings
@@ -47,6 +49,16 @@ async def test_without_an_api_both_say_so_and_the_key_is_revoked(
     async with database.relaxed() as conn:
         rows = await (await conn.execute("select revoked_at is not null from api_key")).fetchall()
     assert rows == [(True,)]
+
+
+def test_a_model_that_another_ones_engine_answers_is_served() -> None:
+    served, alias, away = "smollm2-135m-instruct", "@cf/openai/gpt-oss-120b", "other"
+    models: Any = SimpleNamespace(
+        models={name: SimpleNamespace(name=name, served=engine, task="text-generation")
+                for name, engine in ((away, away), (alias, served), (served, served))}
+    )  # fmt: skip
+    shown = playground.empty(models, [served])["models"]
+    assert shown == [(served, served), (alias, alias), (away, f"{away} (no engine serves it now)")]
 
 
 async def test_models_are_offered_once_an_engine_has_served_them(sign_in: SignIn, database: Database) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.db.pool import Database
 from app.queue import pace_log, reads, service
-from app.queue.estimate import Confidence, Estimate, Gate, Missing, Outlook, estimate
+from app.queue.estimate import LEAST_SECONDS, Confidence, Estimate, Gate, Missing, Outlook, estimate
 from app.states import BatchState, EngineState
 from tests.queue import support
 
@@ -27,6 +27,11 @@ def test_the_eta_is_the_tokens_ahead_and_of_the_batch_at_the_accounts_share_of_t
     found = estimate(BatchState.OPEN, PLACE)
     assert (found.position, found.eta_seconds, found.tokens_per_second) == (3, 100.0, 10.0)
     assert found.confidence is Confidence.HIGH
+
+
+def test_no_forecast_is_shorter_than_one_short_item_takes() -> None:
+    assert estimate(BatchState.OPEN, replace(PLACE, pace=1e6, others=())).eta_seconds == LEAST_SECONDS
+    assert reads.Prospect(pace=1e6, engines=1).seconds(1) == LEAST_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -95,7 +100,7 @@ def test_the_eta_is_not_before_a_delayed_chunk_is_due() -> None:
             {"spread": 0.19, "own_tokens": 0.0, "ahead_tokens": 50.0},
             Confidence.MEDIUM,
         ),  # five seconds, less than a stretch
-        ({"spread": 0.01, "own_tokens": 0.0, "ahead_tokens": 20.0}, Confidence.MEDIUM),  # two seconds
+        ({"spread": 0.05, "own_tokens": 0.0, "ahead_tokens": 20.0}, Confidence.MEDIUM),  # the least, three seconds
         ({"gates": (CLOSED_GATE,)}, Confidence.LOW),
         ({"gates": ()}, Confidence.NONE),
         ({"pace": None, "spread": None}, Confidence.NONE),

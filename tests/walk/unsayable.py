@@ -50,7 +50,7 @@ RULES = [
         _INFERENCE, r".*logprobs: must be true or false, got -?[0-9]+\.?[0-9]*(e\+[0-9]+)?$", "1.0 is an integer there"
     ),
     Rule(_INFERENCE, r".*a list of token ids, or a list of either, got \[", "1.0 is an integer there"),
-    Rule(r"/subscriptions", r"destination\.max_in_flight: Input should be a valid integer$", "1.0 is an integer there"),
+    Rule(r"/subscriptions", r"destination\.max_in_flight: must be a whole number, not", "1.0 is an integer there"),
     Rule(
         r"/v1/batches", r"output_expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"
     ),
@@ -68,7 +68,7 @@ RULES = [
     Rule(_BUDGET, r"(max_tokens|divert_at|soft): must be .*whole number", "1.0 is an integer there"),
     Rule(
         r"/admin/v1/(keys|quotas/\{account\}|policy/rollback)",
-        r"\w+: Input should be a valid integer",
+        r"\w+: must be a whole number, not",
         "1.0 is an integer there",
     ),
     Rule(r"/admin/v1/keys", r"models: no such model", "it depends on what there is"),
@@ -121,7 +121,7 @@ def is_known(failure: Any, case: Any, response: Any) -> bool:
         return "Only a response that was created with background" in response.text  # the others are not stored
     if isinstance(failure, UnsupportedMethodResponse):
         # A POST there is a verb, of which there are few; another method reads the last part of the path as an id.
-        return "path.verb: Input should be" in response.text or case.operation.path.endswith("/pipelines/check")
+        return "path.verb: must be" in response.text or case.operation.path.endswith("/pipelines/check")
     if not isinstance(failure, RejectedPositiveData) or response.status_code not in (400, 422, 424):
         return False
     said = response.json()["errors"][0]["message"]

@@ -51,8 +51,8 @@ def _facts(overview: dict[str, Any]) -> dict[str, Any]:
 
 
 def decision_view(engine: str, entry: LoggedChange) -> dict[str, Any]:
-    """A decision about batch work in the form that callers read; `because` describes the comparison behind it."""
+    """A decision about batch work in the form that callers read; `because`: why, in words."""
     change = entry.change
-    because = why_text.because(change.signal, change.value, change.threshold, change.detail)
+    because = why_text.decided(change.reason, change.signal, change.value, change.threshold, change.detail)
     facts = {name: getattr(change, name) for name in change.__slots__}
     return {"at": clock.iso(entry.at), "engine": engine, **facts, "because": because}

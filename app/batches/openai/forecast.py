@@ -1,5 +1,6 @@
 """The estimate of a batch of an uploaded file: tokens, cost, and its end if it were created now. It promises nothing."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,11 +24,14 @@ from app.tenants.service import Tenant
 
 @dataclass(frozen=True, slots=True)
 class ModelForecast:
-    """The forecast for one model. `eta`: Unix seconds; None: `no_eta` says why. `engines`: the number of ready ones."""
+    """The forecast for one model. `input_tokens` is an estimate; what is called `max_` is not exceeded. `eta`: Unix seconds;
+    None: `no_eta` says why. `engines`: the number of ready ones.
+    """
 
     model: str
     requests: int
     input_tokens: int
+    max_input_tokens: int
     max_output_tokens: int
     max_cost: float | None
     currency: str | None
@@ -53,7 +57,7 @@ class BudgetForecast:
 async def of(
     database: Database, catalogue: Catalogue, tenant: Tenant, labels: SpendLabels, file: File
 ) -> dict[str, Any]:
-    """The estimate of a batch with these labels, by model and in total. Output tokens and costs are upper limits.
+    """The estimate of a batch with these labels, by model and in total. What is called `max_` is not exceeded.
 
     Raises BadInput for the output of a batch.
     """
@@ -70,6 +74,7 @@ async def of(
         "requests": requests,
         "unfit_lines": file.lines - requests,
         "input_tokens": sum(part.input_tokens for part in parts),
+        "max_input_tokens": sum(part.max_input_tokens for part in parts),
         "max_output_tokens": sum(part.max_output_tokens for part in parts),
         "eta": max(known) if parts and len(known) == len(parts) else None,
         "no_eta": next((part.no_eta for part in parts if part.no_eta), None),
@@ -85,15 +90,16 @@ async def _part(
     price = model.price if model else None
     prospect = await reads.prospect(database, tenant.tenant_id, model.served) if model else Prospect()
     seconds = prospect.seconds(demand["prompt_tokens"] + demand["answer_tokens"])
-    most = demand.get("most_tokens", demand["answer_tokens"])  # older files do not have it; for them it is equal
+    most = demand["most_tokens"]
     return ModelForecast(
         name,
         demand["requests"],
         demand["prompt_tokens"],
+        demand["most_prompt_tokens"],
         most,
-        _cost(price, demand["prompt_tokens"], most),
+        _cost(price, demand["most_prompt_tokens"], most),
         price.currency if price else None,
-        None if seconds is None else int(clock.now().timestamp() + seconds),
+        None if seconds is None else math.ceil(clock.now().timestamp() + seconds),
         None if seconds is not None else why_text.no_eta(prospect.missing, "", name),
         prospect.engines,
     )

@@ -32,6 +32,7 @@ MOST_PROBLEMS = 1000
 VAULT = "vault"  # field of a redacted line: the sealed values of its placeholders, in base64
 _SHOWN = 60  # characters of a name in a message
 _CUSTOM_ID_CHARACTERS = 512
+_TEMPLATE_TOKENS = 512  # that a chat template may add
 _MALFORMED = "invalid_json_line"
 _NEEDED = ("custom_id", "method", "url", "body")
 _STREAMING = {CHAT: "Chat Completions", COMPLETIONS: "Completions", EMBEDDINGS: "Embeddings", RESPONSES: "Responses"}
@@ -73,19 +74,23 @@ class BadLine:
 
 @dataclass(slots=True)
 class Demand:
-    """The sum of the lines for one model. Tokens are estimates; `most_tokens` is the upper limit of the answers."""
+    """The sum of the lines for one model. Tokens are estimates; `most_tokens` is the upper limit of the answers, and
+    `most_prompt_tokens` that of the prompts.
+    """
 
     requests: int = 0
     prompt_tokens: int = 0
     answer_tokens: int = 0
     most_tokens: int = 0
+    most_prompt_tokens: int = 0
 
-    def add(self, facts: ItemFacts) -> None:
-        """Add one line."""
+    def add(self, facts: ItemFacts, most_prompt: int) -> None:
+        """Add one line, whose prompt has at most so many tokens."""
         self.requests += 1
         self.prompt_tokens += facts.est_tokens - facts.answer_tokens
         self.answer_tokens += facts.answer_tokens
         self.most_tokens += facts.most_tokens
+        self.most_prompt_tokens += most_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,16 @@ def opens(sealed: Any, opener: Vaults) -> bool:
     except ValueError:
         return True
     return not vaults.is_vault(vault) or opener.opened(vault, vaults.OF_FILE) is not NO_VALUES
+
+
+def most_prompt(line: BatchLine, line_bytes: int) -> int:
+    """The tokens that the prompt of a line has at most: one for each byte, and what the chat template adds. One prompt, unlike a
+    list of them, fits into the context, which an image that the engine fetches may fill.
+    """
+    most, window = line_bytes + _TEMPLATE_TOKENS, line.model.context_window
+    if line.route not in (CHAT, RESPONSES):
+        return most
+    return window if line.model.media_hosts else min(window, most)
 
 
 class Lines:
@@ -176,7 +191,7 @@ class Lines:
             if len(kept) < MOST_PROBLEMS:
                 kept.append(problem)
             return BadLine(self._custom_id_read, problem)
-        self.demand.setdefault(line.model.name, Demand()).add(line.facts)
+        self.demand.setdefault(line.model.name, Demand()).add(line.facts, most_prompt(line, len(text)))
         return line
 
     def _read(self, text: bytes) -> BatchLine:

@@ -39,7 +39,7 @@ async def show(request: Request) -> Response:
     async with parts.reader.relaxed() as conn:
         served = await queries.served_models(conn)
     known = parts.models.offered.models or parts.catalogue.models
-    model = min(known.values(), key=lambda each: (each.name not in served, each.name != each.served, each.name))
+    model = min(known.values(), key=lambda each: (each.served not in served, each.name != each.served, each.name))
     most = f"{parts.settings.ndjson_body_mb:g}"
     context: dict[str, object] = {"checked": None, "most_mb": most, "model": model.name}
     if public_id := request.query_params.get("file", ""):

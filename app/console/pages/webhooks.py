@@ -76,7 +76,8 @@ async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> webhook.S
         async with parts.reader.relaxed() as conn:
             return await queries.last_accepted(conn, row.endpoint_id)
 
-    last = await parts.looks.at(("accepted", row.endpoint_id), accepted, _SLOW_SECONDS)
+    # The newest states are part of the key, so that this is never older than the deliveries beside it.
+    last = await parts.looks.at(("accepted", row.endpoint_id, tuple(row.latest)), accepted, _SLOW_SECONDS)
     return webhook.Seen(row, found[:PAGE_DELIVERIES], len(found) > PAGE_DELIVERIES, last)
 
 

@@ -109,7 +109,12 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     if spent.so_far is not None:
         whole = f"of {text.money(spent.whole, spent.currency)}" if spent.whole and row.finalized_at is None else ""
         found.append(
-            figure("Cost so far" if whole else "Cost", text.money(spent.so_far, spent.currency), whole, _tokens(row))
+            figure(
+                "Cost" if row.finalized_at else "Cost so far",
+                text.money(spent.so_far, spent.currency),
+                whole,
+                _tokens(row),
+            )
         )
     cached = row.cached_tokens / row.prompt_tokens if row.prompt_tokens else None
     value = "–" if cached is None else text.percent(cached)
@@ -118,13 +123,18 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
 
 
 def _tokens(row: BatchRow) -> str:
-    return f"{text.compact(row.prompt_tokens)} tokens in, {text.compact(row.completion_tokens)} out"
+    return f"{text.compact(row.prompt_tokens)} tokens in, {text.compact(row.completion_tokens)} out{_counted(row)}"
+
+
+def _counted(row: BatchRow) -> str:
+    """Tokens are counted when their chunk ends, so they lag behind the answers."""
+    return "" if row.finalized_at else ", counted as chunks end"
 
 
 def _cached(row: BatchRow) -> str:
-    return (
-        f"{text.compact(row.cached_tokens)} of {text.compact(row.prompt_tokens)}" if row.prompt_tokens else "none yet"
-    )
+    if not row.prompt_tokens:
+        return f"none{_counted(row)}"
+    return f"{text.compact(row.cached_tokens)} of {text.compact(row.prompt_tokens)}{_counted(row)}"
 
 
 def _split(words: str) -> tuple[str, str]:

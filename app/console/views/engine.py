@@ -27,7 +27,7 @@ from app.console.views.engine_plots import Frame, Held
 from app.console.views.time_range import TimeRange
 from app.engines import warnings
 from app.engines.adoption import EngineProblem
-from app.headroom.decision_log import LoggedChange
+from app.headroom.decision_log import AllowanceChange, LoggedChange
 from app.headroom.samples import EngineSample, StoredSample
 from app.states import EngineIntake
 
@@ -38,7 +38,7 @@ _TABS = {"all": "All", "closed": "Closed", "failures": "Failures"}
 _MOST_SQUARES = 256
 _COLUMNS = 32
 _FRESH = timedelta(seconds=30)
-_MOST_OF_A_DAY = 0.9 * 86_400
+_DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "facts": facts(seen, viewer),
         "problems": [dict(problem) for problem in each.problems],
         "warnings": _warnings(each, seen.detail),
-        "closings": [(name, _closing(name, value, each.slots)) for name, value in seen.closings],
+        "closings": [(name, _closing(name, value, seen)) for name, value in seen.closings],
         "changes": [_change(change) for change in seen.changes],
         **_decisions(seen, params, path),
     }
@@ -108,11 +108,16 @@ def _warnings(each: EngineRow, detail: EngineDetail) -> list[EngineProblem]:
     )
 
 
-def _closing(signal: str, value: float, slots: int) -> str:
-    """The value at which a signal closes the gate."""
+def _closing(signal: str, value: float, seen: Seen) -> str:
+    """The value at which a signal closes the gate. A step may take longer beside long steps of callers: the last limit counts."""
+    if signal == "step_seconds":
+        said: list[EngineRow | AllowanceChange] = [seen.engine, *(each.change for each in seen.decisions)]
+        limits = (each.threshold for each in said if each.signal == signal and each.threshold)
+        last = next(limits, None)
+        return f"{why_text.amount(signal, value)} or more" if last is None else why_text.amount(signal, last)
     if signal == "telemetry":
         return "unreadable"
-    return why_text.amount(signal, value) + (f" of {slots:,}" if signal == "load" else "")
+    return why_text.amount(signal, value) + (f" of {seen.engine.slots:,}" if signal == "load" else "")
 
 
 def lede(seen: Seen, now: datetime) -> tuple[str, str]:
@@ -135,8 +140,8 @@ def lede(seen: Seen, now: datetime) -> tuple[str, str]:
         said.append(f"It is expected back in about {times.span(seen.detail.expected)}.")
     if seen.day.seconds:
         share = text.percent(1 - seen.day.closed_seconds / seen.day.seconds)
-        known = seen.day.seconds >= _MOST_OF_A_DAY
-        when = "In the last day" if known else f"In the {times.span(seen.day.seconds)} that are known of the last day"
+        known = engines.known_time(seen.day.seconds, _DAY)
+        when = f"In the {known} of the last day" if known else "In the last day"
         said.append(f"{when} its gate was open {share}{text.NBSP}% of the time.")
     return strong, " ".join(said)
 
@@ -301,7 +306,7 @@ def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, An
 
 def _decision(entry: LoggedChange, before: LoggedChange | None) -> dict[str, Any]:
     row = entry.change
-    because = why_text.because(row.signal, row.value, row.threshold, row.detail)
+    because = why_text.decided(row.reason, row.signal, row.value, row.threshold, row.detail)
     compared = bool(row.signal and why_text.measure(row.signal, row.value, row.threshold))
     lasted = times.span((entry.at - before.at).total_seconds()) if before else ""
     return {
@@ -314,7 +319,7 @@ def _decision(entry: LoggedChange, before: LoggedChange | None) -> dict[str, Any
         "lasted": lasted,
         "was_allowance": f"{row.was_allowance:,}",
         "allowance": f"{row.allowance:,}",
-        "because": text.inert(because or why_text.gate("", row.reason, None, None, None, None).strip(), 400)[0],
+        "because": text.inert(because, 400)[0],
         "value": why_text.amount(row.signal, row.value) if compared and row.signal else "",
         "threshold": why_text.amount(row.signal, row.threshold)
         if compared and row.signal and row.threshold is not None

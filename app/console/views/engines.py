@@ -8,7 +8,7 @@ from typing import Any
 from app.batches import why_text
 from app.console.queries import EngineRow
 from app.console.queries_engines import Tide
-from app.console.views import batch_filter, engine_plots, plots, signs, text, time_range
+from app.console.views import batch_filter, engine_plots, plots, signs, text, time_range, times
 from app.console.views.batches import few
 from app.console.views.engine_plots import Frame
 from app.console.views.figures import Figure, figure
@@ -18,6 +18,7 @@ from app.states import EngineIntake
 PATH = "/console/engines"
 USUAL_RANGE = "1h"
 POINTS = 120
+_MOST = 0.9  # of a time, from which on all of it is said to be known
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ def figures(seen: Seen) -> list[Figure]:
     harvested, callers = sum(each.batch_tokens for each in tides), sum(each.sync_tokens for each in tides)
     seconds = sum(each.seconds for each in tides)
     closed = sum(each.closed_seconds for each in tides)
+    shown, each_knows = (seen.shown.end - seen.shown.start).total_seconds(), seconds / max(1, len(seen.tides))
     value, unit = text.si(harvested)
     share = f"{text.percent(harvested / (harvested + callers))} % of all tokens" if harvested + callers else "none yet"
     return [
@@ -125,9 +127,14 @@ def figures(seen: Seen) -> list[Figure]:
             "Gates open",
             text.percent(1 - closed / seconds) if seconds else "–",
             "%" if seconds else "",
-            "of the time shown" if seconds else "not known yet",
+            f"of the {known_time(each_knows, shown) or 'time shown'}" if seconds else "not known yet",
         ),
     ]
+
+
+def known_time(seconds: float, whole: float) -> str:
+    """How much of a time is known: "7 min that are known"; nothing where that is most of it."""
+    return "" if seconds >= _MOST * whole else f"{times.span(seconds)} that are known"
 
 
 def _row(each: EngineRow, seen: Seen) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A file that was dropped: what its lines are, and what a batch of it would need. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -81,7 +82,8 @@ def _model(part: Mapping[str, Any], now: datetime) -> dict[str, str]:
 
 
 def _end(eta: float | None, now: datetime) -> str:
-    return times.clock_time(datetime.fromtimestamp(eta, UTC), now) if eta else "not known"
+    """The end of the minute, since it is done by then."""
+    return times.clock_time(datetime.fromtimestamp(60 * math.ceil(eta / 60), UTC), now) if eta else "not known"
 
 
 def _total(estimate: Mapping[str, Any], now: datetime) -> list[dict[str, str]]:
@@ -107,7 +109,12 @@ def _total(estimate: Mapping[str, Any], now: datetime) -> list[dict[str, str]]:
             "unit": tokens_out[1],
             "words": "as the requests limit them",
         },
-        {"name": "Cost, at most", "value": cost, "unit": "", "words": "" if known else "a model has no price"},
+        {
+            "name": "Cost, at most",
+            "value": cost,
+            "unit": "",
+            "words": "with a token for each byte, and the longest answers" if known else "a model has no price",
+        },
         {"name": "Done by", "value": _end(eta, now), "unit": "", "words": f"in {span}" if eta else span},
     ]
 

@@ -77,7 +77,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "rest": rest,
         "ranges": time_range.choices(PATH, shown, USUAL_RANGE),
         "last": shown.words,
-        "figures": figures(seen, now),
+        "figures": figures(seen, viewer, now),
         "engines": [engine(each, seen.history.get(each.engine_id, ()), shown, now) for each in seen.engines],
         "ticks": plots.ticks(start, end, ends=shown.ends),
         "first_token": now_plots.latency(seen.calls, "first_token_p95", start, end, _objective(seen.calls)),
@@ -131,11 +131,14 @@ def _gate(each: EngineRow) -> str:
     return text.sentence(why_text.gate(each.name, each.code, each.signal, each.value, each.threshold, held))
 
 
-def figures(seen: Seen, now: datetime) -> list[Figure]:
+def figures(seen: Seen, viewer: Viewer, now: datetime) -> list[Figure]:
     """At most five numbers."""
     calls = seen.calls
     pace = now_plots.pace(seen.history, now)
-    value, unit = text.si(pace[-1] if pace else None)
+    rates = [now_plots.latest(history, now)[0] for history in seen.history.values()]
+    known = [rate for rate in rates if rate is not None] if seen.drawn.shown.live else pace[-1:]
+    value, unit = text.si(sum(known) if known else None)
+    whose = "" if viewer.tenant_id is None else "of all accounts, "
     harvested = sum(each.sample.batch_tokens for history in seen.history.values() for each in history)
     done, done_unit = text.si(harvested)
     slots = sum(each.slots for each in seen.engines if each.ready)
@@ -145,10 +148,17 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
     return [
         _milliseconds("First token, p95", calls, "first_token_p95", calls.first_token_ratio),
         _milliseconds("Between tokens, p95", calls, "gap_p95", calls.gap_ratio),
-        figure("Harvest", value, f"{unit} tok/s".strip(), _places(batch, slots), spark=plots.spark(pace, "h")),
+        figure("Harvest", value, f"{unit} tok/s".strip(), f"{whose}{_lately(seen)}{_places(batch, slots)}",
+               spark=plots.spark(pace, "h")),
         _waiting(seen),
-        figure("Harvested", done, f"{done_unit} tokens".strip(), f"{when}, prompts and answers"),
+        figure("Harvested", done, f"{done_unit} tokens".strip(), f"{whose}{when}, prompts and answers"),
     ]  # fmt: skip
+
+
+def _lately(seen: Seen) -> str:
+    """Of which time the pace is: the newest stretch, which requests that have ended since are part of."""
+    newest = [history[-1].sample.seconds for history in seen.history.values() if history]
+    return f"over {times.span(max(newest))}; now " if newest else ""
 
 
 def _places(batch: int, slots: int) -> str:
@@ -161,7 +171,7 @@ def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | No
     beside, alone = getattr(calls.beside, quantile), getattr(calls.alone, quantile)
     value = beside if beside is not None else getattr(calls.everything, quantile)
     if value is None:
-        return figure(name, "–", "", "no synchronous answer in this time")
+        return figure(name, "–", "", "no synchronous stream in this time")
     if ratio is not None:
         words = Part(
             f"beside batch work, {ratio:.2f} × alone; objective {OBJECTIVE:.2f}", "warn" if ratio > LIMIT else ""

@@ -69,7 +69,7 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
         found.append(spent)
     prompt = sum(each.sight.status.prompt_tokens for each in ran)
     cached = sum(each.sight.status.cached_tokens for each in ran)
-    words = f"{text.compact(cached)} of {text.compact(prompt)}" if prompt else "none yet"
+    words = f"{text.compact(cached)} of {text.compact(prompt)}" if prompt else "none counted yet"
     share = text.percent(cached / prompt) if prompt else "–"
     found.append(figure("Prompt tokens from cache", share, "%" if prompt else "", words))
     return found

@@ -13,7 +13,7 @@ _PROMPT = "Explain in two sentences why the sea has tides."
 
 
 def empty(models: Catalogue, served: Sequence[str]) -> dict[str, Any]:
-    """The page before a prompt. `served`: the models that an engine serves now; the others come behind them."""
+    """The page before a prompt. `served`: the models that an engine serves now. Those that no engine answers come last."""
     return {
         "title": "Ask once, both ways",
         "rest": "One prompt goes to the model at once, as a caller's, and through the queue, as a batch of one."
@@ -48,12 +48,11 @@ def headline(at_once: Outcome, queued: Outcome) -> str:
 
 
 def _models(models: Catalogue, served: Sequence[str]) -> list[tuple[str, str]]:
-    """Name and words of each model that generates text, those that are served first."""
-    names = sorted(
-        (name for name, model in models.models.items() if model.task == "text-generation"),
-        key=lambda name: (name not in served, name),
-    )
-    return [(name, name if name in served else f"{name} (no engine serves it now)") for name in names]
+    """Name and words of each model that generates text: served under its own name, then by another model's engine, then not."""
+    found = [model for model in models.models.values() if model.task == "text-generation"]
+    found.sort(key=lambda model: (model.served not in served, model.name != model.served, model.name))
+    away = " (no engine serves it now)"
+    return [(model.name, model.name if model.served in served else f"{model.name}{away}") for model in found]
 
 
 def _outcome(name: str, found: Outcome, models: Catalogue, ask: Ask) -> dict[str, Any]:

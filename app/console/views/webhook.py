@@ -145,7 +145,10 @@ def actions(row: HookRow, viewer: Viewer, path: str) -> list[Action]:
         )
         return [*found, _delete(row, name, path, cli)]
     if row.url:
-        words = "One event of the type test is sent now. It says nothing about any batch."
+        words = (
+            "One event of the type test is sent now. It says nothing about any batch. Until it is accepted it is sent again like "
+            "any event, even if a later test has been accepted."
+        )
         found.append(Action("test", "Test", f"{path}/test", f"Send a test event to {name}?", words, confirm="Send it",
                             cli=f"{cli} test {row.endpoint_id.hex}"))  # fmt: skip
     words = "Nothing is sent to it until somebody enables it. Its events wait, however many they become."
