@@ -51,6 +51,7 @@ _USER_ERRORS = (
     ("sqlalchemy.exc.SQLAlchemyError", "The database cannot be used: {}", "`slackwater doctor` checks it."),
     ("alembic.util.CommandError", "The database cannot be migrated: {}", "`slackwater doctor` checks it."),
 )
+_BUG = "psycopg.DataError"  # the database works; what we sent to it is wrong
 
 
 class Failure(Exception):
@@ -114,12 +115,16 @@ def _explain(error: BaseException) -> Failure | None:
         return _of_setting(error)
     if isinstance(error, OSError) and error.errno is not None:
         return _of_path(error)
-    if _is(error, "sqlalchemy.exc.DBAPIError") and (origin := _explain(error.orig)):  # type: ignore[attr-defined]
-        return origin
+    if _is(error, "sqlalchemy.exc.DBAPIError"):
+        return _explain(error.orig)  # type: ignore[attr-defined]
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     own = getattr(error, "remedy", "")
     return next(
-        (Failure(message.format(text), remedy or own) for name, message, remedy in _USER_ERRORS if _is(error, name)),
+        (
+            Failure(message.format(text), remedy or own)
+            for name, message, remedy in _USER_ERRORS
+            if _is(error, name) and not _is(error, _BUG)
+        ),
         None,
     )
 
