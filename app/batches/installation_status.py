@@ -38,17 +38,22 @@ PATIENCE_SECONDS = 2.0
 SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
 NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
 
+
+def _restarted(part: str) -> str:
+    return f"slackwater up restarts it; without up, start one: slackwater {part}."
+
+
 _NO_DATABASE = EngineProblem(
     "database_away", "The database does not answer.", "Start it, or correct SLACKWATER_DATABASE_URL."
 )
 _NO_STEWARD = EngineProblem(
-    "steward_away", "No steward leads: batches are not ended.", "Start one: slackwater steward."
+    "steward_away", "No steward leads: batches are not ended.", _restarted("steward")
 )
 _NO_NOTIFIER = EngineProblem(
-    "notifier_away", "No notifier runs: webhooks are not delivered.", "Start one: slackwater notifier."
+    "notifier_away", "No notifier runs: webhooks are not delivered.", _restarted("notifier")
 )
 _NO_MAINTENANCE = EngineProblem(
-    "maintenance_away", "No maintenance worker runs: nothing old is removed.", "Start one: slackwater maintenance."
+    "maintenance_away", "No maintenance worker runs: nothing old is removed.", _restarted("maintenance")
 )
 _NO_ENGINE = EngineProblem(
     "no_engine", "No engine has a worker.", "Start one: slackwater gpu-worker, or slackwater up."
