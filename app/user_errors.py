@@ -1,4 +1,4 @@
-"""Errors that the user can fix, shown in two lines: the problem and its remedy.
+"""Errors that the user can fix, shown without a traceback: the problem and, if there is one, its remedy.
 
 Every program runs its `main` under `guarded`. This module decides which errors the user can fix; others are bugs.
 """
@@ -91,7 +91,7 @@ def explained() -> Iterator[None]:
 
 
 def show(failure: Failure) -> None:
-    """Print the two lines. With SLACKWATER_LOG_LEVEL=debug, the traceback is logged."""
+    """Print the problem and the remedy. With SLACKWATER_LOG_LEVEL=debug, the traceback is logged."""
     import structlog
     from rich.console import Console
     from rich.text import Text
