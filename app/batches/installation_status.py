@@ -46,12 +46,8 @@ def _restarted(part: str) -> str:
 _NO_DATABASE = EngineProblem(
     "database_away", "The database does not answer.", "Start it, or correct SLACKWATER_DATABASE_URL."
 )
-_NO_STEWARD = EngineProblem(
-    "steward_away", "No steward leads: batches are not ended.", _restarted("steward")
-)
-_NO_NOTIFIER = EngineProblem(
-    "notifier_away", "No notifier runs: webhooks are not delivered.", _restarted("notifier")
-)
+_NO_STEWARD = EngineProblem("steward_away", "No steward leads: batches are not ended.", _restarted("steward"))
+_NO_NOTIFIER = EngineProblem("notifier_away", "No notifier runs: webhooks are not delivered.", _restarted("notifier"))
 _NO_MAINTENANCE = EngineProblem(
     "maintenance_away", "No maintenance worker runs: nothing old is removed.", _restarted("maintenance")
 )
@@ -214,6 +210,7 @@ def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> 
 
 
 def _engine(engine: EngineInfo) -> dict[str, Any]:
+    state = engine_overview.told_state(engine.state, engine.mode, engine.reason, has_worker=engine.controlled)
     code = engine.reason or f"engine_{engine.state}"
     return {
         "name": engine.name,
@@ -223,10 +220,15 @@ def _engine(engine: EngineInfo) -> dict[str, Any]:
         "version": engine.version,
         "scheduling_policy": engine.scheduling_policy,
         "mode": engine.mode,
-        "state": engine.state if engine.controlled else str(EngineState.DOWN),
+        "state": str(state),
         "reason": code,
         "message": why_text.gate(
-            engine.name, code, engine.signal, engine.value, engine.threshold, max(0.0, engine.held_seconds)
+            engine.name,
+            f"engine_{state}" if state is EngineState.STARTING else code,
+            engine.signal,
+            engine.value,
+            engine.threshold,
+            max(0.0, engine.held_seconds),
         ),
         "since": clock.iso(engine.since),
         "intake": engine.intake,

@@ -165,7 +165,7 @@ def away(*, managed: bool = False) -> EngineProblem:
     """The problem of an engine that does not answer. `managed`: its worker starts and restarts it."""
     if managed:
         return EngineProblem(
-            DOWN, "The engine is being started.", "Wait; the log of its GPU worker shows the progress."
+            DOWN, "The engine is being started.", "Wait; slackwater logs gpu-worker shows the progress."
         )
     return EngineProblem(DOWN, "The engine does not answer.", "Start it, or correct SLACKWATER_ENGINE_URL.")
 

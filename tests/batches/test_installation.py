@@ -84,6 +84,14 @@ def test_an_engine_without_a_worker_is_not_ready() -> None:
     assert view["state"] == "down"
 
 
+def test_a_managed_engine_that_its_worker_starts_is_starting_and_not_down() -> None:
+    told = engine(mode="managed", state="down", reason="engine_down")
+    [view] = installation_status.describe([told], CALM)["engines"]
+    assert (view["state"], view["message"]) == ("starting", "engine-0 is starting for 40 s")
+    [view] = installation_status.describe([replace(told, mode="attached")], CALM)["engines"]
+    assert (view["state"], view["message"]) == ("down", "engine-0 does not answer for 40 s")
+
+
 def test_without_a_database_everything_else_is_unknown_and_the_installation_down() -> None:
     assert judged(seen=None) == ("down", ["database_away"])
     document = installation_status.describe((), None)
