@@ -15,8 +15,10 @@ import pytest
 import structlog
 from rich.console import Console
 
+from app.access import origin
+from app.api_url import base_url
 from app.cli import credentials, ready_message, up
-from app.cli.data_dir_lock import owned, refuse_second
+from app.cli.data_dir_lock import owned, refuse_second, running
 from app.cli.key import create_key, revoke_key
 from app.cli.supervisor import Supervisor
 from app.cli.up_output import Screen, StartStages
@@ -25,6 +27,7 @@ from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
 from testing.waiting import eventually
+from tests.cli.support import Run
 
 MODEL = "smollm2-135m-instruct"
 _PROBLEMS = {"engine_down": [asdict(adoption.away())]}
@@ -232,7 +235,11 @@ async def test_what_keeps_it_from_greeting_is_logged_and_stops_nothing(
 
 def test_a_second_one_says_where_the_first_runs(settings: Settings) -> None:
     refuse_second(settings)
+    assert running(settings.data_dir) is None
     with owned(settings):
+        owner = running(settings.data_dir)
+        assert owner is not None
+        assert (owner.url, owner.console) == (base_url(settings), origin.of(settings))
         held = json.loads((settings.data_dir / "up.lock").read_text())
         for attempt in (lambda: refuse_second(settings), lambda: up.up(settings, Console(file=io.StringIO()))):
             with pytest.raises(Failure, match="already runs") as failure:
@@ -241,6 +248,12 @@ def test_a_second_one_says_where_the_first_runs(settings: Settings) -> None:
             assert "SLACKWATER_DATA_DIR" in failure.value.remedy
         assert json.loads((settings.data_dir / "up.lock").read_text()) == held
     refuse_second(settings)
+
+
+def test_the_link_to_the_console_is_that_of_the_one_that_runs(settings: Settings, local: Run) -> None:
+    with owned(settings.model_copy(update={"console_port": 18711})):
+        assert local("console", "login").output.startswith("http://127.0.0.1:18711/console/login?token=")
+    assert local("console", "login").output.startswith(f"{origin.of(settings)}/console/login?token=")
 
 
 def test_a_lock_that_says_nothing_is_respected_as_well(settings: Settings) -> None:
