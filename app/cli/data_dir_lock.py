@@ -25,13 +25,14 @@ _TRIES, _PAUSE_SECONDS = 3, 0.05  # `running` holds the lock for a moment
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A running installation: the URL of its API, the supervisor's process, and since when it runs (ISO 8601, UTC). `console`:
-    the URL of its console; empty: it has none.
+    the URL of its console; empty: it has none. `models_file`: its catalogue; empty: not known.
     """
 
     url: str
     pid: int
     since: str
     console: str = ""
+    models_file: str = ""
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def owned(settings: Settings) -> Iterator[None]:
     """Hold the data directory's lock and write the owner into it. Raises Failure if another process holds it."""
     with _locked(settings) as lock:
         since, console = clock.now().isoformat(timespec="seconds"), origin.of(settings) if settings.console_port else ""
-        owner = Owner(base_url(settings), os.getpid(), since, console)
+        owner = Owner(base_url(settings), os.getpid(), since, console, str(settings.models_file.absolute()))
         lock.truncate(0)
         lock.write(json.dumps(asdict(owner)))
         lock.flush()
