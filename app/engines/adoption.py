@@ -197,6 +197,20 @@ def foreign() -> EngineProblem:
     )
 
 
+def is_slackwater(status: object) -> bool:
+    """Whether a server whose `/status` answers this is an API of Slackwater."""
+    return isinstance(status, Mapping) and {"parts", "engines", "callers"} <= status.keys()
+
+
+def slackwater() -> EngineProblem:
+    """The problem of a URL where Slackwater's own API answers."""
+    return EngineProblem(
+        FOREIGN,
+        "The server at the engine's URL is a Slackwater, not an engine.",
+        "Correct --attach (SLACKWATER_ENGINE_URL): host and port of the engine itself.",
+    )
+
+
 def _adopted(seen: Sighting, requested: str | None, task: Task) -> Model:
     name = requested or next(iter(seen.names), None)
     if name is None or name not in seen.windows:

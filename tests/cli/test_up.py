@@ -101,6 +101,11 @@ def test_a_server_that_is_no_engine_is_refused_and_not_taken_for_away(
     assert "--attach" in refusal.value.remedy
 
 
+def test_an_api_of_slackwater_is_not_taken_for_an_engine(api: Settings) -> None:
+    with pytest.raises(Failure, match="is a Slackwater, not an engine"):
+        doctor.require_engine(attached(api, engine_url=f"http://127.0.0.1:{api.port}"))
+
+
 @pytest.mark.parametrize(
     ("given", "url"),
     [
