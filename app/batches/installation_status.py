@@ -212,6 +212,14 @@ def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> 
 def _engine(engine: EngineInfo) -> dict[str, Any]:
     state = engine_overview.told_state(engine.state, engine.mode, engine.reason, has_worker=engine.controlled)
     code = engine.reason or f"engine_{engine.state}"
+    message = why_text.gate(
+        engine.name,
+        f"engine_{state}" if state is EngineState.STARTING else code,
+        engine.signal,
+        engine.value,
+        engine.threshold,
+        max(0.0, engine.held_seconds),
+    )
     return {
         "name": engine.name,
         "model": engine.model,
@@ -222,14 +230,7 @@ def _engine(engine: EngineInfo) -> dict[str, Any]:
         "mode": engine.mode,
         "state": str(state),
         "reason": code,
-        "message": why_text.gate(
-            engine.name,
-            f"engine_{state}" if state is EngineState.STARTING else code,
-            engine.signal,
-            engine.value,
-            engine.threshold,
-            max(0.0, engine.held_seconds),
-        ),
+        "message": f"{message}; last report {duration(engine.silent_seconds)} ago" if _overdue(engine) else message,
         "since": clock.iso(engine.since),
         "intake": engine.intake,
         "slots": engine.slots,
@@ -257,7 +258,16 @@ def _errors(engine: EngineInfo) -> list[EngineProblem]:
     return found
 
 
+def _overdue(engine: EngineInfo) -> bool:
+    """Whether the worker may be gone, though its lease still holds."""
+    return engine.controlled and engine.overdue
+
+
 def _warnings(engine: EngineInfo) -> list[EngineProblem]:
+    if _overdue(engine):
+        message = f"The last report of its worker was {duration(engine.silent_seconds)} ago."
+        remedy = "Wait: if the worker is gone, its lease ends within seconds, and others do its work."
+        return [EngineProblem("worker_silent", message, remedy)]
     if not engine.controlled or not _ready(engine):
         return []
     return warnings.of_engine(

@@ -15,7 +15,7 @@ from app.states import EngineIntake, EngineState
 class EngineInfo:
     """An engine in the status document. `since`: of state and `reason`. `silent_seconds`: time since its last heartbeat.
 
-    `held_seconds`: time since `since`.
+    `held_seconds`: time since `since`. `overdue`: its worker has missed heartbeats, though its lease may still hold.
     """
 
     name: str
@@ -40,6 +40,7 @@ class EngineInfo:
     held_seconds: float
     intake: str = EngineIntake.OPEN.value
     dialect: str = VLLM.name
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
