@@ -17,6 +17,7 @@ from rich.console import Console
 
 from app.access import origin
 from app.api_url import base_url
+from app.batches import installation_status
 from app.cli import credentials, ready_message, up
 from app.cli.data_dir_lock import owned, refuse_second, running
 from app.cli.key import create_key, revoke_key
@@ -26,8 +27,10 @@ from app.engines import adoption
 from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
+from testing.fakes.installation import CALM
+from testing.fakes.installation import engine as row
 from testing.waiting import eventually
-from tests.cli.support import Run
+from tests.cli.support import Run, serving
 
 MODEL = "smollm2-135m-instruct"
 _PROBLEMS = {"engine_down": [asdict(adoption.away())]}
@@ -111,6 +114,15 @@ def test_every_line_but_a_key_fits_into_80_columns(settings: Settings, monkeypat
     commands = [command for _, command in ready_message.commands(short, access, MODEL)]
     shown = text(lambda console: ready_message.ready(short, access, MODEL, console)).splitlines()
     assert all(line in shown for command in commands for line in command.splitlines())
+
+
+def test_the_message_says_how_many_problems_there_are(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/slackwater", "up"])
+    told = row(mode="attached", protection="outside", scheduling_policy=None, reason="closed_unknown")
+    with serving({"/status": json.dumps(installation_status.describe([told], CALM))}) as url:
+        access = ready_message.Access(url, "", stored=True)
+        said = text(lambda console: ready_message.ready(settings, access, MODEL, console))
+    assert "  Status   degraded: 1 problem, 2 warnings; slackwater status\n" in said
 
 
 def test_an_embedding_model_gets_commands_that_it_can_answer(settings: Settings, tmp_path: Path) -> None:
