@@ -26,6 +26,7 @@ Days = Annotated[int, Field(le=_MOST_DAYS)]
 PartDays = Annotated[float, Field(le=_MOST_DAYS)]
 Seconds = Annotated[float, Field(le=366 * 86_400)]
 Milliseconds = Annotated[float, Field(le=3_600_000)]
+Kilobytes = Annotated[int, Field(le=1_000_000)]
 Megabytes = Annotated[float, Field(le=1_000_000)]
 Multiple = Annotated[float, Field(le=1_000)]
 
@@ -128,9 +129,10 @@ class Settings(BaseSettings):
     oidc_audience: str = Field(
         "", description="audience of access tokens that operators may show to the admin API; empty: none are accepted"
     )
-    oidc_max_age_minutes: Count = Field(
+    oidc_max_age_minutes: int = Field(
         0,
         ge=0,
+        le=525_600,
         description="how long ago somebody may have authenticated at the identity provider who begins a session of the console; "
         "0: any time",
     )
@@ -151,7 +153,9 @@ class Settings(BaseSettings):
 
     # Database
     database_pool_size: Count = Field(8, gt=1, description="maximum number of connections per process")
-    partition_days_ahead: Days = Field(3, ge=1, description="number of daily partitions that are created in advance")
+    partition_days_ahead: int = Field(
+        3, ge=1, le=366, description="number of daily partitions that are created in advance"
+    )
 
     retention_days: Days = Field(
         30, ge=0, description="final batches are kept this long, then deleted in whole days; 0: for ever"
@@ -174,7 +178,7 @@ class Settings(BaseSettings):
     )
 
     # Object store
-    object_kb: Count = Field(0, ge=0, description="larger items and results go to the object store; 0: none do")
+    object_kb: Kilobytes = Field(0, ge=0, description="larger items and results go to the object store; 0: none do")
     object_grace_days: Days = Field(
         0,
         ge=0,
@@ -394,7 +398,7 @@ class Settings(BaseSettings):
         "means `off`",
     )
     webhook_timeout_seconds: Seconds = Field(15, gt=0, description="time limit of one delivery attempt")
-    webhook_response_kb: Count = Field(16, gt=0, description="maximum size of a receiver's response that is kept")
+    webhook_response_kb: Kilobytes = Field(16, gt=0, description="maximum size of a receiver's response that is kept")
     webhook_disable_days: PartDays = Field(5, gt=0, description="an endpoint that has failed for this long is disabled")
     webhook_sweep_seconds: Seconds = Field(2, gt=0, description="interval at which overdue deliveries are looked for")
     webhook_rehint_seconds: Seconds = Field(10, gt=0, description="a hint without effect by then counts as lost")
