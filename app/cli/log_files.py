@@ -79,9 +79,12 @@ def _from(file: Path, offset: int) -> bytes:
 
 
 def last_error(file: Path) -> str:
-    """The error that a part wrote last, in one line; empty if the end of its log has none."""
-    size = file.stat().st_size if file.exists() else 0
-    return log_lines.last_error(_from(file, max(0, size - _END_BYTES)).decode(errors="replace").splitlines())
+    """The error that a part wrote last, in one line; empty if the end of its log has none, or cannot be read."""
+    try:
+        end = _from(file, max(0, file.stat().st_size - _END_BYTES))
+    except OSError:
+        return ""
+    return log_lines.last_error(end.decode(errors="replace").splitlines())
 
 
 def parts(data_dir: Path) -> list[str]:
