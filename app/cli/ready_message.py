@@ -176,7 +176,7 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
     _print(console, f"  Account  {ACCOUNT}")
     if access.new_key:
         _print(console, f"  Key      {access.new_key}")
-        kept = f"stored for this machine's commands; {program()} key show prints it"
+        kept = f"stored for this machine's commands: {program()} key show"
         _print(console, f"           {kept if access.stored else 'shown only once'}")
     if settings.console_port:
         _print(console, f"  Console  {origin.of(settings)}   (sign in: {program()} console login)")

@@ -122,7 +122,7 @@ def test_the_message_says_how_many_problems_there_are(settings: Settings, monkey
     with serving({"/status": json.dumps(installation_status.describe([told], CALM))}) as url:
         access = ready_message.Access(url, "", stored=True)
         said = text(lambda console: ready_message.ready(settings, access, MODEL, console))
-    assert "  Status   degraded: 1 problem, 2 warnings; slackwater status\n" in said
+    assert f"  Status   degraded: 1 problem, 2 warnings; {ready_message.program()} status\n" in said
 
 
 def test_an_embedding_model_gets_commands_that_it_can_answer(settings: Settings, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_second_one_says_where_the_first_runs(settings: Settings) -> None:
     with owned(settings):
         owner = running(settings.data_dir)
         assert owner is not None
-        assert (owner.url, owner.console) == (base_url(settings), origin.of(settings))
+        assert (owner.url, owner.console) == (base_url(settings), "")
         held = json.loads((settings.data_dir / "up.lock").read_text())
         for attempt in (lambda: refuse_second(settings), lambda: up.up(settings, Console(file=io.StringIO()))):
             with pytest.raises(Failure, match="already runs") as failure:
