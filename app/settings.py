@@ -3,7 +3,7 @@
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,6 +16,19 @@ DEMO_MODELS = PACKAGE / "demo_models.toml"  # of `slackwater demo`
 PREFIX = "SLACKWATER_"
 _BUDGET = BUDGETS[DEFAULT]
 PrivateTargets = Literal["off", "loopback", "all"]
+
+# The most that a number may be, where its field has no lower limit: what its column holds, or what dates and timers can take.
+_MOST_DAYS = 36_500
+MOST_SLOTS = 2**15 - 1
+Count = Annotated[int, Field(le=2**31 - 1)]
+SmallCount = Annotated[int, Field(le=MOST_SLOTS)]
+Days = Annotated[int, Field(le=_MOST_DAYS)]
+PartDays = Annotated[float, Field(le=_MOST_DAYS)]
+Seconds = Annotated[float, Field(le=366 * 86_400)]
+Milliseconds = Annotated[float, Field(le=3_600_000)]
+Kilobytes = Annotated[int, Field(le=1_000_000)]
+Megabytes = Annotated[float, Field(le=1_000_000)]
+Multiple = Annotated[float, Field(le=1_000)]
 
 
 class Settings(BaseSettings):
@@ -56,17 +69,17 @@ class Settings(BaseSettings):
     api_processes: int = Field(
         1, ge=1, le=64, description="processes of the API that share its port: one for each core it may use; in a pod 1"
     )
-    connections: int = Field(
+    connections: Count = Field(
         8192,
         gt=0,
         description="maximum number of open connections to one process of the API, and to the console; fewer if open files are "
         "limited",
     )
-    connections_per_address: int = Field(
+    connections_per_address: Count = Field(
         0, ge=0, description="maximum from one address; 0: half of `connections`. Behind a proxy: `connections`"
     )
-    header_seconds: float = Field(10, gt=0, description="time limit for a request to send all its headers")
-    body_seconds: float = Field(
+    header_seconds: Seconds = Field(10, gt=0, description="time limit for a request to send all its headers")
+    body_seconds: Seconds = Field(
         30,
         gt=0,
         description="longest pause between two bytes of a request's body; a client that reads nothing of an answer for this "
@@ -86,11 +99,11 @@ class Settings(BaseSettings):
         le=65535,
         description="port that alone serves the routes of operators (`/admin`, `/operator`); 0: they are at the API's port",
     )
-    json_body_mb: float = Field(10, gt=0, description="maximum size of a JSON body; Workers AI's limit is 10 MB")
-    ndjson_body_mb: float = Field(200, gt=0, description="maximum size of an NDJSON body and of an uploaded file")
-    ndjson_line_mb: float = Field(4, gt=0, description="maximum size of one NDJSON line")
-    batch_items: int = Field(200_000, gt=0, description="maximum number of items in one batch")
-    spool_memory_mb: float = Field(8, gt=0, description="larger bodies are written to a file while they arrive")
+    json_body_mb: Megabytes = Field(10, gt=0, description="maximum size of a JSON body; Workers AI's limit is 10 MB")
+    ndjson_body_mb: Megabytes = Field(200, gt=0, description="maximum size of an NDJSON body and of an uploaded file")
+    ndjson_line_mb: Megabytes = Field(4, gt=0, description="maximum size of one NDJSON line")
+    batch_items: Count = Field(200_000, gt=0, description="maximum number of items in one batch")
+    spool_memory_mb: Megabytes = Field(8, gt=0, description="larger bodies are written to a file while they arrive")
 
     # Console
     console_host: str = Field("127.0.0.1", description="address that the console listens on")
@@ -119,6 +132,7 @@ class Settings(BaseSettings):
     oidc_max_age_minutes: int = Field(
         0,
         ge=0,
+        le=525_600,
         description="how long ago somebody may have authenticated at the identity provider who begins a session of the console; "
         "0: any time",
     )
@@ -138,16 +152,18 @@ class Settings(BaseSettings):
     )
 
     # Database
-    database_pool_size: int = Field(8, gt=1, description="maximum number of connections per process")
-    partition_days_ahead: int = Field(3, ge=1, description="number of daily partitions that are created in advance")
+    database_pool_size: Count = Field(8, gt=1, description="maximum number of connections per process")
+    partition_days_ahead: int = Field(
+        3, ge=1, le=366, description="number of daily partitions that are created in advance"
+    )
 
-    retention_days: int = Field(
+    retention_days: Days = Field(
         30, ge=0, description="final batches are kept this long, then deleted in whole days; 0: for ever"
     )
-    audit_retention_days: int = Field(
+    audit_retention_days: Days = Field(
         365, ge=0, description="rows of the audit log are kept this long, then cut off with a signature; 0: for ever"
     )
-    audit_checkpoint_seconds: float = Field(
+    audit_checkpoint_seconds: Seconds = Field(
         3600, gt=0, description="interval at which the state of the audit log is signed"
     )
     audit_keys: str = Field(
@@ -162,8 +178,8 @@ class Settings(BaseSettings):
     )
 
     # Object store
-    object_kb: int = Field(0, ge=0, description="larger items and results go to the object store; 0: none do")
-    object_grace_days: int = Field(
+    object_kb: Kilobytes = Field(0, ge=0, description="larger items and results go to the object store; 0: none do")
+    object_grace_days: Days = Field(
         0,
         ge=0,
         description="objects of batches and files whose time is over are removed so many days after their rows; set it to at "
@@ -196,18 +212,18 @@ class Settings(BaseSettings):
     )
 
     # Queue
-    chunk_tokens: int = Field(
+    chunk_tokens: Count = Field(
         16_000, gt=0, description="maximum estimated tokens in a chunk; a larger item has its own"
     )
-    chunk_items: int = Field(64, gt=0, description="maximum number of items in a chunk")
-    lease_seconds: float = Field(10, gt=0, description="a worker that is silent for this long loses its chunks")
-    heartbeat_seconds: float = Field(2, gt=0, description="interval at which a worker renews its lease")
-    poll_seconds: float = Field(
+    chunk_items: Count = Field(64, gt=0, description="maximum number of items in a chunk")
+    lease_seconds: Seconds = Field(10, gt=0, description="a worker that is silent for this long loses its chunks")
+    heartbeat_seconds: Seconds = Field(2, gt=0, description="interval at which a worker renews its lease")
+    poll_seconds: Seconds = Field(
         0.05,
         gt=0,
         description="interval at which idle workers of a small fleet check the queue; once it is known that they wait, 1 s",
     )
-    steward_seconds: float = Field(
+    steward_seconds: Seconds = Field(
         0.2, gt=0, description="pause between two rounds of the steward; while nothing waits, it looks once a second"
     )
 
@@ -227,11 +243,11 @@ class Settings(BaseSettings):
         description="several engines to attach to: `file:engines.toml`, or `dns://HOST:8000-8007`; each worker process takes "
         "free ones of them",
     )
-    engines_max: int = Field(8, ge=1, description="most engines that one worker process controls")
+    engines_max: SmallCount = Field(8, ge=1, description="most engines that one worker process controls")
     engine_api_key: SecretStr = Field(SecretStr(""), description="bearer token of attached engines")
     engine_host: str = Field("127.0.0.1", description="address of a managed engine; the API's gateway calls it there")
-    engine_port: int = Field(0, ge=0, description="port of a managed engine; 0: any free port")
-    engine_slots: int = Field(
+    engine_port: int = Field(0, ge=0, le=65535, description="port of a managed engine; 0: any free port")
+    engine_slots: SmallCount = Field(
         256,
         gt=0,
         description="requests an attached engine runs at once; if not set, what it reports, else what is found out",
@@ -241,19 +257,21 @@ class Settings(BaseSettings):
         pattern="^(auto|vllm|sglang|trtllm|openai)$",
         description="kind of an attached engine: `vllm`, `sglang`, `trtllm`, `openai`; `auto`: found by asking it",
     )
-    engine_start_seconds: float = Field(600, gt=0, description="a managed engine not healthy by then is restarted")
-    request_timeout_seconds: float = Field(600, gt=0, description="time limit of one inference request")
-    request_attempts: int = Field(
+    engine_start_seconds: Seconds = Field(600, gt=0, description="a managed engine not healthy by then is restarted")
+    request_timeout_seconds: Seconds = Field(600, gt=0, description="time limit of one inference request")
+    request_attempts: SmallCount = Field(
         4, gt=0, description="attempts of a request on transient engine errors, seconds apart"
     )
-    item_retries: int = Field(2, ge=0, description="further rounds of request_attempts for one item, minutes apart")
-    item_attempts: int = Field(4, ge=3, description="an item is given up after this many lost workers")
+    item_retries: SmallCount = Field(
+        2, ge=0, description="further rounds of request_attempts for one item, minutes apart"
+    )
+    item_attempts: SmallCount = Field(4, ge=3, description="an item is given up after this many lost workers")
     answer_mb: int = Field(
         64, ge=1, le=512, description="a larger answer is an error of its item, unless an object store takes it"
     )
-    flush_items: int = Field(32, gt=0, description="number of results that are stored in one flush")
-    flush_seconds: float = Field(0.25, gt=0, description="longest time that a result waits for its flush")
-    drain_seconds: float = Field(
+    flush_items: Count = Field(32, gt=0, description="number of results that are stored in one flush")
+    flush_seconds: Seconds = Field(0.25, gt=0, description="longest time that a result waits for its flush")
+    drain_seconds: Seconds = Field(
         20,
         ge=0,
         description="after SIGTERM, time for requests in flight before they are requeued; a second one ends it",
@@ -287,83 +305,83 @@ class Settings(BaseSettings):
         DEFAULT,
         description="price of harvest: `strict`, `balanced` or `harvest`; what the next six are where they are not set",
     )
-    itl_budget_ms: float = Field(
+    itl_budget_ms: Milliseconds = Field(
         _BUDGET["itl_budget_ms"], gt=0, description="budget of a step with batch work while synchronous requests run"
     )
-    itl_stretch: float = Field(
+    itl_stretch: Multiple = Field(
         _BUDGET["itl_stretch"],
         ge=1,
         description="that budget as a multiple of a step without batch work; the larger of the two holds",
     )
-    itl_ceiling_ms: float = Field(
+    itl_ceiling_ms: Milliseconds = Field(
         _BUDGET["itl_ceiling_ms"],
         gt=0,
         description="the budget grows for a batch near its deadline, but not beyond",
     )
-    idle_step_ms: float = Field(
+    idle_step_ms: Milliseconds = Field(
         _BUDGET["idle_step_ms"], gt=0, description="longest step with batch work without synchronous requests"
     )
-    idle_stretch: float = Field(
+    idle_stretch: Multiple = Field(
         _BUDGET["idle_stretch"],
         ge=1,
         description="that limit as a multiple of the engine's shortest step; the larger of the two holds",
     )
-    prompt_stretch: float = Field(
+    prompt_stretch: Multiple = Field(
         _BUDGET["prompt_stretch"],
         ge=1,
         description="a step that synchronous prompts make longer than these limits, as a multiple of its length",
     )
-    batch_max_in_flight: int = Field(
+    batch_max_in_flight: SmallCount = Field(
         0, ge=0, description="maximum batch requests in one engine; 0: its slots minus the reserve"
     )
-    batch_min_in_flight: int = Field(
+    batch_min_in_flight: SmallCount = Field(
         0, ge=0, description="minimum batch requests while the gate is open, against starvation"
     )
-    batch_prefill_tokens: int = Field(1024, gt=0, description="batch prompt tokens sent to the engine at a time")
-    burst_tokens: int = Field(
+    batch_prefill_tokens: Count = Field(1024, gt=0, description="batch prompt tokens sent to the engine at a time")
+    burst_tokens: Count = Field(
         3072, gt=0, description="announced synchronous prompt tokens that make batch requests yield"
     )
-    sync_reserve_slots: int = Field(2, ge=0, description="engine slots that batch work never takes")
+    sync_reserve_slots: Count = Field(2, ge=0, description="engine slots that batch work never takes")
     kv_ceiling: float = Field(0.85, gt=0, le=1, description="KV cache usage above which no batch request is admitted")
-    sample_seconds: float = Field(
+    sample_seconds: Seconds = Field(
         0.15, gt=0, description="pause between two scrapes of the engine's /metrics; 1 s while it has nothing to do"
     )
-    control_seconds: float = Field(0.1, gt=0, description="pause between two ticks of the controller, likewise")
-    stale_seconds: float = Field(
+    control_seconds: Seconds = Field(0.1, gt=0, description="pause between two ticks of the controller, likewise")
+    stale_seconds: Seconds = Field(
         1.5, gt=0, description="older telemetry closes the gate; on a busy host the worker learns a higher limit"
     )
-    probe_seconds: float = Field(5, gt=0, description="pause between two probes of an engine with stale telemetry")
+    probe_seconds: Seconds = Field(5, gt=0, description="pause between two probes of an engine with stale telemetry")
 
     gpu_memory_ceiling: float = Field(
         0.97, gt=0, le=1, description="share of GPU memory in use that is warned of; it never closes the gate"
     )
-    decision_days: float = Field(
+    decision_days: PartDays = Field(
         7, gt=0, description="time for which decisions of the gate are kept for `slackwater why`"
     )
-    decision_rows: int = Field(10_000, gt=0, description="maximum number of decisions kept per engine")
+    decision_rows: Count = Field(10_000, gt=0, description="maximum number of decisions kept per engine")
 
     # Gateway
-    gateway_refresh_seconds: float = Field(
+    gateway_refresh_seconds: Seconds = Field(
         0.5, gt=0, description="pause between two reads of the list of ready engines"
     )
-    key_requests_per_minute: int = Field(
+    key_requests_per_minute: Count = Field(
         0,
         ge=0,
         description="synchronous requests per key, if it has no limit of its own; 0: no limit",
     )
-    key_tokens_per_minute: int = Field(
+    key_tokens_per_minute: Count = Field(
         0, ge=0, description="estimated tokens of synchronous requests per key, likewise; 0: no limit"
     )
     store_responses: Literal["on", "off"] = Field(
         "on",
         description="whether `/v1/responses` stores a response whose request has no `store`; `off`: only with `store: true`",
     )
-    line_seconds: float = Field(
+    line_seconds: Seconds = Field(
         20,
         ge=0,
         description="longest wait of a synchronous request for a slot or an expected engine",
     )
-    announce_rest_seconds: float = Field(5, ge=0, description="pause before an unreachable worker is notified again")
+    announce_rest_seconds: Seconds = Field(5, ge=0, description="pause before an unreachable worker is notified again")
     arrival_host: str = Field("127.0.0.1", description="address where a GPU worker receives announced requests")
     arrival_port: int = Field(0, ge=0, le=65535, description="port for announced requests; 0: any free port")
     arrival_url: str = Field(
@@ -379,12 +397,12 @@ class Settings(BaseSettings):
         "same machine; `all`: private networks too, over http or https; true means `loopback`, false "
         "means `off`",
     )
-    webhook_timeout_seconds: float = Field(15, gt=0, description="time limit of one delivery attempt")
-    webhook_response_kb: int = Field(16, gt=0, description="maximum size of a receiver's response that is kept")
-    webhook_disable_days: float = Field(5, gt=0, description="an endpoint that has failed for this long is disabled")
-    webhook_sweep_seconds: float = Field(2, gt=0, description="interval at which overdue deliveries are looked for")
-    webhook_rehint_seconds: float = Field(10, gt=0, description="a hint without effect by then counts as lost")
-    webhook_concurrency: int = Field(
+    webhook_timeout_seconds: Seconds = Field(15, gt=0, description="time limit of one delivery attempt")
+    webhook_response_kb: Kilobytes = Field(16, gt=0, description="maximum size of a receiver's response that is kept")
+    webhook_disable_days: PartDays = Field(5, gt=0, description="an endpoint that has failed for this long is disabled")
+    webhook_sweep_seconds: Seconds = Field(2, gt=0, description="interval at which overdue deliveries are looked for")
+    webhook_rehint_seconds: Seconds = Field(10, gt=0, description="a hint without effect by then counts as lost")
+    webhook_concurrency: Count = Field(
         256, gt=0, description="delivery attempts at once in one notifier, over all endpoints"
     )
     steward_metrics_port: int = Field(8708, ge=0, le=65535, description="port of a steward's `/metrics`; 0: no page")
@@ -392,10 +410,10 @@ class Settings(BaseSettings):
         8707, ge=0, le=65535, description="port of a maintenance worker's `/metrics`; 0: no page"
     )
     notifier_metrics_port: int = Field(8709, ge=0, le=65535, description="port of a notifier's `/metrics`; 0: no page")
-    webhook_progress_seconds: float = Field(
+    webhook_progress_seconds: Seconds = Field(
         10, gt=0, description="shortest time between two `batch.progress` of a batch"
     )
-    webhook_endpoints: int = Field(1000, gt=0, description="most subscriptions and webhook endpoints of one account")
+    webhook_endpoints: Count = Field(1000, gt=0, description="most subscriptions and webhook endpoints of one account")
     webhook_allowed_hosts: str = Field(
         "", description="only hosts for webhooks, comma-separated; `.example.com` is any below it; if empty, any"
     )

@@ -1,4 +1,4 @@
-"""Errors that the user can fix, shown in two lines: the problem and its remedy.
+"""Errors that the user can fix, shown without a traceback: the problem and, if there is one, its remedy.
 
 Every program runs its `main` under `guarded`. This module decides which errors the user can fix; others are bugs.
 """
@@ -52,6 +52,7 @@ _USER_ERRORS = (
     ("sqlalchemy.exc.SQLAlchemyError", "The database cannot be used: {}", "`slackwater doctor` checks it."),
     ("alembic.util.CommandError", "The database cannot be migrated: {}", "`slackwater doctor` checks it."),
 )
+_BUG = "psycopg.DataError"  # the database works; what we sent to it is wrong
 
 
 class Failure(Exception):
@@ -91,7 +92,7 @@ def explained() -> Iterator[None]:
 
 
 def show(failure: Failure) -> None:
-    """Print the two lines. With SLACKWATER_LOG_LEVEL=debug, the traceback is logged."""
+    """Print the problem and the remedy. With SLACKWATER_LOG_LEVEL=debug, the traceback is logged."""
     import structlog
     from rich.console import Console
     from rich.text import Text
@@ -115,12 +116,16 @@ def _explain(error: BaseException) -> Failure | None:
         return _of_setting(error)
     if isinstance(error, OSError) and error.errno is not None:
         return _of_path(error)
-    if _is(error, "sqlalchemy.exc.DBAPIError") and (origin := _explain(error.orig)):  # type: ignore[attr-defined]
-        return origin
+    if _is(error, "sqlalchemy.exc.DBAPIError"):
+        return _explain(error.orig)  # type: ignore[attr-defined]
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     own = getattr(error, "remedy", "")
     return next(
-        (Failure(message.format(text), remedy or own) for name, message, remedy in _USER_ERRORS if _is(error, name)),
+        (
+            Failure(message.format(text), remedy or own)
+            for name, message, remedy in _USER_ERRORS
+            if _is(error, name) and not _is(error, _BUG)
+        ),
         None,
     )
 

@@ -9,6 +9,13 @@ WORKER_LEASE_HOLDS = "lease_until >= now()"
 WORKER_LEASE_LAPSED = "lease_until < now()"
 
 
+def worker_overdue(worker: str = "") -> str:
+    """A condition on a row of `worker` (a prefix like `w.`): half of its lease is over without a heartbeat, of which several were
+    due. It may be gone, although its lease still holds.
+    """
+    return f"(now() - {worker}renewed_at > ({worker}lease_until - {worker}renewed_at) / 2)"
+
+
 def has_lapsed(lease_until: float, now: float) -> bool:
     """Whether a lease has lapsed. Both times are in seconds of the database's clock."""
     return lease_until < now

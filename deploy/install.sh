@@ -24,7 +24,7 @@ tell_progress() {
     while :; do
         sleep "${TELL:-15}" &
         wait $!
-        say "$SECONDS s, $(du -sm .venv | cut -f1) MB so far"
+        say "$SECONDS s, $(du -sm .venv | cut -f1) MB so far, with downloads that are removed at the end"
     done
 }
 

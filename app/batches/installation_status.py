@@ -38,17 +38,18 @@ PATIENCE_SECONDS = 2.0
 SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
 NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
 
+
+def _restarted(part: str) -> str:
+    return f"slackwater up restarts it; without up, start one: slackwater {part}."
+
+
 _NO_DATABASE = EngineProblem(
     "database_away", "The database does not answer.", "Start it, or correct SLACKWATER_DATABASE_URL."
 )
-_NO_STEWARD = EngineProblem(
-    "steward_away", "No steward leads: batches are not ended.", "Start one: slackwater steward."
-)
-_NO_NOTIFIER = EngineProblem(
-    "notifier_away", "No notifier runs: webhooks are not delivered.", "Start one: slackwater notifier."
-)
+_NO_STEWARD = EngineProblem("steward_away", "No steward leads: batches are not ended.", _restarted("steward"))
+_NO_NOTIFIER = EngineProblem("notifier_away", "No notifier runs: webhooks are not delivered.", _restarted("notifier"))
 _NO_MAINTENANCE = EngineProblem(
-    "maintenance_away", "No maintenance worker runs: nothing old is removed.", "Start one: slackwater maintenance."
+    "maintenance_away", "No maintenance worker runs: nothing old is removed.", _restarted("maintenance")
 )
 _NO_ENGINE = EngineProblem(
     "no_engine", "No engine has a worker.", "Start one: slackwater gpu-worker, or slackwater up."
@@ -210,7 +211,16 @@ def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> 
 
 
 def _engine(engine: EngineInfo, batch: int | None, sync: int | None) -> dict[str, Any]:
+    state = engine_overview.told_state(engine.state, engine.mode, engine.reason, has_worker=engine.controlled)
     code = engine.reason or f"engine_{engine.state}"
+    message = why_text.gate(
+        engine.name,
+        f"engine_{state}" if state is EngineState.STARTING else code,
+        engine.signal,
+        engine.value,
+        engine.threshold,
+        max(0.0, engine.held_seconds),
+    )
     return {
         "name": engine.name,
         "model": engine.model,
@@ -219,11 +229,9 @@ def _engine(engine: EngineInfo, batch: int | None, sync: int | None) -> dict[str
         "version": engine.version,
         "scheduling_policy": engine.scheduling_policy,
         "mode": engine.mode,
-        "state": engine.state if engine.controlled else str(EngineState.DOWN),
+        "state": str(state),
         "reason": code,
-        "message": why_text.gate(
-            engine.name, code, engine.signal, engine.value, engine.threshold, max(0.0, engine.held_seconds)
-        ),
+        "message": f"{message}; last report {duration(engine.silent_seconds)} ago" if _overdue(engine) else message,
         "since": clock.iso(engine.since),
         "intake": engine.intake,
         "slots": engine.slots,
@@ -253,7 +261,16 @@ def _errors(engine: EngineInfo) -> list[EngineProblem]:
     return found
 
 
+def _overdue(engine: EngineInfo) -> bool:
+    """Whether the worker may be gone, though its lease still holds."""
+    return engine.controlled and engine.overdue
+
+
 def _warnings(engine: EngineInfo) -> list[EngineProblem]:
+    if _overdue(engine):
+        message = f"The last report of its worker was {duration(engine.silent_seconds)} ago."
+        remedy = "Wait: if the worker is gone, its lease ends within seconds, and others do its work."
+        return [EngineProblem("worker_silent", message, remedy)]
     if not engine.controlled or not _ready(engine):
         return []
     return warnings.of_engine(

@@ -13,8 +13,8 @@ from typing import Any, Self
 import httpx
 
 from app.cli import credentials
+from app.cli.api_away import api_away
 from app.errors import PolicyDenied
-from app.sentences import ended
 from app.settings import Settings
 from app.user_errors import Failure
 
@@ -53,7 +53,14 @@ class Client:
 
     warning = ""
 
-    def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        transport: httpx.BaseTransport | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._settings = settings
         self.url = url.rstrip("/").removesuffix("/v1")  # OpenAI's clients need the /v1
         headers = {"authorization": f"Bearer {key}"}
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT, transport=transport)
@@ -61,7 +68,7 @@ class Client:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """A client for the URL and key of the environment or the stored credentials. Raises Failure if there is no key."""
-        return cls(*credentials.find(settings))
+        return cls(*credentials.find(settings), settings=settings)
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +116,7 @@ class Client:
                 "The request could not be sent: a header contains a character that is not allowed."
             ) from error
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._unreachable(error) from error
+            raise api_away(self.url, error, self._settings) from error
 
     def below_account(self, path: str) -> str:
         """The full path of a path below the account."""
@@ -119,11 +126,6 @@ class Client:
         with self.stream(method, self.below_account(path), **options) as response:
             self.warning = response.headers.get(WARNING, "")
             return response_json(response)
-
-    def _unreachable(self, error: Exception) -> Failure:
-        reason = str(error) or type(error).__name__
-        remedy = "Start it with `slackwater up`, or name another API with SLACKWATER_URL or `slackwater login`."
-        return Failure(ended(f"No Slackwater answers at {self.url}: {reason}"), remedy)
 
 
 def response_json(response: httpx.Response) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from app.access.roles import Grant, Role
 from app.access.sessions import SessionInfo
 from app.cli import tables
 from app.cli.audited import Reason, on_database_recorded
+from app.cli.data_dir_lock import running
 from app.cli.database import on_database, user
 from app.cli.options import Json, console, settings
 from app.cli.parts import become
@@ -52,7 +53,9 @@ def login(
 
     current = settings()
     token = on_database_recorded(current, invite, reason)
-    console.print(f"{origin.of(current)}/console/login?token={token}", soft_wrap=True, highlight=False, markup=False)
+    owner = running(current.data_dir)
+    place = (owner and owner.console) or origin.of(current)
+    console.print(f"{place}/console/login?token={token}", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command("sessions")

@@ -1,35 +1,46 @@
-"""The lock on a data directory: only one `slackwater up` or `demo` runs on it, and the lock file names its URL."""
+"""The lock on a data directory: only one `slackwater up` or `demo` runs on it, and the lock file names its URLs."""
 
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TextIO
 
 from app import clock
+from app.access import origin
 from app.api_url import base_url
 from app.quantities import duration
 from app.settings import Settings
 from app.user_errors import Failure
 
+_FILE = "up.lock"
+_TRIES, _PAUSE_SECONDS = 3, 0.05  # `running` holds the lock for a moment
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A running installation: the URL of its API, the supervisor's process, and since when it runs (ISO 8601, UTC)."""
+    """A running installation: the URL of its API, the supervisor's process, and since when it runs (ISO 8601, UTC). `console`:
+    the URL of its console; empty: it has none. `models_file`: its catalogue; empty: not known.
+    """
 
     url: str
     pid: int
     since: str
+    console: str = ""
+    models_file: str = ""
 
 
 @contextmanager
 def owned(settings: Settings) -> Iterator[None]:
     """Hold the data directory's lock and write the owner into it. Raises Failure if another process holds it."""
     with _locked(settings) as lock:
-        owner = Owner(base_url(settings), os.getpid(), clock.now().isoformat(timespec="seconds"))
+        since, console = clock.now().isoformat(timespec="seconds"), origin.of(settings) if settings.console_port else ""
+        owner = Owner(base_url(settings), os.getpid(), since, console, str(settings.models_file.absolute()))
         lock.truncate(0)
         lock.write(json.dumps(asdict(owner)))
         lock.flush()
@@ -42,25 +53,56 @@ def refuse_second(settings: Settings) -> None:
         pass
 
 
+def running(data_dir: Path) -> Owner | None:
+    """The installation that runs on this data directory, or is being started; None: none is."""
+    try:
+        with (data_dir / _FILE).open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _owner(lock)
+    except OSError:
+        return None
+    return None
+
+
 @contextmanager
 def _locked(settings: Settings) -> Iterator[TextIO]:
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    with (settings.data_dir / "up.lock").open("a+") as lock:
+    with (settings.data_dir / _FILE).open("a+") as lock:
+        if not _taken(lock):
+            remedy = "Use it, stop it, or start this one with another SLACKWATER_DATA_DIR and SLACKWATER_PORT."
+            raise Failure(f"Slackwater already runs on {settings.data_dir}{_where(lock)}.", remedy)
+        yield lock
+
+
+def _taken(lock: TextIO) -> bool:
+    for _ in range(_TRIES):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            remedy = "Use it, stop it, or start this one with another SLACKWATER_DATA_DIR and SLACKWATER_PORT."
-            raise Failure(f"Slackwater already runs on {settings.data_dir}{_where(lock)}.", remedy) from None
-        yield lock
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return True
+    return False
+
+
+def _owner(lock: TextIO) -> Owner | None:
+    """The owner that the lock file names; None if it names none."""
+    lock.seek(0)
+    try:
+        owner = Owner(**json.loads(lock.read()))
+        datetime.fromisoformat(owner.since)
+    except (ValueError, TypeError):
+        return None
+    return owner
 
 
 def _where(lock: TextIO) -> str:
     """The owner that the lock file names, as a clause; empty if it names none."""
-    lock.seek(0)
-    try:
-        owner = Owner(**json.loads(lock.read()))
-        since = datetime.fromisoformat(owner.since)
-    except (ValueError, TypeError):
+    owner = _owner(lock)
+    if owner is None:
         return ""
+    since = datetime.fromisoformat(owner.since)
     age = duration((clock.now() - since).total_seconds())
     return f": {owner.url}, pid {owner.pid}, since {since.astimezone():%Y-%m-%d %H:%M:%S} ({age})"

@@ -27,7 +27,7 @@ from app.engines.overview import EngineOverview
 from app.processes import python_module
 from app.quantities import many
 from app.settings import Settings
-from app.states import EngineIntake
+from app.states import EngineIntake, EngineState
 from app.user_errors import Failure
 
 app = typer.Typer(help="Run vLLM alone; list, drain and undrain engines.", invoke_without_command=True)
@@ -118,9 +118,9 @@ def overview(settings: Settings) -> list[EngineOverview]:
 
 
 def reported_state(settings: Settings) -> str:
-    """The state and reason that the worker last reported for this installation's engine; empty before its first report."""
-    found = [engine for engine in on_database(settings, engines.list_engines) if engine.name == settings.engine_name]
-    return " ".join([found[0].state, f"({found[0].reason})" if found[0].reason else ""]).strip() if found else ""
+    """This installation's engine in one or two words; empty before a worker has registered it."""
+    found = [engine for engine in overview(settings) if engine.name == settings.engine_name and engine.alive]
+    return summary(found[0]) if found else ""
 
 
 def change(settings: Settings, name: str, verb: Verb) -> None:
@@ -173,7 +173,9 @@ def summary(engine: EngineOverview) -> str:
         return "drained" if engine.drained(0) else "draining"
     if not engine.alive:
         return "no worker"
-    return engine.state if engine.ready or not engine.reason else f"{engine.state} ({engine.reason})"
+    state = engine_overview.told_state(engine.state, engine.mode, engine.reason, has_worker=engine.alive)
+    plain = engine.ready or not engine.reason or state is EngineState.STARTING
+    return str(state) if plain else f"{state} ({engine.reason})"
 
 
 def described(engine: EngineOverview) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 
 from app import private_targets
 from app.cli.options import Json, console, settings
+from app.settings import MOST_SLOTS
 from app.user_errors import Failure
 
 
@@ -19,7 +20,12 @@ def up(
     ] = None,
     slots: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="requests that the attached engine runs at once: its --max-num-seqs"),
+        typer.Option(
+            min=1,
+            max=MOST_SLOTS,
+            metavar="N",
+            help="requests that the attached engine runs at once: its --max-num-seqs",
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="catalogue model that the engine serves")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="port of the API")] = None,

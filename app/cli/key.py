@@ -75,7 +75,8 @@ def create(
         typer.Option(min=1, max=2**31 - 1, help="limit of synchronous requests per minute; default: the settings"),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(min=1, help="limit of synchronous tokens per minute, estimated on arrival")
+        int | None,
+        typer.Option(min=1, max=2**63 - 1, help="limit of synchronous tokens per minute, estimated on arrival"),
     ] = None,
     pin: Annotated[
         list[str] | None,

@@ -21,6 +21,7 @@ OURS = (
     "console",
 )  # an engine's own log is shown only on request
 _POLL_SECONDS = 0.2
+_END_BYTES = 8192
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -75,6 +76,15 @@ def _from(file: Path, offset: int) -> bytes:
             return content.read()
     except FileNotFoundError:
         return b""
+
+
+def last_error(file: Path) -> str:
+    """The error that a part wrote last, in one line; empty if the end of its log has none, or cannot be read."""
+    try:
+        end = _from(file, max(0, file.stat().st_size - _END_BYTES))
+    except OSError:
+        return ""
+    return log_lines.last_error(end.decode(errors="replace").splitlines())
 
 
 def parts(data_dir: Path) -> list[str]:

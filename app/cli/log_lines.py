@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +13,7 @@ from app.quantities import duration, many
 _CONSOLE = re.compile(r"(?P<at>\d{4}-\d\d-\d\dT\S+Z) \[(?P<level>\w+)\s*\] (?P<part>\S+)\s+(?P<text>.*)")
 _FACT = re.compile(r"\b(\w+)=('[^']*'|\S+)")
 _STYLES = {"warning": "yellow", "error": "bold red", "critical": "bold red", "debug": "dim"}
+_PROBLEM = "error "  # as app.user_errors prints it
 _TRACEBACK = re.compile(r"\s*(\+ )?(Exception Group )?Traceback \(most recent call last\):")
 
 
@@ -86,6 +88,13 @@ def draining(line: LogLine) -> str:
         return ""
     patience = duration(float(facts.get("seconds", 0)))
     return f"{line.part.rpartition('/')[2]} finishes {many(int(facts['in_flight']), 'request')}, in at most {patience}."
+
+
+def last_error(lines: Sequence[str]) -> str:
+    """What a part that ended by itself wrote of it: the problem of a Failure, or the last line of a traceback; empty: nothing."""
+    said = [line for line in lines if line and not line[0].isspace() and parse(line) is None]
+    problems = [line.removeprefix(_PROBLEM) for line in said if line.startswith(_PROBLEM)]
+    return next(reversed(problems or said), "")
 
 
 class Tracebacks:

@@ -227,7 +227,7 @@ app.callback()(version.options)
 
 
 def main() -> None:
-    """Entry point. An error that the user can fix is printed as two lines, and the exit code is 1."""
+    """Entry point. An error that the user can fix is printed with its remedy, if there is one, and the exit code is 1."""
     processes.keep_private()
     warn_of_variables()
     guarded(app)

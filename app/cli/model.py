@@ -1,13 +1,15 @@
 """`slackwater model …`: list the models of this installation, and prepare weights on this machine."""
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from app.cli import tables
+from app.cli.data_dir_lock import running
 from app.cli.database import on_database
-from app.cli.options import Json, console
+from app.cli.options import Json, console, errors
 from app.cli.options import settings as configured
 from app.engines import catalogue
 from app.engines import model_weights as weights
@@ -24,8 +26,15 @@ _WIDE = ("context", "shape", "capabilities")
 
 @app.command("list")
 def show_list(as_json: Json = False) -> None:
-    """List the models: name, name at the engine, and whether their weights are on this machine."""
-    found = described(configured())
+    """List the models of the installation that runs on this machine, or of these settings: name, name at the engine, weights."""
+    settings = configured()
+    owner = running(settings.data_dir)
+    if owner is not None and owner.models_file:
+        settings = settings.model_copy(update={"models_file": Path(owner.models_file)})
+    elif not as_json:
+        said = f"No installation runs on {settings.data_dir}; this is the catalogue of these settings: {settings.models_file}"
+        tables.sentence(errors, said)
+    found = described(settings)
     if as_json:
         tables.document(console, found)
         return

@@ -15,15 +15,17 @@ from app import private_targets
 from app.access import origin
 from app.api_url import base_url
 from app.batches import why_text
-from app.cli import credentials, key
+from app.cli import credentials, key, status
 from app.cli.database import on_database
 from app.cli.doctor import attached_engine
 from app.engines import catalogue
 from app.engines import overview as engine_overview
 from app.engines.overview import EngineOverview
+from app.quantities import many
 from app.sentences import ended
 from app.settings import Settings
 from app.states import EngineIntake
+from app.user_errors import Failure
 
 ACCOUNT = "local"
 _REASON = "slackwater up needs a key of this machine"
@@ -174,15 +176,30 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
     _print(console, f"  Account  {ACCOUNT}")
     if access.new_key:
         _print(console, f"  Key      {access.new_key}")
-        _print(console, "           shown only once" + ("; this machine's commands find it" if access.stored else ""))
+        kept = f"stored for this machine's commands: {program()} key show"
+        _print(console, f"           {kept if access.stored else 'shown only once'}")
     if settings.console_port:
         _print(console, f"  Console  {origin.of(settings)}   (sign in: {program()} console login)")
+    if stands := _status(access.url):
+        _print(console, f"  Status   {stands}")
     if settings.attached_to:
         _print(console, f"  Sharing  {attached_engine.protection(settings)}")
     _print(console, f"  Webhooks go to {private_targets.describe(settings)}")
     _print(console, f"  Data     {settings.data_dir}")
     _print(console, f"  Logs     {program()} logs --follow")
     _print(console, "  Ctrl-C stops everything.")
+
+
+def _status(url: str) -> str:
+    """The status word and the number of problems of `GET /status`; empty if it cannot be read now."""
+    try:
+        found = status.fetch_from(url)
+    except Failure:
+        return ""
+    severities = [problem["severity"] for problem in found["problems"]]
+    counts = {"problem": severities.count("error"), "warning": severities.count("warning")}
+    told = ", ".join(many(count, what) for what, count in counts.items() if count)
+    return f"{found['status']}: {told}; {program()} status" if told else str(found["status"])
 
 
 def _rule(console: Console, title: str, style: str) -> None:

@@ -1,7 +1,6 @@
 """`slackwater status`: the state of the installation on one screen, from the API's `GET /status`."""
 
 import json
-import re
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from app.cli import tables
+from app.cli.api_away import api_away
 from app.cli.credentials import api_url
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
@@ -32,18 +32,16 @@ _COLOURS = {
 
 def fetch(settings: Settings) -> Status:
     """The API's status document. Raises Failure if the API does not answer."""
-    return fetch_from(api_url(settings))
+    return fetch_from(api_url(settings), settings)
 
 
-def fetch_from(url: str) -> Status:
+def fetch_from(url: str, settings: Settings | None = None) -> Status:
     """The status document of the API at `url`. Raises Failure if it does not answer."""
     try:
         answer = httpx.get(f"{url}/status", timeout=SECONDS, trust_env=False)
         found: Status = answer.raise_for_status().json()
     except (httpx.TransportError, httpx.InvalidURL) as error:
-        remedy = "Start it with `slackwater up` (or `slackwater api`), or set SLACKWATER_URL to its URL."
-        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
-        raise Failure(f"The API at {url} does not answer: {reason}", remedy) from error
+        raise api_away(url, error, settings) from error
     except (httpx.HTTPStatusError, ValueError) as error:
         remedy = "Another program listens there, or an older Slackwater. Set SLACKWATER_PORT or SLACKWATER_URL."
         raise Failure(f"The program at {url} has no Slackwater status.", remedy) from error

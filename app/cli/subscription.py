@@ -62,7 +62,7 @@ def create(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Create a webhook. Its id and keys are shown only once. It becomes active when it accepts a test event."""
+    """Create a webhook. Its keys are shown only once. It becomes active when it accepts a test event."""
     destination = {"type": "webhook", "url": url, "asymmetric": asymmetric, "ordered": ordered}
     destination |= {"max_in_flight": at_once, "max_per_second": per_second}
     source = _source(model, tag, metadata)

@@ -16,6 +16,7 @@ import structlog
 from app import clock, life_signs, optional_packages, processes
 from app.changes import service as changes
 from app.cli.data_dir_lock import owned
+from app.cli.log_files import last_error
 from app.db import cluster, direct, embedded
 from app.db.pool import Database
 from app.db.watched_connection import WatchedConnection
@@ -179,8 +180,16 @@ class Supervisor:
                 if clock.monotonic() - began > _STEADY_SECONDS
                 else min(pause * 2, _BACKOFF_SECONDS[1])
             )
-            log.error("part.died", name=child.name, exit_code=code, restart_in_seconds=pause)
+            log.error(
+                "part.died", name=child.name, exit_code=code, restart_in_seconds=pause, **self._last_words(child, code)
+            )
             await asyncio.gather(asyncio.sleep(pause), self._note_death(child.name, code))
+
+    def _last_words(self, child: Child, code: int) -> dict[str, str]:
+        """What a part that ended by itself wrote last, and where the rest is."""
+        file = log_file(self._settings.data_dir, child.name)
+        said = last_error(file) if code > 0 and self._output is None else ""
+        return {"error": said, "log": str(file)} if said else {}
 
     async def _end_of(self, child: Child, process: asyncio.subprocess.Process) -> int:
         """The exit code of a part. It is killed if it lives, but gives no sign of it for too many looks. They are counted, not

@@ -13,7 +13,7 @@ from app.access import origin
 from app.api_url import base_url
 from app.cli import privacy, ready_message
 from app.cli.api_address import bind_problem, port_problem, until_ready
-from app.cli.data_dir_lock import refuse_second
+from app.cli.data_dir_lock import owned, refuse_second
 from app.cli.doctor import attached_engine, require_engine
 from app.cli.doctor.machine import our_api
 from app.cli.supervisor import Supervisor, on_signals
@@ -82,7 +82,8 @@ async def _up(settings: Settings, console: Console, screen: Screen) -> None:
     async with _in_background(screen.run()):
         try:
             if not settings.attached_to:
-                await _prepare(settings, screen.stages)
+                with owned(settings):
+                    await _prepare(settings, screen.stages)
             on_signals(supervisor)
             greeter = Greeter(settings, supervisor, console, screen.stages)
             async with _in_background(greeter.run()), _in_background(_say_of_the_stop(settings, supervisor, screen)):

@@ -175,7 +175,7 @@ def away(*, managed: bool = False) -> EngineProblem:
     """The problem of an engine that does not answer. `managed`: its worker starts and restarts it."""
     if managed:
         return EngineProblem(
-            DOWN, "The engine is being started.", "Wait; the log of its GPU worker shows the progress."
+            DOWN, "The engine is being started.", "Wait; slackwater logs gpu-worker shows the progress."
         )
     return EngineProblem(DOWN, "The engine does not answer.", "Start it, or correct SLACKWATER_ENGINE_URL.")
 
@@ -204,6 +204,20 @@ def foreign() -> EngineProblem:
         FOREIGN,
         "The server at the engine's URL answers, but not as an engine does: it has neither /health nor /v1/models (HTTP 404).",
         "Correct --attach (SLACKWATER_ENGINE_URL): host and port of the engine, without a path.",
+    )
+
+
+def is_slackwater(status: object) -> bool:
+    """Whether a server whose `/status` answers this is an API of Slackwater."""
+    return isinstance(status, Mapping) and {"parts", "engines", "callers"} <= status.keys()
+
+
+def slackwater() -> EngineProblem:
+    """The problem of a URL where Slackwater's own API answers."""
+    return EngineProblem(
+        FOREIGN,
+        "The server at the engine's URL is a Slackwater, not an engine.",
+        "Correct --attach (SLACKWATER_ENGINE_URL): host and port of the engine itself.",
     )
 
 

@@ -221,7 +221,8 @@ class EngineClient:
             raise EngineAway(str(error)) from error
         except EngineAway as error:
             if error.status in (401, 403):
-                raise Contradiction(adoption.key_refused(error.status)) from error
+                own = adoption.is_slackwater(await _or_none(self._json("/status")))
+                raise Contradiction(adoption.slackwater() if own else adoption.key_refused(error.status)) from error
             if error.status in (404, 405):
                 if await self._status("/health") == 404:
                     raise Contradiction(adoption.foreign()) from error

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.settings import Settings, bare_url
+from app.settings import MOST_SLOTS, Settings, bare_url
 
 FILE, DNS = "file:", "dns://"
 _PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
@@ -63,7 +63,7 @@ class _Entry(BaseModel):
     name: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     url: Annotated[str, Field(pattern="^https?://[^/]+")]
     model: Annotated[str, Field(min_length=1)] | None = None
-    slots: Annotated[int, Field(gt=0)] | None = None
+    slots: Annotated[int, Field(gt=0, le=MOST_SLOTS)] | None = None
     kind: Annotated[str, Field(pattern="^(auto|vllm|sglang|trtllm|openai)$")] | None = None
     page_dir: Annotated[str, Field(min_length=1)] | None = None
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from app.db.pool import Connection
 from app.engines import sql
+from app.engines.adoption import DOWN
 from app.engines.dialects import VLLM
 from app.engines.engine_report import DRAINING
 from app.states import EngineIntake, EngineState
@@ -14,7 +15,7 @@ from app.states import EngineIntake, EngineState
 class EngineInfo:
     """An engine in the status document. `since`: of state and `reason`. `silent_seconds`: time since its last heartbeat.
 
-    `held_seconds`: time since `since`.
+    `held_seconds`: time since `since`. `overdue`: its worker has missed heartbeats, though its lease may still hold.
     """
 
     name: str
@@ -39,6 +40,7 @@ class EngineInfo:
     held_seconds: float
     intake: str = EngineIntake.OPEN.value
     dialect: str = VLLM.name
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,15 @@ class EngineOverview:
     def ready(self) -> bool:
         """Whether the engine answers, has a worker, and takes new work."""
         return self.alive and self.state == EngineState.READY and self.intake == EngineIntake.OPEN
+
+
+def told_state(state: str, mode: str, reason: str | None, *, has_worker: bool) -> EngineState:
+    """The state as people are told it: down without a worker, and starting while its worker starts an engine of its own."""
+    if not has_worker:
+        return EngineState.DOWN
+    if (state, mode, reason) == (EngineState.DOWN, "managed", DOWN):
+        return EngineState.STARTING
+    return EngineState(state)
 
 
 async def overview(conn: Connection) -> list[EngineOverview]:

@@ -5,7 +5,7 @@ from app.changes.kinds import ChangeKind
 from app.engines.adoption import MISSING, TOO_SMALL
 from app.engines.engine_report import REPORT_COLUMNS
 from app.states import CHUNK, ENGINE, INTAKE, EngineIntake, EngineState
-from app.worker_lease import WORKER_LEASE_HOLDS
+from app.worker_lease import WORKER_LEASE_HOLDS, worker_overdue
 
 FIND_POOL = "select pool_id from pool where model = %(model)s"
 ADD_POOL = "insert into pool (model) values (%(model)s) on conflict (model) do nothing"
@@ -168,8 +168,8 @@ from engine e left join pool p using (pool_id) left join worker w on w.worker_id
 RECENT = f"""
 select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshold, e.reason_since, e.slots, e.allowance,
        e.serves, e.max_model_len, e.version, e.scheduling_policy, e.protection, e.problems,
-       coalesce(w.{WORKER_LEASE_HOLDS}, false), extract(epoch from now() - e.heartbeat_at)::float8,
-       extract(epoch from now() - e.reason_since)::float8, e.intake, e.dialect
+       coalesce(w.{WORKER_LEASE_HOLDS}, false), extract(epoch from now() - greatest(e.heartbeat_at, w.renewed_at))::float8,
+       extract(epoch from now() - e.reason_since)::float8, e.intake, e.dialect, coalesce({worker_overdue("w.")}, false)
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
 where {KNOWN_OF} order by e.name"""
 

@@ -12,7 +12,7 @@ from app.queue.item_counts import PLACES, ItemCounts
 @dataclass(frozen=True, slots=True)
 class Overview:
     """The queue at one moment. `items`: of the open batches. `oldest_waiting_seconds`: the time since the oldest batch with a
-    ready chunk began its run; None: no chunk is ready. `workers`: GPU workers whose lease holds. `steward`: one leads.
+    ready chunk began its run; None: no chunk is ready. `workers`: GPU workers whose heartbeats come. `steward`: one leads.
     `notifier`, `maintenance`: one is connected. `waiting`: the models with ready chunks. `inside`: batch and synchronous requests
     in each engine with a worker, by its name.
     """

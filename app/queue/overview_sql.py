@@ -3,7 +3,7 @@
 from app.queue.forecast_sql import latest_pace
 from app.queue.item_counts_sql import MAX_BATCHES, OF_ENGINE
 from app.states import BATCH, CHUNK, ENGINE, BatchState
-from app.worker_lease import WORKER_LEASE_HOLDS
+from app.worker_lease import WORKER_LEASE_HOLDS, worker_overdue
 
 MOST_COUNTED = 1000  # of a gauge; this value means so many or more
 _MOST_LOOKED_AT = 10_000  # open batches, from the oldest on
@@ -28,7 +28,7 @@ select (select count(*) from open),
        (select extract(epoch from now() - o.opened_at)::float8 from open o
         where exists (select from chunk c where c.batch_id = o.batch_id and {CHUNK.guard("claim", "c.")})
         order by o.created_at limit 1),
-       (select count(*) from worker where {WORKER_LEASE_HOLDS}),
+       (select count(*) from worker where {WORKER_LEASE_HOLDS} and not {worker_overdue()}),
        {_STEWARD_LEADS},
        {_connected("notifier")},
        {_connected("maintenance")},

@@ -84,6 +84,34 @@ def test_an_engine_without_a_worker_is_not_ready() -> None:
     assert view["state"] == "down"
 
 
+def test_a_managed_engine_that_its_worker_starts_is_starting_and_not_down() -> None:
+    told = engine(mode="managed", state="down", reason="engine_down")
+    [view] = installation_status.describe([told], CALM)["engines"]
+    assert (view["state"], view["message"]) == ("starting", "engine-0 is starting for 40 s")
+    [view] = installation_status.describe([replace(told, mode="attached")], CALM)["engines"]
+    assert (view["state"], view["message"]) == ("down", "engine-0 does not answer for 40 s")
+
+
+def test_an_engine_whose_worker_misses_heartbeats_is_warned_of_before_its_lease_ends() -> None:
+    told = engine(overdue=True, silent_seconds=8.0)
+    document = installation_status.describe([told], CALM)
+    assert document["status"] == "warning"
+    assert document["engines"][0]["message"] == "engine-0 takes batch work for 40 s; last report 8 s ago"
+    assert [problem["code"] for problem in document["problems"]] == ["worker_silent"]
+    assert judged(replace(told, controlled=False, silent_seconds=90.0)) == ("down", ["no_worker"])
+
+
+async def test_a_worker_that_has_missed_heartbeats_is_not_counted_as_running(database: Database) -> None:
+    async with database.durable() as conn:
+        await conn.execute("insert into pool (model) values ('m')")
+        await conn.execute(
+            "insert into worker (pool_id, host, pid, renewed_at, lease_until)"
+            " select pool_id, 'h', 1, now() - age, now() - age + interval '1 hour'"
+            " from pool, (values (interval '1 minute'), (interval '40 minutes')) v (age)"
+        )
+        assert (await overview.overview(conn)).workers == 1
+
+
 def test_without_a_database_everything_else_is_unknown_and_the_installation_down() -> None:
     assert judged(seen=None) == ("down", ["database_away"])
     document = installation_status.describe((), None)

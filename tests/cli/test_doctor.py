@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from app.cli.doctor import database, machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok, skip
 from app.duties.schedule import BY_NAME
 from app.duties.standing import Standing
-from app.engines import page_problems
+from app.engines import adoption, page_problems
 from app.engines.overview import EngineInfo
 from app.environment import child_environment
 from app.settings import Settings
@@ -296,18 +297,28 @@ def test_the_running_installation_is_asked_for_its_engines(settings: Settings) -
     assert check.fix.splitlines() == ["engine-0: Correct it.", "engine-1: Correct it."]
 
 
+def test_an_engine_that_is_being_started_is_no_failure(settings: Settings) -> None:
+    told = engine(mode="managed", state="down", reason="engine_down", problems=[asdict(adoption.away(managed=True))])
+    with serving(api_pages(told)) as url:
+        here = changed(settings, port=httpx.URL(url).port)
+        checks = [running_installation.installation(here), running_installation.engine(here)]
+    assert [check.status for check in checks] == [CheckStatus.WARN, CheckStatus.WARN]
+    assert "engine-0 is starting" in checks[1].detail
+    assert checks[1].fix == "Wait; slackwater logs gpu-worker shows the progress."
+
+
 def test_what_runs_is_described_and_not_what_could_be_started_here(settings: Settings) -> None:
     told = engine(version="0.30.1", scheduling_policy=None, protection="outside", mode="attached")
     status = installation_status.describe([told], CALM, webhooks_to="loopback")
     with serving({"/health": '{"status": "ok"}', "/status": json.dumps(status)}) as url:
         here = changed(settings, port=httpx.URL(url).port)
-        assert running_installation.engine(here) == ok(
-            "engine",
-            "engine-0 is ready (attached, vLLM 0.30.1), scheduling policy not reported; protection outside the engine",
-        )
+        engines = running_installation.engine(here)
         assert running_installation.model(here).detail == "toy, of engine-0"
         assert "ALLOW_PRIVATE=loopback" in running_installation.webhooks(here).detail
         noted = running_installation.installation(here)
+    said = "engine-0 is ready (attached, vLLM 0.30.1), scheduling policy not reported; protection outside the engine"
+    assert (engines.status, engines.detail) == (CheckStatus.WARN, said)
+    assert "--scheduling-policy priority" in engines.fix
     assert noted.status is CheckStatus.WARN
     assert "engine-0: The engine does not report its scheduling policy." in noted.detail
     assert "--scheduling-policy priority" in noted.fix

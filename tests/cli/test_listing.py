@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from app.cli import demo_output, model, tables
+from app.cli.data_dir_lock import owned
 from app.cli.text import plain
 from app.db.pool import Database
 from app.engines.catalogue import load
-from app.settings import Settings, masked
+from app.settings import DEMO_MODELS, Settings, masked
 from app.user_errors import Failure
 from tests.cli.support import TERMINAL, Run
 
@@ -88,6 +89,14 @@ def test_settings_are_listed_without_secrets_and_with_their_brackets(run: Run, s
     known = {each["variable"]: each["value"] for each in json.loads(run("settings", "--json", env=odd).output)}
     assert known["SLACKWATER_DATA_DIR"] == "/tmp/[/b]x"
     assert known["SLACKWATER_API_KEY"] == "**********"
+
+
+def test_models_are_those_of_the_installation_that_runs_here(local: Run, settings: Settings) -> None:
+    assert "No installation runs" in local("model", "list").output
+    with owned(settings.model_copy(update={"models_file": DEMO_MODELS})):
+        found = local("model", "list").output
+    assert "@cf/openai/gpt-oss-120b" in found
+    assert "No installation" not in found
 
 
 def test_models_are_listed_with_whether_weights_are_at_hand(run: Run, settings: Settings) -> None:

@@ -159,6 +159,13 @@ def test_a_traceback_is_shown_by_its_last_line() -> None:
     assert [line for line in lines if not hidden.drops(line)] == ["KeyError: 'x'", "more"]
 
 
+def test_the_last_error_is_the_problem_of_a_failure_or_the_end_of_a_traceback() -> None:
+    lines = [event(1, "gpu-worker", "started"), "Traceback (most recent call last):", '  File "x"', "KeyError: 'x'"]
+    assert log_lines.last_error(lines) == "KeyError: 'x'"
+    assert log_lines.last_error([*lines, "error No weights.", "      Prepare them.", ""]) == "No weights."
+    assert log_lines.last_error(lines[:1]) == ""
+
+
 def test_a_log_that_cannot_be_written_stops_no_work() -> None:
     class Full(io.StringIO):
         def write(self, text: str) -> int:

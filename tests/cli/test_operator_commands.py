@@ -102,7 +102,14 @@ def test_the_state_of_the_engine_is_told(settings: Settings) -> None:
             " select %s, pool_id, 'http://x', 'managed', 'down', 'engine_down' from pool",
             (settings.engine_name,),
         )
-    assert engine.reported_state(settings) == "down (engine_down)"
+    assert engine.reported_state(settings) == ""
+    with psycopg.connect(settings.database_url) as conn:
+        conn.execute(
+            "with w as (insert into worker (pool_id, host, pid, lease_until)"
+            " select pool_id, 'h', 1, now() + interval '1 hour' from pool returning worker_id)"
+            " update engine set worker_id = w.worker_id from w"
+        )
+    assert engine.reported_state(settings) == "starting"
 
 
 def test_an_unreachable_database_is_said_in_two_lines(settings: Settings) -> None:

@@ -15,8 +15,11 @@ import pytest
 import structlog
 from rich.console import Console
 
+from app.access import origin
+from app.api_url import base_url
+from app.batches import installation_status
 from app.cli import credentials, ready_message, up
-from app.cli.data_dir_lock import owned, refuse_second
+from app.cli.data_dir_lock import owned, refuse_second, running
 from app.cli.key import create_key, revoke_key
 from app.cli.supervisor import Supervisor
 from app.cli.up_output import Screen, StartStages
@@ -24,7 +27,10 @@ from app.engines import adoption
 from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
+from testing.fakes.installation import CALM
+from testing.fakes.installation import engine as row
 from testing.waiting import eventually
+from tests.cli.support import Run, serving
 
 MODEL = "smollm2-135m-instruct"
 _PROBLEMS = {"engine_down": [asdict(adoption.away())]}
@@ -108,6 +114,15 @@ def test_every_line_but_a_key_fits_into_80_columns(settings: Settings, monkeypat
     commands = [command for _, command in ready_message.commands(short, access, MODEL)]
     shown = text(lambda console: ready_message.ready(short, access, MODEL, console)).splitlines()
     assert all(line in shown for command in commands for line in command.splitlines())
+
+
+def test_the_message_says_how_many_problems_there_are(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/slackwater", "up"])
+    told = row(mode="attached", protection="outside", scheduling_policy=None, reason="closed_unknown")
+    with serving({"/status": json.dumps(installation_status.describe([told], CALM))}) as url:
+        access = ready_message.Access(url, "", stored=True)
+        said = text(lambda console: ready_message.ready(settings, access, MODEL, console))
+    assert f"  Status   degraded: 1 problem, 2 warnings; {ready_message.program()} status\n" in said
 
 
 def test_an_embedding_model_gets_commands_that_it_can_answer(settings: Settings, tmp_path: Path) -> None:
@@ -232,7 +247,11 @@ async def test_what_keeps_it_from_greeting_is_logged_and_stops_nothing(
 
 def test_a_second_one_says_where_the_first_runs(settings: Settings) -> None:
     refuse_second(settings)
+    assert running(settings.data_dir) is None
     with owned(settings):
+        owner = running(settings.data_dir)
+        assert owner is not None
+        assert (owner.url, owner.console) == (base_url(settings), "")
         held = json.loads((settings.data_dir / "up.lock").read_text())
         for attempt in (lambda: refuse_second(settings), lambda: up.up(settings, Console(file=io.StringIO()))):
             with pytest.raises(Failure, match="already runs") as failure:
@@ -241,6 +260,12 @@ def test_a_second_one_says_where_the_first_runs(settings: Settings) -> None:
             assert "SLACKWATER_DATA_DIR" in failure.value.remedy
         assert json.loads((settings.data_dir / "up.lock").read_text()) == held
     refuse_second(settings)
+
+
+def test_the_link_to_the_console_is_that_of_the_one_that_runs(settings: Settings, local: Run) -> None:
+    with owned(settings.model_copy(update={"console_port": 18711})):
+        assert local("console", "login").output.startswith("http://127.0.0.1:18711/console/login?token=")
+    assert local("console", "login").output.startswith(f"{origin.of(settings)}/console/login?token=")
 
 
 def test_a_lock_that_says_nothing_is_respected_as_well(settings: Settings) -> None:

@@ -2,11 +2,13 @@
 
 import io
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from rich.text import Text
 from app import clock, processes
 from app.batches import installation_status
 from app.cli import status
+from app.cli.data_dir_lock import owned
 from app.duties.schedule import BY_NAME
 from app.duties.standing import Standing
 from app.settings import Settings
@@ -130,6 +133,13 @@ def test_an_api_that_is_away_is_said_with_how_to_start_it() -> None:
         status.fetch(settings)
     assert "slackwater up" in failure.value.remedy
     assert "SLACKWATER_URL" in failure.value.remedy
+
+
+def test_an_api_that_up_is_starting_is_waited_for_and_not_started_again(tmp_path: Path) -> None:
+    settings = Settings(port=processes.free_port(), data_dir=tmp_path)
+    with owned(settings), pytest.raises(Failure, match="does not answer") as failure:
+        status.fetch(settings)
+    assert f"`slackwater up` runs (pid {os.getpid()})" in failure.value.remedy
 
 
 @pytest.mark.parametrize(("body", "code"), [("<html>", 200), ("{}", 404)])

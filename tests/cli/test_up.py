@@ -101,6 +101,11 @@ def test_a_server_that_is_no_engine_is_refused_and_not_taken_for_away(
     assert "--attach" in refusal.value.remedy
 
 
+def test_an_api_of_slackwater_is_not_taken_for_an_engine(api: Settings) -> None:
+    with pytest.raises(Failure, match="is a Slackwater, not an engine"):
+        doctor.require_engine(attached(api, engine_url=f"http://127.0.0.1:{api.port}"))
+
+
 @pytest.mark.parametrize(
     ("given", "url"),
     [
@@ -390,3 +395,17 @@ async def test_a_part_that_dies_is_in_the_timeline_before_it_starts_again(
         keeping.cancel()
         await asyncio.wait([keeping])
     assert (found[0].subject, found[0].data["exit_code"]) == ("notifier", 0)
+
+
+async def test_a_part_that_ends_by_itself_is_shown_with_its_error_and_its_log(settings: Settings) -> None:
+    supervisor = Supervisor(settings)
+    keeping = asyncio.create_task(supervisor._keep(Child("api", "no.such.module")))
+    try:
+        with structlog.testing.capture_logs() as shown:
+            await eventually(lambda: asyncio.sleep(0, [each for each in shown if each["event"] == "part.died"]))
+    finally:
+        supervisor.stop()
+        keeping.cancel()
+        await asyncio.wait([keeping])
+    assert "No module named 'no'" in shown[-1]["error"]
+    assert shown[-1]["log"] == str(log_file(settings.data_dir, "api"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from pydantic import SecretStr
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 
 from app import processes
 from app import settings as configuration
@@ -27,7 +27,7 @@ from tests.cli.support import own_process
         (IsADirectoryError(errno.EISDIR, "Is a directory", "/etc"), "/etc: Is a directory"),
         (psycopg.OperationalError("refused\nhint"), "cannot be reached: refused"),
         (psycopg.errors.UndefinedTable("x"), "no schema"),
-        (psycopg.DataError("bad"), "cannot be used: bad"),
+        (psycopg.ProgrammingError("bad"), "cannot be used: bad"),
         (OperationalError("select", {}, psycopg.OperationalError("refused")), "cannot be reached: refused"),
         (ExceptionGroup("tasks", [ModelUnavailable("no weights")]), "no weights"),
     ],
@@ -37,7 +37,16 @@ def test_what_the_user_can_mend_is_explained(error: Exception, said: str) -> Non
         raise error
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), TimeoutError(), ExceptionGroup("tasks", [KeyError(), BadInput("x")])])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("x"),
+        TimeoutError(),
+        psycopg.errors.NumericValueOutOfRange("integer out of range"),
+        DataError("insert", {}, psycopg.DataError("bad")),
+        ExceptionGroup("tasks", [KeyError(), BadInput("x")]),
+    ],
+)
 def test_our_own_mistakes_keep_their_traceback(error: Exception) -> None:
     with pytest.raises(type(error)), explained():
         raise error
@@ -59,6 +68,8 @@ def test_a_failure_is_shown_as_it_is_written_in_whole_lines(capsys: pytest.Captu
     [
         ("port", "abc", "SLACKWATER_PORT: must be a whole number, got 'abc'"),
         ("port", "70000", "SLACKWATER_PORT: must be at most 65535, got '70000'"),
+        ("engine_slots", "999999999999", "SLACKWATER_ENGINE_SLOTS: must be at most 32767, got"),
+        ("lease_seconds", "inf", "SLACKWATER_LEASE_SECONDS: must be at most 31622400, got 'inf'"),
         ("log_level", "loud", "SLACKWATER_LOG_LEVEL: must be `debug`, `info`, `warning` or `error`, got 'loud'"),
         ("broker_url", "foo://u:hidden@x", "SLACKWATER_BROKER_URL: must be amqp://"),
         ("engine_url", "gpu:8000", "SLACKWATER_ENGINE_URL: must be http://"),
@@ -70,6 +81,14 @@ def test_a_wrong_setting_is_named_with_its_variable(name: str, value: str, said:
         Settings(**{name: value})  # type: ignore[arg-type]
     assert failure.value.problem.startswith(said)
     assert "hidden" not in failure.value.problem
+
+
+def test_every_number_of_the_settings_has_an_upper_bound() -> None:
+    numbers = {
+        name: field.metadata for name, field in Settings.model_fields.items() if field.annotation in (int, float)
+    }
+    assert numbers
+    assert [name for name, rules in numbers.items() if not any(hasattr(rule, "le") for rule in rules)] == []
 
 
 def test_settings_of_one_meaning_have_one_spelling() -> None:

@@ -27,7 +27,14 @@ def installation(settings: Settings) -> Check:
     pairs = [(f"{each['engine']}: " if "engine" in each else "", each) for each in found["problems"]]
     messages = "\n".join([summary, *(engine + each["message"] for engine, each in pairs)])
     remedies = "\n".join(dict.fromkeys(engine + each["remedy"] for engine, each in pairs))
-    return (warn if found["status"] == "warning" else fail)(_NAME, messages, remedies)
+    return (fail if _broken(found) else warn)(_NAME, messages, remedies)
+
+
+def _broken(found: status.Status) -> bool:
+    """Whether something does not work, other than an engine that is being started."""
+    starting = {each["name"] for each in found["engines"] if each["state"] == "starting"}
+    errors = [each for each in found["problems"] if each["severity"] == "error"]
+    return found["status"] == "down" or any(each.get("engine") not in starting for each in errors)
 
 
 def engine(settings: Settings) -> Check:
@@ -38,6 +45,9 @@ def engine(settings: Settings) -> Check:
     if found is None or not found["engines"]:
         return services.engine(settings)
     lines = "\n".join(map(_described, found["engines"]))
+    remedies = [problem["remedy"] for each in found["engines"] for problem in each["problems"]]
+    if remedies:
+        return warn("engine", lines, "\n".join(dict.fromkeys(remedies)))
     if all(each["state"] == "ready" for each in found["engines"]):
         return ok("engine", lines)
     return warn("engine", lines, "see why: slackwater status")
