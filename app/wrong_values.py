@@ -34,7 +34,11 @@ _LENGTHS = {
 
 def wrong(error: Mapping[str, Any], *, secret: bool = False) -> str:
     """The rule that is broken, and the value unless it is `secret`: "must be a whole number, not 'abc'". `error`: pydantic's."""
-    kind, context = error["type"], error.get("ctx") or {}
+    kind = error["type"]
+    context = {
+        name: int(of) if isinstance(of, float) and of.is_integer() else of
+        for name, of in (error.get("ctx") or {}).items()
+    }
     if kind in _LENGTHS:
         return _LENGTHS[kind].format(**context)
     if kind not in _RULES:

@@ -44,7 +44,6 @@ READS = {
     "console": {
         *(
             "batch",
-            "batch_delta",
             "batch_phase",
             "batch_error",
             "item_payload",
