@@ -45,6 +45,7 @@ class ItemFacts(Protocol):
 
 
 _QUEUED_KINDS = frozenset(Kind)
+_NOTED_WHOLE = (Kind.BATCH, Kind.STAGE)  # not item by item
 _REFERENCE = "external_reference"
 Facts = TypeVar("Facts", bound=ItemFacts)
 Item = dict[str, Any]
@@ -181,7 +182,7 @@ class Admission:
         self, model: Model, item: Item, endpoint: str, examine: Examine[Facts], end_user: str | None
     ) -> Admitted[Facts]:
         facts = examine(model, item)
-        if self.who is None or self.who.kind != Kind.BATCH:  # a batch is noted as a whole
+        if self.who is None or self.who.kind not in _NOTED_WHOLE:
             sums = facts.est_tokens, facts.answer_tokens
             self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
         if not self.policy.rules:

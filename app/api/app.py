@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI
 
 from app import __version__
 from app.admission.control import AdmissionControl
+from app.admission.spent_shares import KeptShares
 from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator, scale
 from app.api.admin import router as admin_router
 from app.api.deps import Parts, caller
@@ -85,12 +86,7 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
         models = ModelRegistry(database, entries, offers=True)
         await models.renew()
         store = StoreCheck(database, settings, passed=store_checked)
-        admission = AdmissionControl(
-            database,
-            models,
-            secret,
-            lambda who, labels: gateway.budgets.used(who.tenant_id, who.key_id, labels.workflow),
-        )
+        admission = AdmissionControl(database, models, secret, KeptShares(gateway.budgets.used))
         await admission.policy.renew()
         turns = TurnLeases(database)
         keeping = {asyncio.create_task(each.keep()) for each in (models, store, admission.policy, admission, turns)}

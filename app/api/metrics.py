@@ -28,6 +28,11 @@ MEANINGS = {
     ),
     "fold_lag_deltas": ("", "finished chunks not yet counted in their batches; grows if no steward leads"),
     "ledger_drift": ("", "differences between ledger and queue in the last check, every ten minutes; should be 0"),
+    "labels_used_ratio": (
+        "label",
+        "share of its labels that an account, or its fullest key, has used, from one half on, as account/label; at 1 a new "
+        "one is recorded as `other`",
+    ),
     "audit_lag_seconds": ("", "age of the oldest row of the audit log that is not sealed; grows if no steward leads"),
     "oldest_ready_seconds": ("", "age of the oldest run that has a chunk waiting for a worker"),
     "open_batches": ("", "batches that are not final"),

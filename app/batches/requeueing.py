@@ -58,15 +58,14 @@ async def _part(
 async def _line_of(conn: Connection, batch: Reopened, of: ItemModel, model: Model) -> int | None:
     """The line of the batch's items with this model, which has the price at which they were queued.
 
-    What was queued before that was stored, or by a pipeline, takes the newest line of the model. It is added if there is none.
+    Where none is known, it has the price of this moment.
     """
     if of.line_id is not None or of.name is None:
         return of.line_id or batch.line_id
     stored = await lines.parts(conn, batch.model_lines or [])
     if named := next((each for each in stored if each.parts.model == model.name), None):
         return named.line_id
-    found = await lines.of_model(conn, batch.line_id, model.name)
-    if found is None and batch.line_id is not None:
-        [own] = await lines.parts(conn, [batch.line_id])
-        found = await lines.with_model(conn, own.parts, model.name, model.price)
-    return found
+    if batch.line_id is None:
+        return None
+    [own] = await lines.parts(conn, [batch.line_id])
+    return await lines.with_model(conn, own.parts, model.name, model.price)

@@ -42,9 +42,9 @@ class Parts:
         return self.models.current
 
     async def freshen(self) -> None:
-        """Read models and policy again, unless that was done just now. Each look calls it; without one nothing is read."""
+        """Read models, policy and budgets again, unless that was just done. Each look calls it; without one nothing is read."""
         await self.models.fresh()
-        await self.admission.policy.fresh()
+        await self.admission.fresh()
 
     @cached_property
     def polls(self) -> Polls:

@@ -93,4 +93,4 @@ class Preparer:
             line_id=line_id,
             amounts=amounts,
         )
-        return Target(number, await ensure_pool(conn, model.served), chunks)
+        return Target(number, model.name, line_id, await ensure_pool(conn, model.served), chunks)

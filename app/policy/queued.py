@@ -7,7 +7,7 @@ that a rule might forbid for a part of the work.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.policy.rules import OF_REQUEST, Rule
+from app.policy.rules import OF_REQUEST, Rule, is_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,10 @@ def _may_match(rule: Rule, work: QueuedWork, asked: str | None) -> bool:
     when, known = rule.when, _known(work, asked)
     if when.critical is not None and when.critical != work.critical:
         return False
-    return all((value := known.get(name)) is None or value in values for name, values in when.texts.items())
+    if not is_of(work.kind, when.texts.get("kind", frozenset((work.kind,)))):
+        return False
+    others = ((known.get(name), values) for name, values in when.texts.items() if name != "kind")
+    return all(value is None or value in values for value, values in others)
 
 
 def _matches_all(rule: Rule, work: QueuedWork, asked: str | None) -> bool:

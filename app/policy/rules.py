@@ -21,7 +21,14 @@ OPERATORS: Mapping[str, Compare] = {
 OF_REQUEST = ("account", "key", "workflow", "task", "kind")
 OF_ITEM = ("model", "endpoint", "end_user")
 TEXTS = (*OF_REQUEST, *OF_ITEM)
+KINDS = ("sync", "batch", "response", "flex", "stage", "checkpoint")
+_WIDER = {"stage": "batch"}  # a rule that names the second kind holds for the first, too
 BOUNDS = ("est_tokens", "deadline", "budget")
+
+
+def is_of(kind: str, named: frozenset[str]) -> bool:
+    """Whether a request of this kind is of the kinds that a rule names."""
+    return kind in named or _WIDER.get(kind) in named
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,11 +53,21 @@ batch_delta = Table(
     ),
     Column("errors", ARRAY(Text), comment="the classes of the errors of its failed items; null: none failed"),
     Column("added", Integer, nullable=False, server_default=ZERO, comment="items that were added to the batch"),
+    Column("bytes", BigInteger, nullable=False, server_default=ZERO, comment="of their requests"),
+    Column(
+        "unrun",
+        Integer,
+        nullable=False,
+        server_default=ZERO,
+        comment="of the results, those that no engine was asked for",
+    ),
+    Column("unrun_ok", Integer, nullable=False, server_default=ZERO, comment="of these, the answers"),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)
 
-# What the batches of an account counted that are no longer in `batch`. With it the ledger can be compared with the queue.
+# What the batches of an account counted that are no longer in `batch`, less the results that no engine was asked for, which are
+# in `batch`, but in no ledger. With it the ledger can be compared with the queue.
 removed_counts = Table(
     "removed_counts",
     metadata,

@@ -84,9 +84,11 @@ async def settle(
     """
     await exclusively(conn)
     deltas = await (await conn.execute(queries.TAKE)).fetchall()
-    taken = {"ids": [delta_id for delta_id, _ in deltas]}
-    if any(has_errors for _, has_errors in deltas):
+    taken = {"ids": [delta_id for delta_id, *_ in deltas]}
+    if any(has_errors for _, has_errors, _ in deltas):
         await conn.execute(errors_sql.FOLD, taken)
+    if any(has_unrun for *_, has_unrun in deltas):
+        await conn.execute(queries.UNRUN, taken)
     rows = await (await conn.execute(queries.USAGE, taken)).fetchall()
     usage = [_usage_sum(*row) for row in rows]
     if before_fold is not None and taken["ids"]:

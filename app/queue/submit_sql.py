@@ -29,7 +29,7 @@ select request_id, request_hash from batch
 where tenant_id = %(tenant_id)s and idempotency_key = %(idempotency_key)s"""
 
 COPY_PAYLOAD = """copy item_payload (batch_id, seq, reference, model, endpoint, affinity, est_tokens, wants_json, stored, body,
-                                    vault)
+                                    vault, line_id)
 from stdin (format binary)"""
 
 COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, line_id)

@@ -117,6 +117,7 @@ class Result(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ChunkTimes:
     """What a worker measured during a lease. `engine_ms`: what the items had of the engine, also those that go back.
+    `unrun`: results that no engine was asked for.
 
     `first_tokens`, `durations`: one byte for each answer, the bucket of its time in `app.metering.sketch`.
     """
@@ -124,6 +125,7 @@ class ChunkTimes:
     engine_ms: int = 0
     first_tokens: bytes = b""
     durations: bytes = b""
+    unrun: int = 0
 
 
 NO_TIMES = ChunkTimes()

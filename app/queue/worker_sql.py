@@ -145,9 +145,9 @@ with deleted as (delete from chunk where {FENCE}
               d.est_tokens::bigint * c.done / d.n from deleted d, counts c)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
                          retried_ok, yields, engine_ms, first_tokens, durations, budgets, reserved_cost,
-                         reserved_tokens, maximum_cost, maximum_tokens, errors)
+                         reserved_tokens, maximum_cost, maximum_tokens, errors, unrun)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
        %(durations)s, d.budgets, d.reserved_cost, d.reserved_tokens, d.maximum_cost * c.done / d.n,
-       d.maximum_tokens * c.done / d.n, c.errors from deleted d, counts c where {RELAXED}
+       d.maximum_tokens * c.done / d.n, c.errors, %(unrun)s from deleted d, counts c where {RELAXED}
 returning ok + failed"""

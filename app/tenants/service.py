@@ -26,7 +26,7 @@ _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 class Tenant:
     """The caller, and the key it used. `limits`: of that key. `pins`: the labels that it gives every request, by name.
 
-    `has_quota`: whether the account has a quota. `scope`: what the key may do. `rotation`: which of its
+    `has_quota`: whether the account may have a quota. `scope`: what the key may do. `rotation`: which of its
     secrets was shown, from 0 on.
     """
 
@@ -35,7 +35,7 @@ class Tenant:
     key_id: str = ""
     limits: KeyLimits = NO_LIMITS
     pins: tuple[tuple[str, str], ...] = ()
-    has_quota: bool = False
+    has_quota: bool = True
     scope: KeyScope = EVERYTHING
     rotation: int = 0
 

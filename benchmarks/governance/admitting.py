@@ -4,7 +4,8 @@ import asyncio
 from time import perf_counter
 from typing import Any
 
-from app.admission.control import AdmissionControl, labels_of, no_budget
+from app.admission.control import AdmissionControl, labels_of
+from app.admission.spent_shares import KeptShares
 from app.batches.submit import rules_of
 from app.batches.validation.text_generation import examine
 from app.budgets.calls import CallBudgets, CallSize
@@ -50,7 +51,7 @@ async def _timed(settings: Settings, count: int) -> list[float]:
     model = models.resolve(MODEL)
     assert model is not None
     async with Database(settings.database_url) as database:
-        control = AdmissionControl(database, models, b"secret", no_budget)  # type: ignore[arg-type]  # it reads no rules
+        control = AdmissionControl(database, models, b"secret", KeptShares(lambda *_: 0.0))  # type: ignore[arg-type]  # it reads no rules
         control.policy.current = Policy(1, parse(policy_text(), models))
         async with database.transaction() as conn:
             tenant = Tenant(await tenants.ensure_tenant(conn, ACCOUNT), ACCOUNT)

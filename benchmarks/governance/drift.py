@@ -7,15 +7,17 @@ import psycopg
 
 from app.metering.lines import UNQUEUED
 
-# By account: requests, tokens and money, of the results that are stored and of the usage that is booked for queued work. A result
-# has the line of its chunk, of which nothing is left, so its cost is right if each batch has one price, as in these arms.
+# By account: requests, tokens and money, of the results that an engine was asked for and of the usage that is booked for queued
+# work. A result has the line of its chunk, of which nothing is left, so its cost is right if each batch has one price, as in
+# these arms.
 _LEDGER = f"""
 with results as (
   select b.tenant_id, count(*) as requests, sum(r.prompt_tokens) as prompt, sum(r.cached_tokens) as cached,
          sum(r.completion_tokens) as output,
          sum((r.prompt_tokens - r.cached_tokens) * coalesce(l.price_in, 0) + r.cached_tokens * coalesce(l.price_cached, 0)
              + r.completion_tokens * coalesce(l.price_out, 0)) as cost
-  from item_result r join batch b using (batch_id) left join line l using (line_id) group by 1),
+  from item_result r join batch b using (batch_id) left join line l using (line_id)
+  where r.attempt > 0 group by 1),
  booked as (
   select l.tenant_id, sum(u.requests) as requests, sum(u.prompt) as prompt, sum(u.cached) as cached, sum(u.output) as output,
          sum((u.prompt - u.cached) * coalesce(l.price_in, 0) + u.cached * coalesce(l.price_cached, 0)

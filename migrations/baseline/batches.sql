@@ -22,6 +22,7 @@ CREATE TABLE batch (
   cached_tokens BIGINT DEFAULT 0 NOT NULL,
   completion_tokens BIGINT DEFAULT 0 NOT NULL,
   bytes BIGINT DEFAULT 0 NOT NULL,
+  cost NUMERIC DEFAULT 0 NOT NULL,
   deadline TIMESTAMP WITH TIME ZONE NOT NULL,
   expires_at TIMESTAMP WITH TIME ZONE,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
@@ -73,6 +74,7 @@ COMMENT ON COLUMN batch.request_id IS 'the id callers see';
 COMMENT ON COLUMN batch.model IS 'the name the caller used';
 COMMENT ON COLUMN batch.endpoint IS 'the engine route of its items unless an item has its own';
 COMMENT ON COLUMN batch.run IS 'number of the current run, from 1';
+COMMENT ON COLUMN batch.cost IS 'of the results whose lines have the currency of its own line, in 10^-12 of it';
 COMMENT ON COLUMN batch.deadline IS 'when the fair order tries to have it done';
 COMMENT ON COLUMN batch.expires_at IS 'when unfinished items are given up; null: never';
 COMMENT ON COLUMN batch.opened_at IS 'when the current run began';
@@ -137,6 +139,9 @@ CREATE TABLE batch_delta (
   durations BYTEA DEFAULT '' NOT NULL,
   errors TEXT[],
   added INTEGER DEFAULT 0 NOT NULL,
+  bytes BIGINT DEFAULT 0 NOT NULL,
+  unrun INTEGER DEFAULT 0 NOT NULL,
+  unrun_ok INTEGER DEFAULT 0 NOT NULL,
   CONSTRAINT batch_delta_pkey PRIMARY KEY (delta_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX batch_delta_batch ON batch_delta (batch_id);
@@ -150,8 +155,12 @@ COMMENT ON COLUMN batch_delta.first_tokens IS 'a byte for each answer whose time
 COMMENT ON COLUMN batch_delta.durations IS 'the same of whole answers';
 COMMENT ON COLUMN batch_delta.errors IS 'the classes of the errors of its failed items; null: none failed';
 COMMENT ON COLUMN batch_delta.added IS 'items that were added to the batch';
+COMMENT ON COLUMN batch_delta.bytes IS 'of their requests';
+COMMENT ON COLUMN batch_delta.unrun IS 'of the results, those that no engine was asked for';
+COMMENT ON COLUMN batch_delta.unrun_ok IS 'of these, the answers';
 
--- What the batches of an account counted that are no longer in batch. With it the ledger can be compared with the queue.
+-- What the batches of an account counted that are no longer in batch, less the results that no engine was asked for, which are
+-- in batch, but in no ledger. With it the ledger can be compared with the queue.
 CREATE TABLE removed_counts (
   tenant_id INTEGER NOT NULL,
   ok BIGINT DEFAULT 0 NOT NULL,

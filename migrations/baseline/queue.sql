@@ -27,7 +27,7 @@ COMMENT ON COLUMN item_payload.endpoint IS 'engine route; null: the batch''s';
 COMMENT ON COLUMN item_payload.wants_json IS 'the answer is JSON by request';
 COMMENT ON COLUMN item_payload.body IS 'the caller''s item, redacted where the policy says so';
 COMMENT ON COLUMN item_payload.stored IS 'true: body is the key of the object that contains the body';
-COMMENT ON COLUMN item_payload.line_id IS 'line at whose price a budget moved it to its model; null: that of the batch''s model';
+COMMENT ON COLUMN item_payload.line_id IS 'line at whose price a budget, or in a pipeline a rule, moved it to its model; null: that of the batch''s model';
 COMMENT ON COLUMN item_payload.vault IS 'sealed values of the placeholders in its body; null: it has none';
 
 -- The result of an item in one run of its batch.
@@ -54,6 +54,7 @@ CREATE TABLE item_result (
 CREATE INDEX item_result_error ON item_result (batch_id, error, seq) WHERE ok = 0;
 CREATE INDEX item_result_failed ON item_result (batch_id, seq) WHERE ok = 0;
 COMMENT ON COLUMN item_result.ok IS '1: body is the engine''s answer; 0: body is an error';
+COMMENT ON COLUMN item_result.attempt IS '0: no engine was asked for it';
 COMMENT ON COLUMN item_result.stored IS 'true: body is the key of the object that contains the body';
 COMMENT ON COLUMN item_result.error IS 'the class of its error (app.engines.outcome); null: ok, or not known';
 COMMENT ON COLUMN item_result.engine_id IS 'the engine that it ran on; null: not known';

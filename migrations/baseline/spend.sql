@@ -20,6 +20,7 @@ CREATE TABLE line (
   price_out BIGINT,
   currency TEXT,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  unused_since TIMESTAMP WITH TIME ZONE,
   CONSTRAINT line_pkey PRIMARY KEY (line_id),
   CONSTRAINT line_parts UNIQUE NULLS NOT DISTINCT (tenant_id, key_id, workflow, task, critical, variant, family, model, kind, endpoint, price_in, price_cached, price_out, currency),
   CONSTRAINT line_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id)
@@ -31,6 +32,7 @@ COMMENT ON COLUMN line.endpoint IS 'the engine''s route; -: not known; mixed: se
 COMMENT ON COLUMN line.price_in IS '10^-12 of the currency per prompt token; null: the model has no price';
 COMMENT ON COLUMN line.price_cached IS 'the same, per prompt token from the prefix cache';
 COMMENT ON COLUMN line.price_out IS 'the same, per token of the answer';
+COMMENT ON COLUMN line.unused_since IS 'when nothing used it and nobody had looked it up since; null: it is used';
 
 -- How far the sums of a process are booked, so that none is booked twice.
 CREATE TABLE usage_writer (
@@ -153,11 +155,13 @@ CREATE TABLE ledger_check (
   one BOOLEAN NOT NULL CONSTRAINT ledger_check_one CHECK (one),
   at TIMESTAMP WITH TIME ZONE NOT NULL,
   drift BIGINT NOT NULL,
+  labels JSONB DEFAULT '{}' NOT NULL,
   CONSTRAINT ledger_check_pkey PRIMARY KEY (one)
 );
 COMMENT ON COLUMN ledger_check.one IS 'always true: one row';
 COMMENT ON COLUMN ledger_check.at IS 'when the ledger was compared with the queue';
 COMMENT ON COLUMN ledger_check.drift IS 'sum of all differences, without their signs; should be 0';
+COMMENT ON COLUMN ledger_check.labels IS 'share of its labels that an account has used, from one half on, by its name and that of the label';
 
 -- A budget and its current window.
 CREATE TABLE budget (

@@ -245,6 +245,11 @@ COUNTS = [
         {"slackwater_ledger_drift": "12x20 0x60"},
     ),
     Case(
+        "LabelsNearlyUsed",
+        {'slackwater_labels_used_ratio{label="acme/variant"}': steady(0.85)},
+        {'slackwater_labels_used_ratio{label="acme/variant"}': steady(0.75)},
+    ),
+    Case(
         "AuditBroken",
         {
             "slackwater_steward_audit_problems_total": steady(0),

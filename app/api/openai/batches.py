@@ -1,6 +1,6 @@
 """OpenAI's Batches API. Shapes: openai-python 3.52, `types/batch.py`; every field is present, some are null."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -10,6 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from app import clock, trace_context
+from app.admission.admission import Admission
 from app.api import body, policy_header, request_parsing, submit_metrics, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
@@ -70,7 +71,8 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
         batch = await _from_requests(requests, new, stages, tenant, parts)
     else:
         usual = parts.lengths.of(tenant.tenant_id)
-        batch = await then.create(database, settings, models, tenant, new, stages, usual)
+        begin = _of_stages(new, tenant, parts)
+        batch = await then.create(database, settings, models, tenant, new, stages, usual, begin)
     if batch.model:
         policy_header.add(request, new.admission, batch.model)
     return _shown(batch, parts)
@@ -87,11 +89,19 @@ async def _from_requests(
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)
-        made = await then.create(database, settings, models, tenant, new, stages, usual)
+        begin = _of_stages(new, tenant, parts)
+        made = await then.create(database, settings, models, tenant, new, stages, usual, begin)
     finally:
         if made is None or made.input_file_id != name:  # the idempotency key belongs to an earlier batch
             await files.discard(database, Store.of(settings), tenant.tenant_id, file)
     return made
+
+
+def _of_stages(new: NewFileBatch, tenant: Tenant, parts: Parts) -> Callable[[], Admission]:
+    """What opens the admission of stages behind a batch, under its labels and its window."""
+    labels, window = new.labels, new.deadline_seconds
+    of = tenant, labels.spend, Kind.STAGE, parts.catalogue, window
+    return lambda: parts.admission.begin(*of, stored=labels.stored)
 
 
 @router.get("/batches")

@@ -155,15 +155,15 @@ def _new_budget(given: Mapping[str, Any]) -> float | None:
 
 def _caller(request: Request, tenant: Tenant, parts: Parts, key: str | None) -> Caller:
     labels = request_parsing.labels_of(request, tenant, idempotency_key=key)
-    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, stored=labels.stored)
-    return Caller(tenant, labels, admission)
+    begin, of = parts.admission.begin, (tenant, labels.spend, Kind.STAGE, parts.catalogue)
+    return Caller(tenant, labels, lambda window: begin(*of, window, stored=labels.stored))
 
 
 async def _shown(request_id: UUID, tenant: Tenant, parts: Parts) -> Response:
     sight = await reads.get(parts.database, parts.settings, tenant, request_id)
     found = await outlook.of(parts.database, parts.catalogue, tenant, sight)
     whole = tenant.scope.role.includes(KeyRole.SUBMITTER)  # a definition has prompts
-    return answer(views.shown(found, parts.catalogue, with_definition=whole))
+    return answer(views.shown(found, with_definition=whole))
 
 
 def _parse(pipeline_id: str) -> UUID:

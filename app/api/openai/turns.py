@@ -32,6 +32,7 @@ from app.errors import BadInput, ConversationLocked, KeyReused, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import SseEvent
+from app.metering.spend_labels import Spender
 from app.policy.redaction import restored
 from app.policy.vaults import NO_VALUES
 from app.sealing.keyring import Keyring, wanted
@@ -95,8 +96,15 @@ async def respond(
         values=prepared.placeholders,
         parent=found.parent,
         n=found.n,
+        spender=_spender(prepared),
     )
     return await incoming.answered(prepared, _Stored(incoming, found, prepared, turn))
+
+
+def _spender(prepared: PreparedCall) -> Spender | None:
+    """Whose request it is, and under which labels."""
+    who = prepared.admission.who
+    return None if who is None else Spender(who.key, prepared.admission.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +340,7 @@ async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Continued, Prep
                 values=prepared.placeholders,
                 key=key,
                 request_hash=request_hash,
+                spender=_spender(prepared),
             )
             if (n := await service.begin(keeper, session, turn)) is not None:
                 incoming.parts.turns.add(session_id, turn.turn_id)
