@@ -22,6 +22,7 @@
     ├── QuotaExceeded         429      3036
     ├── PolicyDenied          403      3023
     │   └── ModelDenied       403      5018
+    ├── NotOwner              403      10000
     ├── BudgetSpent           429      3036
     ├── TimedOut              408      3007
     ├── KeysUnavailable       410/503  5001   (410: the key is gone for good)
@@ -223,6 +224,15 @@ class ModelDenied(PolicyDenied):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reason="model_not_allowed")
+
+
+class NotOwner(SlackwaterError):
+    """The object is in the account, but somebody else's to change. The message says whose."""
+
+    status, code = 403, 10000
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="insufficient_permissions")
 
 
 class BudgetSpent(SlackwaterError):

@@ -22,6 +22,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.catalogue import Catalogue
 from app.engines.model_registry import ModelRegistry
+from app.engines.rate_card import Work
 from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
@@ -69,7 +70,7 @@ class AdmissionControl:
     @classmethod
     def of(cls, database: Database, settings: Settings) -> Self:
         """Of a process that only queues work."""
-        models = ModelRegistry(database, catalogue.load(settings.models_file))
+        models = ModelRegistry(database, catalogue.load(settings.models_file), work=Work.BATCH)
         return cls(database, models, secret_key(settings), ReadShares(database))
 
     async def renew(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from app import cells
+from app import cells, clock
 from app.admission import quota_events, quotas
 from app.admission.admission import Admission
 from app.batches import batch_chunks, batch_spans
@@ -24,6 +24,7 @@ from app.budgets.service import BudgetsChanged
 from app.db.pool import Connection, Database
 from app.db.transient_errors import with_retries
 from app.engines.catalogue import Catalogue, Model, Task
+from app.engines.rate_card import Work, queued_work
 from app.engines.requests import CHAT, EMBEDDINGS, Target
 from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
@@ -165,7 +166,8 @@ async def commit(
     models = intake.models or [order.model]
     order = replace(order, model=models[0])
     owner = Owner(order.tenant, order.labels.spend, order.kind, _endpoint(order))
-    chunks = await batch_chunks.lined(database, settings, owner, intake, models)
+    priced = [model.priced(_work(order), clock.now()) for model in models]
+    chunks = await batch_chunks.lined(database, settings, owner, intake, priced)
     async with database.relaxed() as conn:
         pools = [await ensure_pool(conn, model.served) for model in models]
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
@@ -191,7 +193,7 @@ async def commit(
             request_id = await with_retries(store)
             break
         except BudgetsChanged:
-            chunks = await batch_chunks.lined(database, settings, owner, intake, models)
+            chunks = await batch_chunks.lined(database, settings, owner, intake, priced)
     if request_id == batch.request_id and order.kind == Kind.BATCH:
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, *sums)
@@ -216,11 +218,21 @@ def _endpoint(order: Order) -> str:
     return order.endpoint or ENGINE_ROUTES[order.model.task][0]
 
 
+def _deadline(order: Order) -> float | None:
+    """The completion window of the caller, else of the policy; None: there is none."""
+    return order.deadline_seconds or (order.admission.outcome.first or NO_DECISION).window
+
+
+def _work(order: Order) -> Work:
+    """The kind of work whose price is that of the order."""
+    return Work.FLEX if order.kind == Kind.FLEX else queued_work(expires=_deadline(order) is not None)
+
+
 def _new_batch(
     order: Order, intake: Spool, pool_id: int, line_ids: Sequence[int], *, tells_items: bool
 ) -> ingest.NewBatch:
     labels, decided = order.labels, order.admission.outcome.first or NO_DECISION
-    deadline_seconds = order.deadline_seconds or decided.window
+    deadline_seconds = _deadline(order)
     aim_seconds = _AIMS.get(decided.priority or "", order.aim_seconds)
     return ingest.NewBatch(
         batch_id=intake.batch_id,

@@ -20,6 +20,7 @@ from app.db.pool import Connection, Database
 from app.engines import catalogue
 from app.engines.catalogue import Catalogue, Model
 from app.engines.model_registry import with_adopted
+from app.engines.rate_card import Work
 from app.engines.service import ensure_pool
 from app.metering import lines
 from app.metering.lines import LineParts, StoredLine
@@ -76,7 +77,7 @@ class Steward:
     async def run(self) -> bool:
         """Move, renew and reserve. Returns whether chunks changed."""
         moved, now, self.hurries = 0, clock.monotonic(), False
-        models = catalogue.load(self._settings.models_file)
+        models = catalogue.load(self._settings.models_file).priced(Work.BATCH, clock.now())
         if now >= self._turn_at:
             moved = await self._moves.run(self._database, models)
             async with self._database.relaxed() as conn, conn.transaction():

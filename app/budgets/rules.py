@@ -84,6 +84,13 @@ class Scope(StrEnum):
     WORKFLOW = "workflow"
 
 
+class Owner(StrEnum):
+    """Who has set a budget. The operator may change every budget; an account changes only its own."""
+
+    OPERATOR = "operator"
+    ACCOUNT = "account"
+
+
 class Unit(StrEnum):
     """What a budget counts."""
 
@@ -164,6 +171,7 @@ class Budget(BudgetTerms):
     learned_used: float = 0.0
     learned_maximum: float = 0.0
     learned_tokens: float = 0.0
+    owner: Owner = Owner.ACCOUNT
     tentative: int = 0
 
     @property

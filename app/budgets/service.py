@@ -11,9 +11,20 @@ from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record, changed
 from app.budgets import events, sql, terms
-from app.budgets.rules import COLUMNS, Budget, BudgetTerms, LineBudgets, Queued, Reserve, Scope, Synchronous, Unit
+from app.budgets.rules import (
+    COLUMNS,
+    Budget,
+    BudgetTerms,
+    LineBudgets,
+    Owner,
+    Queued,
+    Reserve,
+    Scope,
+    Synchronous,
+    Unit,
+)
 from app.db.pool import Connection
-from app.errors import BadInput, Conflict, NotFound
+from app.errors import BadInput, Conflict, NotFound, NotOwner
 from app.metering import windows
 from app.metering.money import TokenPrice
 from app.queue import settling
@@ -46,6 +57,7 @@ def of_row(row: Sequence[Any]) -> Budget:
         "queued": Queued,
         "synchronous": Synchronous,
         "reserve": Reserve,
+        "owner": Owner,
         "alerts_at": tuple,
         "diverted_to": tuple,
     }
@@ -82,8 +94,19 @@ async def of_name(conn: Connection, tenant_id: int, name: str) -> Budget | None:
 # ---------------------------------------------------------------- the verbs of owners
 
 
-async def put(conn: Connection, tenant_id: int, name: str, given: Mapping[str, Any], *, where: str = "") -> Budget:
-    """Add the budget of this name, or change it. Call inside a transaction. Raises BadInput, Conflict."""
+async def put(
+    conn: Connection,
+    tenant_id: int,
+    name: str,
+    given: Mapping[str, Any],
+    *,
+    by: Owner = Owner.ACCOUNT,
+    where: str = "",
+) -> Budget:
+    """Add the budget of this name, or change it: it is then the one's who did. Call inside a transaction.
+
+    Raises BadInput, Conflict, NotOwner.
+    """
     wanted = terms.parse(name, given, where=where)
     if wanted.scope == Scope.KEY and not await tenants.has_key(conn, tenant_id, wanted.scope_value):
         raise BadInput(
@@ -92,8 +115,9 @@ async def put(conn: Connection, tenant_id: int, name: str, given: Mapping[str, A
         )
     await settling.exclusively(conn)  # so that no result is counted between the ledger and the new budget
     before = await of_name(conn, tenant_id, name)
+    _check_owner(before, by)
     try:
-        budget = await store(conn, tenant_id, wanted)
+        budget = await store(conn, tenant_id, wanted, by)
     except ValueError as error:
         raise Conflict(f"{where}{name}: {error}") from None
     if before is not None and before.counts != budget.counts:
@@ -109,11 +133,21 @@ async def put(conn: Connection, tenant_id: int, name: str, given: Mapping[str, A
     return budget
 
 
-async def remove(conn: Connection, tenant_id: int, name: str) -> None:
-    """Remove a budget. Work that waited for its money goes on. Raises NotFound."""
+def _check_owner(budget: Budget | None, by: Owner) -> None:
+    """An operator may change what an account has set, and not the other way round."""
+    if budget is not None and budget.owner == Owner.OPERATOR and by == Owner.ACCOUNT:
+        raise NotOwner(
+            f"Budget {budget.name!r} belongs to the operator of this installation; a key of the account cannot change or "
+            "remove it"
+        )
+
+
+async def remove(conn: Connection, tenant_id: int, name: str, *, by: Owner = Owner.ACCOUNT) -> None:
+    """Remove a budget. Work that waited for its money goes on. Raises NotFound, NotOwner."""
     before = await of_name(conn, tenant_id, name)
     if before is None:
         raise NotFound(f"There is no budget {name!r} in this account")
+    _check_owner(before, by)
     await conn.execute(sql.DELETE, {"tenant_id": tenant_id, "name": name})
     account = await tenants.account_id_of(conn, tenant_id)
     await log.record(conn, Record(Act.BUDGET_REMOVE, name, account, before=_terms(before)))
@@ -130,9 +164,9 @@ def _terms(budget: Budget | None) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if name not in terms.COUNTED}
 
 
-async def store(conn: Connection, tenant_id: int, wanted: BudgetTerms) -> Budget:
-    """Add a budget or change the one of this name. What it has spent stays, unless it now counts something else. If its maximum
-    changes, the alerts above what is spent can come again.
+async def store(conn: Connection, tenant_id: int, wanted: BudgetTerms, owner: Owner = Owner.ACCOUNT) -> Budget:
+    """Add a budget or change the one of this name, which is its `owner`'s from now on. What it has spent stays, unless it now
+    counts something else. If its maximum changes, the alerts above what is spent can come again.
 
     Raises ValueError: too many budgets.
     """
@@ -142,7 +176,7 @@ async def store(conn: Connection, tenant_id: int, wanted: BudgetTerms) -> Budget
         raise ValueError(f"the account has {MOST_BUDGETS} budgets, which is the limit; delete one")
     [(now,)] = await (await conn.execute(sql.NOW)).fetchall()
     begin, end = windows.window(wanted.period, wanted.tz, now)
-    values = asdict(wanted) | {"tenant_id": tenant_id, "window_from": begin, "window_to": end}
+    values = asdict(wanted) | {"tenant_id": tenant_id, "window_from": begin, "window_to": end, "owner": owner}
     values |= {"alerts_at": list(wanted.alerts_at)}
     [(budget_id,)] = await (await conn.execute(sql.PUT, values)).fetchall()
     if old is None or any(getattr(old, name) != getattr(wanted, name) for name in _COUNTED) or old.window_from != begin:

@@ -50,10 +50,10 @@ FORGET = "delete from budget where tenant_id = %(tenant_id)s"
 # whose hours are added up. The hour in which the window begins counts as a whole, so that no money is spent twice. Requests
 # through doors never count.
 PUT = f"""
-insert into budget as b ({", ".join(TERMS)}, tenant_id, window_from, window_to)
-values ({", ".join(f"%({name})s" for name in TERMS)}, %(tenant_id)s, %(window_from)s, %(window_to)s)
+insert into budget as b ({", ".join(TERMS)}, owner, tenant_id, window_from, window_to)
+values ({", ".join(f"%({name})s" for name in TERMS)}, %(owner)s, %(tenant_id)s, %(window_from)s, %(window_to)s)
 on conflict (tenant_id, name) do update set {", ".join(f"{name} = excluded.{name}" for name in TERMS if name != "name")},
-  window_from = excluded.window_from, window_to = excluded.window_to, changed_at = now(),
+  owner = excluded.owner, window_from = excluded.window_from, window_to = excluded.window_to, changed_at = now(),
   notified = case when b.max = excluded.max then b.notified
              else least(b.notified, floor(b.spent::numeric * 100 / excluded.max)) end,
   spent_noted = b.spent_noted and (b.max = excluded.max or b.spent >= excluded.max)

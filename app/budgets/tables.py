@@ -126,6 +126,13 @@ budget = Table(
     ),
     Column("learned_tokens", Float(53), nullable=False, server_default=ZERO, comment="the same in tokens"),
     Column("learned_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column(
+        "owner",
+        Text,
+        CheckConstraint("owner in ('operator', 'account')", name="owner"),
+        nullable=False,
+        comment="who has set it: the account changes only its own",
+    ),
     UniqueConstraint("tenant_id", "name"),
     postgresql_with={"fillfactor": 50},
 )

@@ -8,6 +8,7 @@ from app import clock
 from app.budgets.rules import Budget, BudgetTerms, Queued, Reserve, Scope, Synchronous, Unit
 from app.errors import BadInput
 from app.metering import money, windows
+from app.metering.lines import DOOR
 
 _OF = ("key", "workflow", "max_cost", "max_tokens", "period", "tz")
 FIELDS = (*_OF, "alerts_at", "on_limit", "reserve")
@@ -26,7 +27,15 @@ _NAME, _AMOUNT = re.compile(NAME.strip("^$")), re.compile(AMOUNT.strip("^$"))
 _FORM = "must be 1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
 MOST_LISTED = 10
 MOST_TOKENS = 10**15
-COUNTED = ("name", "spent", "reserved", "available", "window_from", "window_to")  # of `view`, what no owner sets
+COUNTED = (
+    "name",
+    "spent",
+    "reserved",
+    "available",
+    "window_from",
+    "window_to",
+    "not_counted",
+)  # of `view`, what no owner sets
 
 
 def parse(name: str, given: Mapping[str, Any], *, where: str = "") -> BudgetTerms:
@@ -153,9 +162,10 @@ class _Reader:
 
 
 def view(budget: Budget) -> dict[str, Any]:
-    """A budget as JSON. Amounts are in its currency, or in tokens."""
+    """A budget as JSON. Amounts are in its currency, or in tokens. `not_counted`: kinds of requests."""
     return {
         "name": budget.name,
+        "owner": budget.owner,
         "scope": budget.scope,
         "key": budget.scope_value if budget.scope == Scope.KEY else None,
         "workflow": budget.scope_value if budget.scope == Scope.WORKFLOW else None,
@@ -172,6 +182,7 @@ def view(budget: Budget) -> dict[str, Any]:
         "alerts_at": list(budget.alerts_at),
         "on_limit": {"queued": budget.queued, "synchronous": budget.synchronous},
         "reserve": budget.reserve,
+        "not_counted": [DOOR],
     }
 
 

@@ -6,7 +6,7 @@ import typer
 
 from app.budgets import service as budgets
 from app.budgets import terms as budget_terms
-from app.budgets.rules import Budget, Scope
+from app.budgets.rules import Budget, Owner, Scope
 from app.cli import tables
 from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database
@@ -18,7 +18,7 @@ from app.tenants import service as tenants
 app = typer.Typer(help="Set, list and remove budgets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="name of the budget")]
-_COLUMNS = ("name", "for", "spent", "reserved", "available", "max", "period", "renewed at")
+_COLUMNS = ("name", "for", "spent", "reserved", "available", "max", "period", "renewed at", "owner")
 
 
 @app.command("set")
@@ -47,7 +47,7 @@ def set_budget(
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
-    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    """Add a budget, or replace the terms of the one of this name. What it has spent stays. Only operators can change it."""
     most = {"max_cost": max_cost, "max_tokens": max_tokens, "period": period, "tz": tz}
     of = {"key": key, "workflow": workflow, "alerts_at": alerts_at}
     how = {"on_limit": {"queued": queued, "synchronous": synchronous}, "reserve": reserve}
@@ -56,7 +56,9 @@ def set_budget(
     given = {name: value for name, value in terms.items() if value is not None}
 
     async def put(conn: Connection) -> Budget:
-        return await budgets.put(conn, await tenants.find_tenant(conn, account), name, given, where="--")
+        return await budgets.put(
+            conn, await tenants.find_tenant(conn, account), name, given, by=Owner.OPERATOR, where="--"
+        )
 
     budget = on_database_recorded(settings(), put, reason)
     if as_json:
@@ -80,7 +82,9 @@ def list_budgets(account: Account = "local", as_json: Json = False) -> None:
     elif not found:
         tables.sentence(console, f"Account {account} has no budget.")
     else:
-        tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("reserved",))
+        cells = [_cells(budget) for budget in found]
+        tables.show(console, _COLUMNS, cells, whole=("name",), wide=("owner", "reserved"))
+        tables.sentence(console, "Requests through engines' doors are in `slackwater spend`, and in no budget.", "dim")
 
 
 @app.command("rm")
@@ -88,7 +92,7 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
     """Remove a budget. Work that waited for its money goes on."""
 
     async def delete(conn: Connection) -> None:
-        await budgets.remove(conn, await tenants.find_tenant(conn, account), name)
+        await budgets.remove(conn, await tenants.find_tenant(conn, account), name, by=Owner.OPERATOR)
 
     on_database_recorded(settings(), delete, reason)
     if as_json:
@@ -100,4 +104,4 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
 def _cells(budget: Budget) -> tuple[object, ...]:
     of = "the account" if budget.scope == Scope.ACCOUNT else f"{budget.scope} {budget.scope_value}"
     amounts = (budget.shown(amount) for amount in (budget.spent, budget.begun, max(0, budget.available), budget.max))
-    return (budget.name, of, *amounts, budget.period, budget.window_to and moment(budget.window_to))
+    return (budget.name, of, *amounts, budget.period, budget.window_to and moment(budget.window_to), budget.owner)

@@ -48,7 +48,7 @@ _LONGEST_OVERLAP = 30 * 86_400.0
 
 
 _Role = Annotated[
-    KeyRole, typer.Option(help="viewer: no prompt, no answer; submitter: no webhook, no budget; admin: everything")
+    KeyRole, typer.Option(help="viewer: no prompt, no answer; submitter: no webhook, no budget; admin: these, too")
 ]
 _Models = Annotated[list[str] | None, typer.Option(help="only this model may be asked for; repeatable")]
 _Endpoints = Annotated[
@@ -61,7 +61,7 @@ _Networks = Annotated[list[str] | None, typer.Option(help="only from this networ
 def create(
     account: Account = "local",
     name: Annotated[str, typer.Option(help="what the key is for")] = "unnamed",
-    role: _Role = KeyRole.ADMIN,
+    role: _Role = KeyRole.SUBMITTER,
     model: _Models = None,
     endpoint: _Endpoints = None,
     network: _Networks = None,

@@ -10,12 +10,15 @@ import typer
 from app.cli import spend_export, spend_reports, tables
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
-from app.cli.spend_options import Account, Since, listed, money_text, read
-from app.metering import documents, reports
+from app.cli.spend_options import Account, Since, Tz, listed, money_text, read
+from app.engines import catalogue
+from app.metering import documents, harvest, reports
+from app.metering.harvest import Harvest
 from app.metering.reports import UsageRow
 from app.quantities import many
 
 app = typer.Typer(help="Report what requests used and cost; explain a change; compare the ledger with the queue.")
+app.command("prices")(spend_reports.prices)
 app.command("explain")(spend_reports.explain)
 app.command("latency")(spend_reports.latency)
 app.command("sessions")(spend_reports.sessions)
@@ -31,6 +34,7 @@ def spend(
         str, typer.Option(help=f"what to group by, separated by commas: {', '.join(reports.DIMENSIONS)}")
     ] = ",".join(reports.USUAL),
     since: Since = "24h",
+    tz: Tz = "UTC",
     account: Account = None,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +42,7 @@ def spend(
     if context.invoked_subcommand:
         return
     names = listed(by, reports.DIMENSIONS)
-    found = read(since, account, lambda conn, scope: reports.usage(conn, names, scope))
+    found = read(since, account, lambda conn, scope: reports.usage(conn, names, scope), tz)
     if as_json:
         tables.document(console, [_document(names, row) for row in found])
         return
@@ -48,7 +52,8 @@ def spend(
     rows = [_cells(row) for row in found]
     tables.show(console, (*names, *_COUNTS), rows, whole=names[:1], wide=("cached", "failed"), numbers=_COUNTS)
     _total(found)
-    for row in read(since, account, reports.harvested):
+    file = catalogue.load(settings().models_file)
+    for row in read(since, account, lambda conn, scope: harvest.read(conn, scope, file), tz):
         _harvest(row)
 
 
@@ -89,10 +94,11 @@ def _total(found: Sequence[UsageRow]) -> None:
     tables.sentence(console, " · ".join([requests, f"{tokens:,} tokens", *filter(None, costs)]), "dim")
 
 
-def _harvest(row: UsageRow) -> None:
-    """What was done in the headroom of engines; its cost is what it would have cost at the models' prices."""
-    hours = documents.harvest(row)["engine_hours"]
-    parts = [f"{row.counts.tokens:,} tokens", f"{hours:,g} engine hours", money_text(row.cost, row.currency)]
+def _harvest(row: Harvest) -> None:
+    """What was done in the headroom of engines; where calls would have cost something else, what they would have cost."""
+    hours, costs = documents.harvest(row)["engine_hours"], money_text(row.cost, row.currency)
+    listed = f"as calls {money_text(row.list_cost, row.currency)}" if row.list_cost != row.cost else None
+    parts = [f"{row.counts.tokens:,} tokens", f"{hours:,g} engine hours", costs, listed]
     tables.sentence(console, f"Harvested: {' · '.join(filter(None, parts))}", "dim")
 
 

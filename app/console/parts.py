@@ -18,6 +18,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue
 from app.engines.model_registry import ModelRegistry
+from app.engines.rate_card import Work
 from app.queue.answer_lengths import AnswerLengths
 from app.settings import Settings
 from app.webhooks.egress import EgressClient
@@ -38,8 +39,13 @@ class Parts:
 
     @property
     def catalogue(self) -> Catalogue:
-        """The models at this moment."""
+        """The models at this moment, with their prices for calls."""
         return self.models.current
+
+    @property
+    def queued_catalogue(self) -> Catalogue:
+        """The same with their prices for batches."""
+        return self.models.priced(Work.BATCH)
 
     async def freshen(self) -> None:
         """Read models, policy and budgets again, unless that was just done. Each look calls it; without one nothing is read."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from app.db import byte_pages, day_tables
 from app.db.pool import Connection, Database
+from app.engines.rate_card import Work, queued_work
 from app.queue import forecast_sql, read_sql
 from app.queue.bodies import StoredBodies
 from app.queue.estimate import Gate, Missing, Other, Outlook, until_served
@@ -58,6 +59,11 @@ class BatchStatus:
     fed: bool = False
     claimed: int = 0
     in_engine: int = 0
+
+    @property
+    def work(self) -> Work:
+        """By which price its items are charged."""
+        return queued_work(expires=self.expires_at is not None or self.pipeline is not None)
 
     @property
     def has_one_model(self) -> bool:

@@ -191,6 +191,7 @@ CREATE TABLE budget (
   learned_maximum DOUBLE PRECISION DEFAULT 0 NOT NULL,
   learned_tokens DOUBLE PRECISION DEFAULT 0 NOT NULL,
   learned_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  owner TEXT NOT NULL CONSTRAINT budget_owner CHECK (owner in ('operator', 'account')),
   CONSTRAINT budget_pkey PRIMARY KEY (budget_id),
   CONSTRAINT budget_tenant_id_name_key UNIQUE (tenant_id, name),
   CONSTRAINT budget_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id)
@@ -210,6 +211,7 @@ COMMENT ON COLUMN budget.spent_noted IS 'whether the event that its money has en
 COMMENT ON COLUMN budget.learned_used IS 'by settled queued results; these three sums fade with a mean life of a day';
 COMMENT ON COLUMN budget.learned_maximum IS 'the most that these results could have used';
 COMMENT ON COLUMN budget.learned_tokens IS 'the same in tokens';
+COMMENT ON COLUMN budget.owner IS 'who has set it: the account changes only its own';
 
 -- The part of a budget that one API process may spend on synchronous requests.
 CREATE TABLE reservation (

@@ -8,9 +8,12 @@ import httpx
 import pytest
 
 from app.budgets import queued
+from app.budgets import service as budgets
+from app.budgets.rules import Owner
 from app.db.pool import Database
 from app.engines import catalogue
 from app.settings import Settings
+from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN
 from tests.clock import Clock
@@ -50,6 +53,33 @@ async def test_a_budget_is_set_listed_changed_and_removed(client: httpx.AsyncCli
     assert (await client.get(BUDGETS)).json()["result"] == []
     gone = await client.delete(f"{BUDGETS}/b")
     assert (gone.status_code, gone.json()["errors"][0]["code"]) == (404, 7003)
+
+
+async def test_an_account_changes_its_own_budgets_and_not_the_operators(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await put(client, "own", max_tokens=100)
+    await put(client, "taken", max_tokens=100)
+    async with database.transaction() as conn:
+        tenant = await tenants.find_tenant(conn, "acme")
+        for name in ("taken", "company"):
+            await budgets.put(conn, tenant, name, {"max_tokens": 5}, by=Owner.OPERATOR)
+    before = (await client.get(BUDGETS)).json()["result"]
+    assert {each["name"]: each["owner"] for each in before} == {
+        "own": "account",
+        "taken": "operator",
+        "company": "operator",
+    }
+    for name in ("taken", "company"):
+        for answer in (
+            await client.put(f"{BUDGETS}/{name}", json={"max_tokens": 10**9}),
+            await client.delete(f"{BUDGETS}/{name}"),
+        ):
+            [error] = answer.json()["errors"]
+            assert (answer.status_code, error["code"]) == (403, 10000)
+            assert f"Budget '{name}' belongs to the operator" in error["message"]
+    assert (await client.get(BUDGETS)).json()["result"] == before
+    assert (await client.delete(f"{BUDGETS}/own")).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,11 @@ def test_a_budget_is_set_listed_and_removed(account: Settings) -> None:
         [75],
         "wait",
     )
-    assert "month\tthe account\t$0.00" in slackwater(account, "budget", "list", "--account", "acme").stdout
+    assert found["owner"] == "operator"
+    assert found["not_counted"] == ["door"]
+    listed = slackwater(account, "budget", "list", "--account", "acme").stdout
+    assert "month	the account	$0.00" in listed
+    assert "through engines' doors are in `slackwater spend`, and in no budget" in listed
     slackwater(account, "budget", "rm", "month", "--account", "acme")
     assert "has no budget" in slackwater(account, "budget", "list", "--account", "acme").stdout
 

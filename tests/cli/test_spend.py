@@ -5,6 +5,8 @@ import csv
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -54,6 +56,26 @@ def test_usage_is_reported_by_what_is_asked_for(used: Settings) -> None:
     assert "0.00215 EUR" in shown
     assert "6 requests" in shown
     assert "3,000 tokens" in shown
+
+
+def test_a_month_is_that_of_the_time_zone_that_is_asked_for(used: Settings) -> None:
+    zone, now = "Pacific/Kiritimati", clock.now()  # 14 hours ahead: most of a day is the next one there
+    here = {row["day"] for row in json.loads(slackwater(used, "spend", "--by", "day", "--tz", zone, "--json").stdout)}
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    assert here == {f"{hour.astimezone(ZoneInfo(zone)):%Y-%m-%d}"}
+    wrong = slackwater(used, "spend", "--tz", "Mars/Base")
+    assert (wrong.returncode, "--tz Mars/Base: not a time zone." in wrong.stderr) == (1, True)
+
+
+def test_the_rate_card_is_shown_with_the_dates_of_its_prices(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "models.toml"
+    price = "input = 1.234567\ncached_input = 0\noutput = 2\n"
+    card = f'[[models.m.prices]]\nwork = ["idle"]\nfrom = 2026-12-01\n{price}'
+    file.write_text(f"[models.m]\ncontext_window = 64\n[models.m.price]\n{price.replace('1.234567', '10')}{card}")
+    priced = settings.model_copy(update={"models_file": file})
+    shown = slackwater(priced, "spend", "prices").stdout.splitlines()
+    assert shown[-2:] == ["m\tidle\t\t10\t0\t2\tUSD", "m\tidle\t2026-12-01 00:00\t1.234567\t0\t2\tUSD"]
+    assert len(json.loads(slackwater(priced, "spend", "prices", "--json").stdout)) == 5
 
 
 def test_usage_that_the_queue_did_not_count_is_shown_by_the_check(used: Settings) -> None:

@@ -96,6 +96,7 @@ async def test_spend_begins_with_the_day_that_cost_more_and_why(sign_in: SignIn)
     assert " % more</h1>" in page or "% more</h1>" in page
     assert "Prompt tokens per request of" in page
     assert "slackwater spend explain" in page
+    assert "Requests through engines' doors are not counted" in page
     for by in ("model", "key"):
         shown = await client.get("/console/spend", params={"by": by})
         assert shown.status_code == 200

@@ -11,6 +11,7 @@ from app.api.deps import PartsDep
 from app.api.envelope import success
 from app.budgets import service as budgets
 from app.budgets import terms as budget_terms
+from app.budgets.rules import Owner
 from app.tenants import service as tenants
 
 router = APIRouter(prefix="/budgets")
@@ -33,11 +34,11 @@ async def listing(account: AccountPath, _: OperatorDep, parts: PartsDep) -> Resp
 
 @router.put("/{account}/{name}")
 async def put(account: AccountPath, name: Name, request: Request, parts: PartsDep, change: ChangeDep) -> Response:
-    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    """Add a budget, or replace the terms of the one of this name. It is the operator's from then on; what it has spent stays."""
     given = (await body.read_model(request, Terms)).model_dump()
     async with change.transaction() as conn:
         tenant_id = await tenants.find_tenant(conn, account)
-        budget = await budgets.put(conn, tenant_id, name, given)
+        budget = await budgets.put(conn, tenant_id, name, given, by=Owner.OPERATOR)
     return success(budget_terms.view(budget))
 
 
@@ -45,5 +46,5 @@ async def put(account: AccountPath, name: Name, request: Request, parts: PartsDe
 async def delete(account: AccountPath, name: Name, change: ChangeDep) -> Response:
     """Remove a budget. Work that waited for its money goes on."""
     async with change.transaction() as conn:
-        await budgets.remove(conn, await tenants.find_tenant(conn, account), name)
+        await budgets.remove(conn, await tenants.find_tenant(conn, account), name, by=Owner.OPERATOR)
     return success({"account": account, "name": name})

@@ -20,6 +20,7 @@ from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.batches.validation.openai_lines import ROUTES
 from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
+from app.engines.rate_card import Work
 from app.errors import BadInput, Conflict, NotFound, StageOfPipeline
 from app.files import ids
 from app.files import service as files
@@ -64,7 +65,7 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
     unknown_fields.check(request, given, unknown_fields.BATCH)
     requests, stages = given.pop("requests", None), given.pop("then", None)
     new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant, parts)
-    database, settings, models = parts.database, parts.settings, parts.catalogue
+    database, settings, models = parts.database, parts.settings, parts.queued_catalogue
     if requests is not None:
         if not isinstance(requests, list) or not requests or given.get("input_file_id"):
             raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
@@ -82,7 +83,7 @@ async def _from_requests(
     requests: list[Any], new: NewFileBatch, stages: Any, tenant: Tenant, parts: Parts
 ) -> FileBatch:
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
-    database, settings, models = parts.database, parts.settings, parts.catalogue
+    database, settings, models = parts.database, parts.settings, parts.queued_catalogue
     usual = parts.lengths.of(tenant.tenant_id)
     hidden, rule = new.admission.redaction, parts.admission.encrypts_files(tenant)
     file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual, hidden, rule)
@@ -100,7 +101,7 @@ async def _from_requests(
 def _of_stages(new: NewFileBatch, tenant: Tenant, parts: Parts) -> Callable[[], Admission]:
     """What opens the admission of stages behind a batch, under its labels and its window."""
     labels, window = new.labels, new.deadline_seconds
-    of = tenant, labels.spend, Kind.STAGE, parts.catalogue, window
+    of = tenant, labels.spend, Kind.STAGE, parts.queued_catalogue, window
     return lambda: parts.admission.begin(*of, stored=labels.stored)
 
 
@@ -124,7 +125,7 @@ async def retry(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     request_id = _parse(batch_id)
     database, settings = parts.database, parts.settings
     async with _conflict_in_openai_words("retry", tenant, parts, request_id):
-        return _shown(await then.retry(database, settings, parts.catalogue, tenant, request_id), parts)
+        return _shown(await then.retry(database, settings, parts.queued_catalogue, tenant, request_id), parts)
 
 
 @router.post("/batches/{batch_id}/{verb}")
@@ -252,7 +253,7 @@ def _price(batch: FileBatch, parts: Parts) -> Price | None:
     """The price of the batch's tokens; None where its lines may differ in it."""
     one = batch.model and not batch.mixed and (batch.status is None or batch.status.has_one_model)
     model = parts.catalogue.resolve(batch.model) if batch.model and one else None
-    return model.price if model else None
+    return model.price_of(Work.BATCH, batch.created_at) if model else None
 
 
 def _state(status: BatchStatus | None) -> str:

@@ -184,7 +184,7 @@ def usage(status: BatchStatus, price: Price | None) -> dict[str, Any]:
 
 def _price(model: Model | None, status: BatchStatus) -> Price | None:
     """The price of a batch's tokens; None where its items may differ in it."""
-    return model.price if model and status.has_one_model else None
+    return model.price_of(status.work, status.created_at) if model and status.has_one_model else None
 
 
 def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> di
 
 async def _responses(page: list[ItemResult], status: BatchStatus, models: Catalogue) -> list[bytes]:
     """The responses of one page. Where the catalogue has lost the model, the engine's answer is not converted."""
-    not_run = _NOT_RUN.get(status.state, _NO_RESULT)
+    not_run, models = _NOT_RUN.get(status.state, _NO_RESULT), models.priced(status.work, status.created_at)
     # a model that the policy chose answers in the form of the one that was asked for
     asked = models.resolve(status.policy.get("asked", status.model)) if status.policy else None
 

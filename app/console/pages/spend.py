@@ -15,7 +15,7 @@ from app.console.views import spend
 from app.console.views.spend import DAYS, Seen
 from app.db.pool import Connection
 from app.errors import BadInput
-from app.metering import charges_csv, explained, reports
+from app.metering import charges_csv, explained, harvest, reports
 from app.metering.periods import Period
 from app.metering.reports import Scope
 
@@ -36,7 +36,7 @@ async def _look(parts: Parts, tenant_id: int | None, by: str, day: date | None) 
     week = Scope(midnight - timedelta(days=6), now, tenant_id)
     async with parts.reader.relaxed() as conn:
         rows = await reports.usage(conn, ("day", by), Scope(midnight - timedelta(days=DAYS - 1), now, tenant_id))
-        harvested = await reports.harvested(conn, week)
+        harvested = await harvest.read(conn, week, parts.catalogue)
         priced = await reports.priced_usage(conn, "workflow", week)
         held = await (budgets.every(conn, shown=True) if tenant_id is None else budgets.listing(conn, tenant_id))
         days = spend.days_until(midnight.date())
@@ -88,7 +88,7 @@ async def download(request: Request) -> Response:
         "content-disposition": f'attachment; filename="slackwater-{form}-{now:%Y-%m-%d}.csv"',
         "x-content-type-options": "nosniff",
     }
-    return Response(charges_csv.text(charges, form), media_type="text/csv", headers=headers)
+    return Response(charges_csv.text(charges, form, parts.catalogue), media_type="text/csv", headers=headers)
 
 
 PAGE = Page("spend", "/console/spend", look, spend.view, params=("by", "day"))

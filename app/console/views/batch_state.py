@@ -12,6 +12,7 @@ from app.console.views.signs import Sign
 from app.engines.catalogue import Catalogue, Price
 from app.engines.outcome import Usage
 from app.engines.pricing import cost
+from app.engines.rate_card import queued_work
 from app.queue.item_counts import ItemCounts
 from app.sentences import ended
 from app.states import BatchState
@@ -112,7 +113,10 @@ class Cost:
 def price_of(row: BatchRow, models: Catalogue) -> Price | None:
     """The price of a batch's model; None: there is none, or its items have several models."""
     model = models.resolve(row.model)
-    return None if model is None or (row.policy or {}).get("models") else model.price
+    if model is None or (row.policy or {}).get("models"):
+        return None
+    work = queued_work(expires=row.expires_at is not None or row.pipeline_id is not None)
+    return model.price_of(work, row.created_at)
 
 
 def costs(row: BatchRow, models: Catalogue) -> Cost:

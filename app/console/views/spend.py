@@ -15,6 +15,7 @@ from app.console.views.figures import Figure, figure
 from app.errors import BadInput
 from app.metering.explain import Usage
 from app.metering.explained import Explanation
+from app.metering.harvest import Harvest
 from app.metering.reports import UsageRow
 from app.usage_counts import UsageCounts
 
@@ -126,7 +127,7 @@ class Seen:
 
     by: str
     table: Table
-    harvested: Sequence[UsageRow]
+    harvested: Sequence[Harvest]
     priced: Sequence[Usage]
     budgets: Sequence[Budget]
     day: date | None
@@ -238,12 +239,14 @@ def _change(week: float, before: float) -> str:
     return f"{week / before - 1:+.0%}".replace("%", f"{text.NBSP}%").replace("-", "−")
 
 
-def _harvested(rows: Sequence[UsageRow]) -> list[Figure]:
+def _harvested(rows: Sequence[Harvest]) -> list[Figure]:
     tokens = sum(row.counts.tokens for row in rows)
     hours = sum(row.counts.engine_ms for row in rows) / 3_600_000
     value, unit = text.si(tokens)
     costs = " and ".join(text.money(float(row.cost), row.currency) for row in rows if row.cost)
-    words = f"{hours:,.1f} engine-hours" + (f", {costs} at the models' prices" if costs else "")
+    listed = " and ".join(text.money(float(row.list_cost), row.currency) for row in rows if row.list_cost)
+    words = f"{hours:,.1f} engine-hours" + (f", {costs}" if costs else "")
+    words += f"; as calls {listed}" if listed != costs else ""
     return [figure("Harvested, 7 days", value, f"{unit} tokens".strip(), words)]
 
 
