@@ -21,7 +21,7 @@ from tests.walking import Shell, blocks
 PAGE = Path(__file__).parents[2] / "docs" / "worked-month.md"
 _SHOWN = re.compile(r"```bash\n.*?```\n\n```text\n(.*?)```", re.DOTALL)
 STOPS = "once it is spent, calls of search and support get 429"
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
+_MOMENT = re.compile(r"[A-Z][a-z]{2} \d+ [A-Z][a-z]{2} \d\d:\d\d UTC")
 
 pytestmark = pytest.mark.slow
 
