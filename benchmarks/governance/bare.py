@@ -30,7 +30,7 @@ async def _no(*_: Any) -> bool:
 
 
 def leave_out() -> None:
-    """Replace what books, holds and labels. Nothing is booked, so `spend check` would find fault with this installation."""
+    """Replace what books, reserves and labels. Nothing is booked, so `spend check` would find fault with this installation."""
     spend_labels.read = lambda *_: NO_SPEND_LABELS
     batch_usage.line_ids = _no_lines  # type: ignore[assignment]
     settling_sql.USAGE = "select where false"

@@ -29,7 +29,7 @@ select coalesce(sum(abs(coalesce(r.requests, 0) - coalesce(b.requests, 0))), 0),
        coalesce(sum(abs(coalesce(r.cost, 0) - coalesce(b.cost, 0))), 0)
 from results r full join booked b using (tenant_id)"""
 
-# What budgets hold, and how far each is from the usage of its window: tokens, or money in 10^-9 of its currency.
+# What budgets have, and how far each is from the usage of its window: tokens, or money in 10^-9 of its currency.
 _BUDGETS = """
 select coalesce(sum(reserved), 0), coalesce(sum(abs(spent - used)), 0) from (
   select b.budget_id, b.reserved, b.spent, coalesce(sum(

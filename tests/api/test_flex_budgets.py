@@ -68,7 +68,7 @@ async def test_a_flex_call_whose_money_is_spent_while_it_waits_is_refused_and_do
     await queued(database)
     assert await reserve(database, models) == 0
     await clock.sleep(2)
-    assert not call.done()  # what is held may return
+    assert not call.done()  # what is reserved may return
     async with database.durable() as conn:
         await conn.execute("update budget set spent = 1000, reserved = 0")
     assert await reserve(database, models) == 0

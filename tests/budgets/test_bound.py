@@ -29,7 +29,7 @@ async def test_what_is_overspent_is_at_most_the_bound(world: World) -> None:
     await world.budget(max_tokens=400, period="hour")
     await world.submit(60)
     await _tenth(world)
-    assert await world.fund() == 20
+    assert await world.reserve() == 20
     budget = await world.state()
     assert budget.reserved == 20 * 15  # 125 per mille of three items of 38, rounded up
     bound = await _bound(world)
@@ -41,7 +41,7 @@ async def test_what_is_overspent_is_at_most_the_bound(world: World) -> None:
     assert budget.max < budget.spent == 480 <= budget.max + bound
     assert (budget.reserved, await _bound(world)) == (0, 0)
     await world.submit(1)
-    assert await world.fund() == 0
+    assert await world.reserve() == 0
 
 
 async def test_each_budget_has_its_bound_in_its_unit(world: World) -> None:
@@ -50,7 +50,7 @@ async def test_each_budget_has_its_bound_in_its_unit(world: World) -> None:
     await world.budget("other", max_tokens=10**6, workflow="other")
     await world.submit(4)
     await _tenth(world)
-    assert await world.fund() == 1
+    assert await world.reserve() == 1
     found = [await _bound(world, name) for name in ("money", "tokens", "other")]
     assert found == [133 * TOKEN, 133, 0]  # of 152, 19 are reserved
 
@@ -58,7 +58,7 @@ async def test_each_budget_has_its_bound_in_its_unit(world: World) -> None:
 async def test_a_budget_that_reserves_the_maximum_has_no_bound_but_zero(world: World) -> None:
     await world.budget(max_tokens=10**6, reserve="maximum")
     await world.submit(4)
-    assert await world.fund() == 1
+    assert await world.reserve() == 1
     ours = CallBudgets(world.database)
     async with ours.keeping(), ours.reserving(_call(world), SIZE):
         for part in ours._parts.values():

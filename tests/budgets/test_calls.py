@@ -118,7 +118,7 @@ async def test_what_a_dead_process_had_reserved_returns_after_a_minute(world: Wo
         await conn.execute("update reservation set seen_at = now() - interval '61 seconds'")
     await world.recount()
     assert (await world.state()).reserved == 0
-    await call(ours, line(world))  # it lives after all, and takes a new slice
+    await call(ours, line(world))  # it lives after all, and reserves anew
     for part in ours._parts.values():
         await ours._report(part)
     assert (await world.state()).spent == 20

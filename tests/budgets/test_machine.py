@@ -274,7 +274,7 @@ class Machine(World):
                 await lifecycle.retry(self.database, self._settings, MODELS, tenant, request_id)  # type: ignore[arg-type]
 
     async def _learn(self, n: int) -> None:
-        """Let earlier results have used so much of the worst that holds are small."""
+        """Let earlier results have used a share of the most, so that less is reserved."""
         async with self.database.durable() as conn:
             share = 0.1 + n % 9 / 10
             await conn.execute(
@@ -307,7 +307,7 @@ class Machine(World):
             await self._retry(n)
 
     async def judge(self) -> None:
-        """Nothing is held, every budget has spent what was booked, and the ledger has what the results have."""
+        """Nothing is reserved, every budget has spent what was booked, and the ledger has what the results have."""
         assert await self.rows(f"select state from batch where state not in {_FINAL}") == []
         assert await self.recount() == []
         assert await self.rows("select name, reserved from budget where reserved <> 0") == []

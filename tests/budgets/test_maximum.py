@@ -20,7 +20,7 @@ async def test_queued_work_reserves_all_that_it_can_cost_once_its_budget_says_so
     await world.submit(4, chunk=2)  # two items of 3 + 8 tokens, in 30 bytes each
     assert await maxima(world) == {(2 * 38 * TOKEN, 2 * 38)}
     await world.budget(max_cost="1", reserve="maximum")
-    await world.fund()
+    await world.reserve()
     assert (await world.state()).reserved == 4 * 38 * TOKEN
     await world.drain()
     await world.settle()
@@ -51,7 +51,7 @@ async def test_the_most_that_a_waiting_turn_can_cost_follows_its_body(world: Wor
     async with world.database.transaction() as conn:
         await held_items.rewrite(conn, HeldItem(batch_id, body, False, None, len(body)))
     assert await maxima(world) == {((7500 + 38) * TOKEN, 7500 + 38)}
-    await world.fund()
+    await world.reserve()
     assert (await world.state()).reserved == 7500 + 38
 
 
@@ -80,4 +80,4 @@ async def test_queued_work_may_wait_where_calls_go_on(world: World) -> None:
                 call.settle(4, 0, 6)
     assert (await world.state()).spent == 30
     await world.submit(1)
-    assert await world.fund() == 0
+    assert await world.reserve() == 0

@@ -24,13 +24,13 @@ async def test_queued_chunks_follow_a_budget_that_is_added_changed_or_removed(wo
     await world.budget(max_tokens=10**6, workflow="w")
     assert (await queued.move(world.database, TOY, world.tenant))[0] == 2
     assert await world.states() == {"unreserved": 2}
-    await world.fund()
+    await world.reserve()
     assert (await world.state()).reserved == 88
     await world.budget("second", max_tokens=10**6)
     assert (await queued.move(world.database, TOY, world.tenant))[0] == 2
     await world.settle()
     assert ((await world.states()), (await world.state()).reserved) == ({"unreserved": 2}, 0)
-    await world.fund()
+    await world.reserve()
     assert {(await world.state(name)).reserved for name in ("b", "second")} == {88}
     async with world.database.transaction() as conn:
         for name in ("b", "second"):
@@ -67,7 +67,7 @@ async def test_what_a_worker_hands_back_long_after_a_budget_was_added_waits_for_
     await world.budget(max_tokens=10**6)
     await world.submit(4)
     await moves.run(world.database, TOY)
-    await world.fund()
+    await world.reserve()
     lease = await world.claim()
     assert lease is not None
     await world.budget("second", max_tokens=10**6)
@@ -82,7 +82,7 @@ async def test_what_a_worker_hands_back_long_after_a_budget_was_added_waits_for_
     async with world.database.relaxed() as conn:
         await chunk_sweeps.promote(conn)
     await world.settle()
-    await world.fund()
+    await world.reserve()
     assert {(await world.state(name)).reserved for name in ("b", "second")} == {33}
     moves._until, moves._next = dict.fromkeys(moves._until, 0.0), 0.0
     assert await moves.run(world.database, TOY) == 0
@@ -118,7 +118,7 @@ async def test_a_budget_of_tokens_that_becomes_one_of_money_holds_what_is_queued
     await moves.run(world.database, TOY)
     await world.budget(max_cost="1")
     await moves.run(world.database, TOY)
-    await world.fund()
+    await world.reserve()
     assert (await world.state()).reserved == 44 * TOKEN
     await world.drain()
     await world.settle()
@@ -129,7 +129,7 @@ async def test_a_budget_of_tokens_that_becomes_one_of_money_holds_what_is_queued
 async def test_a_budget_with_another_unit_reserves_in_that_unit_at_once(world: World, running: bool) -> None:
     await world.budget(max_cost="1")
     await world.submit(4)
-    await world.fund()
+    await world.reserve()
     lease = await world.claim() if running else None
     assert (await world.budget(max_tokens=1000)).reserved == 44
     assert await world.recount() == []
@@ -152,7 +152,7 @@ async def test_queued_work_follows_a_budget_to_another_currency_and_back(world: 
     await world.budget(max_cost="1 USD")
     assert await moves.run(world.database, TOY) == 1
     assert await world.states() == {"unreserved": 1}
-    await world.fund()
+    await world.reserve()
     assert (await world.state()).reserved == 44 * TOKEN
     await world.budget(max_cost="1 EUR")
     assert await moves.run(world.database, TOY) == 1

@@ -21,7 +21,7 @@ async def test_without_a_budget_chunks_are_ready_at_once_and_carry_no_budgets(wo
     await world.submit(8)
     assert await world.states() == {"ready": 2}
     assert await world.rows("select distinct budgets, maximum_cost, reserved_tokens from chunk") == [(None, None, None)]
-    assert await world.fund() == 0
+    assert await world.reserve() == 0
 
 
 async def test_queued_work_waits_for_money_and_goes_on_when_the_budget_is_renewed(world: World) -> None:
@@ -30,7 +30,7 @@ async def test_queued_work_waits_for_money_and_goes_on_when_the_budget_is_renewe
     assert await world.states() == {"unreserved": 16}  # a tenth of the money is less than two items
     ended = 0
     while await world.states():
-        while await world.fund():
+        while await world.reserve():
             ended += await world.drain()
             await world.settle()
             budget = await world.state()
@@ -46,7 +46,7 @@ async def test_queued_work_waits_for_money_and_goes_on_when_the_budget_is_renewe
 async def test_what_was_reserved_returns_and_the_exact_cost_is_spent_when_results_are_counted(world: World) -> None:
     await world.budget(max_cost="1", period="day")
     await world.submit(4)
-    assert await world.fund() == 1
+    assert await world.reserve() == 1
     assert (await world.state()).reserved == 44 * TOKEN
     await world.drain()
     await world.settle()
@@ -59,7 +59,7 @@ async def test_a_budget_of_tokens_counts_tokens_whatever_the_price(world: World)
     world.line = await world.line_of("free", price=None)
     await world.budget(max_tokens=1000)
     await world.submit(4)
-    await world.fund()
+    await world.reserve()
     assert (await world.state()).reserved == 44
     await world.drain()
     await world.settle()
@@ -69,10 +69,10 @@ async def test_a_budget_of_tokens_counts_tokens_whatever_the_price(world: World)
 async def test_while_the_steward_is_away_only_chunks_with_money_run(world: World) -> None:
     await world.budget(max_tokens=10**9)
     await world.submit(200, chunk=1)
-    await world.fund()
+    await world.reserve()
     assert await world.drain() == 128
     assert await world.states() == {"unreserved": 72}
-    assert await world.fund() == 72
+    assert await world.reserve() == 72
 
 
 async def test_a_paused_batch_returns_what_was_reserved_and_waits_for_money_again_when_it_is_resumed(
@@ -80,7 +80,7 @@ async def test_a_paused_batch_returns_what_was_reserved_and_waits_for_money_agai
 ) -> None:
     await world.budget(max_tokens=10**6)
     batch_id = await world.submit(8)
-    await world.fund()
+    await world.reserve()
     async with world.database.durable() as conn:
         await conn.execute("update batch set state = 'paused' where batch_id = %s", (batch_id,))
     await world.settle()
@@ -89,7 +89,7 @@ async def test_a_paused_batch_returns_what_was_reserved_and_waits_for_money_agai
         await conn.execute("update batch set state = 'open' where batch_id = %s", (batch_id,))
     await world.settle()
     assert await world.states() == {"unreserved": 2}
-    assert await world.fund() == 2
+    assert await world.reserve() == 2
     async with world.database.durable() as conn:
         await conn.execute("update batch set state = 'cancelling' where batch_id = %s", (batch_id,))
     await world.settle()
@@ -100,7 +100,7 @@ async def test_a_paused_batch_returns_what_was_reserved_and_waits_for_money_agai
 async def test_a_lost_workers_chunk_keeps_its_money_and_what_finish_hands_back_needs_it_anew(world: World) -> None:
     await world.budget(max_tokens=10**6)
     await world.submit(4)
-    await world.fund()
+    await world.reserve()
     assert await world.claim() is not None
     async with world.database.durable() as conn:
         await conn.execute("update worker set lease_until = now() - interval '1 hour'")
@@ -128,7 +128,7 @@ async def test_a_price_change_does_not_change_what_queued_work_costs(world: Worl
     await world.submit(4)
     dearer = await world.line_of("w", Price(Decimal(9000), Decimal(9000), Decimal(9000)))
     assert dearer != world.line
-    await world.fund()
+    await world.reserve()
     await world.drain()
     await world.settle()
     assert (await world.state()).spent == 32 * TOKEN
@@ -139,16 +139,16 @@ async def test_a_large_chunk_is_not_starved_by_small_ones_under_other_budgets(wo
     await world.budget("large", max_tokens=10**6, workflow="large")
     large = await world.line_of("large")
     await world.submit(1, most=50)
-    await world.fund()
+    await world.reserve()
     await world.submit(1, most=800, line=large, deadline_seconds=10)
     async with world.database.durable() as conn:
         await conn.execute("update budget set reserved = 500 where name = 'b'")  # elsewhere, which will return
     for _ in range(5):
         await world.submit(1, most=50)
-    assert await world.fund() == 0
+    assert await world.reserve() == 0
     async with world.database.durable() as conn:
         await conn.execute("update budget set reserved = 53 where name = 'b'")
-    assert await world.fund() >= 1
+    assert await world.reserve() >= 1
     assert ("large",) in await world.rows(
         "select l.workflow from chunk c join line l using (line_id) where c.state = 'ready' and l.workflow = 'large'"
     )
@@ -157,7 +157,7 @@ async def test_a_large_chunk_is_not_starved_by_small_ones_under_other_budgets(wo
 async def test_eight_stewards_at_once_never_reserve_more_than_the_budget(world: World) -> None:
     await world.budget(max_tokens=1000)
     await world.submit(200, chunk=1)
-    await asyncio.gather(*(world.fund() for _ in range(8)))
+    await asyncio.gather(*(world.reserve() for _ in range(8)))
     budget = await world.state()
     assert budget.reserved == 11 * (await world.states())["ready"] <= 1000
     assert await world.recount() == []
@@ -186,7 +186,7 @@ def test_spent_and_reserved_stay_within_every_budget_and_no_chunk_waits_for_ever
                 except BadInput:
                     continue
             for _ in range(100):
-                await world.fund()
+                await world.reserve()
                 for number in range(len(maxima)):
                     budget = await world.state(f"b{number}")
                     assert budget.spent + budget.reserved <= budget.max
@@ -196,7 +196,7 @@ def test_spent_and_reserved_stay_within_every_budget_and_no_chunk_waits_for_ever
                 await world.settle()
                 for number in range(len(maxima)):
                     budget = await world.state(f"b{number}")
-                    overshoot = 24 * 8  # results of the fake worker may cost more than their short answers' holds
+                    overshoot = 24 * 8  # results of the fake worker may cost more than their short answers reserve
                     assert budget.spent + budget.reserved <= budget.max + overshoot
                 await world.turn()
             assert not await world.states()

@@ -108,14 +108,14 @@ async def test_a_retry_of_an_item_with_its_own_model_keeps_the_price_of_the_subm
     await world.budget(max_cost="1")
     small = await retries.line_of_small(CHEAP)
     await retries.submit(None, "small", model_lines=(world.line, small))
-    await world.fund()
+    await world.reserve()
     await retries.run(ok=False)
     assert await retries.line_of_small(DEAR) > small
     spent = (await world.state()).spent
     assert spent == 8 * TOKEN + 8 * OF_CHEAP
     assert await retries.retry(models(DEAR)) == 2
     assert await world.rows("select line_id from chunk order by line_id") == [(world.line,), (small,)]
-    await world.fund()
+    await world.reserve()
     await retries.run(ok=True)
     assert (await world.state()).spent == 2 * spent
 
@@ -147,7 +147,7 @@ async def test_a_retry_of_diverted_work_of_a_prompt_family_has_a_line_and_holds_
 ) -> None:
     await world.budget(max_cost="1")
     await retries.submit("small", "small", model_lines=(world.line, await retries.line_of_small(CHEAP)))
-    await world.fund()
+    await world.reserve()
     await retries.run(ok=False)
     async with (
         world.database.durable() as conn

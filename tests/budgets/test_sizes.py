@@ -1,4 +1,4 @@
-"""Claims about the size of holds: what an item can cost at most, and what no budget can hold."""
+"""Claims about how much is reserved: what an item can cost at most, and what no budget can reserve."""
 
 import pytest
 
@@ -12,7 +12,7 @@ async def test_a_chunk_that_a_lowered_budget_cannot_hold_is_cut_into_its_items(w
     await world.submit(8, chunk=8)
     await world.budget(max_tokens=40, period="hour")
     for _ in range(20):
-        await world.fund()
+        await world.reserve()
         await world.drain()
         await world.settle()
         await world.turn()

@@ -60,7 +60,7 @@ async def test_a_model_without_an_engine_reserves_nothing_and_others_run(world: 
     await world.submit(16)
     await _pool(world, "alive")
     await world.submit(4)
-    assert await world.fund() == 4
+    assert await world.reserve() == 4
     assert (await world.state()).reserved == 44 * 10**6
     assert await world.drain() == 4
 
@@ -69,13 +69,13 @@ async def test_what_a_model_has_reserved_whose_engine_went_away_is_taken_by_one_
     await world.budget(max_tokens=100, period="hour")
     dead = world.pool
     await world.submit(16)
-    assert await world.fund() == 9
+    assert await world.reserve() == 9
     await _idle(world, dead)
     budget = await world.state()
     assert (budget.begun, budget.available, budget.free) == (0, 100, 1)
     await _pool(world, "alive")
     await world.submit(4)
-    assert await world.fund() == 4
+    assert await world.reserve() == 4
     assert await world.drain() == 4
     assert await _counts(world)
 
@@ -104,7 +104,7 @@ async def test_a_call_takes_what_it_needs_from_chunks_that_no_worker_has(world: 
     await world.budget(max_tokens=100, period="hour")
     await world.submit(2, deadline_seconds=10)
     await world.submit(7, deadline_seconds=100)
-    assert await world.fund() == 9
+    assert await world.reserve() == 9
     ours = CallBudgets(world.database)
     async with ours.keeping():
         async with ours.reserving(_line(world), CallSize(10, 10, 20, {})):
@@ -122,7 +122,7 @@ async def test_a_call_takes_what_it_needs_from_chunks_that_no_worker_has(world: 
 async def test_no_call_fails_while_money_is_reserved_only_by_work_that_has_not_begun(world: World) -> None:
     await world.budget(max_tokens=999, period="hour")
     await world.submit(200, chunk=1)
-    while await world.fund():
+    while await world.reserve():
         pass
     assert (await world.state()).free < 10
     ours = CallBudgets(world.database)
@@ -137,7 +137,7 @@ async def test_no_call_fails_while_money_is_reserved_only_by_work_that_has_not_b
 async def test_a_call_waits_for_work_that_has_begun_and_is_told_to_come_back(world: World) -> None:
     await world.budget(max_tokens=44, period="hour")
     await world.submit(4, chunk=1)
-    assert await world.fund() == 4
+    assert await world.reserve() == 4
     while await world.claim():
         pass
     budget = await world.state()
@@ -180,7 +180,7 @@ async def test_claims_and_calls_at_once_leave_every_count_right(world: World) ->
     await world.budget("all", max_tokens=2000, period="hour")
     await world.budget("w", max_tokens=1500, period="hour", workflow="w")
     await world.submit(300, chunk=1)
-    await world.fund()
+    await world.reserve()
     ours = CallBudgets(world.database)
 
     async def claims() -> None:
@@ -192,7 +192,7 @@ async def test_claims_and_calls_at_once_leave_every_count_right(world: World) ->
             await _call(world, ours)
 
     async with ours.keeping():
-        await asyncio.gather(claims(), calls(), claims(), calls(), world.fund(), calls())
+        await asyncio.gather(claims(), calls(), claims(), calls(), world.reserve(), calls())
     for name in ("all", "w"):
         budget = await world.state(name)
         assert budget.spent + budget.reserved <= budget.max

@@ -34,7 +34,7 @@ async def _wait(world: World, batch_id: int) -> MoneyWait:
     return found
 
 
-async def test_answers_without_a_limit_are_expected_to_use_what_is_held_for_them(world: World) -> None:
+async def test_answers_without_a_limit_are_expected_to_use_what_is_reserved_for_them(world: World) -> None:
     await world.budget(max_tokens=1000, period="hour")
     batch_id = await _open_ended(world, 20)  # 33 tokens are reserved for each, of 903
     assert (await _wait(world, batch_id)).windows == 0

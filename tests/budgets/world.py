@@ -82,7 +82,7 @@ class World:
             await ingest.enqueue(conn, batch, payload, cuts)
         return batch.batch_id
 
-    async def fund(self) -> int:
+    async def reserve(self) -> int:
         return await queued.reserve(self.database, TOY)
 
     async def settle(self) -> None:

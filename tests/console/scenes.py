@@ -78,7 +78,7 @@ async def over_budget(database: Database) -> None:
     await world.budget("nightly-tokens", max_tokens=150, period="day", alerts_at=[50])
     await world.budget("all-of-acme", max_cost="100", period="month")
     await world.submit(40)
-    while await world.fund():
+    while await world.reserve():
         await world.drain()
         await world.settle()
     async with database.transaction() as conn:

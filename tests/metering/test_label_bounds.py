@@ -33,7 +33,7 @@ async def test_a_workflow_beyond_an_accounts_limit_keeps_its_label_if_a_budget_n
     assert await line_of(world, "later") == other
     await world.submit(4, line=late)
     assert await world.states() == {"ready": 1, "unreserved": 1}
-    await world.fund()
+    await world.reserve()
     assert (await world.state()).reserved == 44
     await world.drain()
     await world.settle()

@@ -26,7 +26,7 @@ async def test_drift_is_found_in_requests_tokens_money_and_budgets(
     await world.budget(max_cost="1", period="month")
     await world.budget("tokens", max_tokens=1000, period="month", workflow="w")
     await world.submit(4)
-    await world.fund()
+    await world.reserve()
     await world.drain()
     await world.settle()
     assert not await world.states()

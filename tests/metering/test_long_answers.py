@@ -1,4 +1,4 @@
-"""Claims about the length that answers without a limit rarely exceed, which holds of budgets use."""
+"""Claims about the length that answers without a limit rarely exceed, which budgets reserve by."""
 
 from dataclasses import replace
 
