@@ -73,9 +73,9 @@ def booked(monkeypatch: pytest.MonkeyPatch) -> list[settling.UsageSum]:
     settle = settling.settle
 
     async def noted(*arguments: Any, **options: Any) -> Any:
-        settled, usage, money = await settle(*arguments, **options)
+        settled, usage = await settle(*arguments, **options)
         found.extend(usage)
-        return settled, usage, money
+        return settled, usage
 
     monkeypatch.setattr(settling, "settle", noted)
     return found
