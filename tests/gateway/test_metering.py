@@ -10,6 +10,7 @@ import pytest
 from app.budgets.calls import CallSize
 from app.db.pool import Database
 from app.errors import SlackwaterError
+from app.gateway import call_bill
 from app.gateway.call_bill import Paces
 from app.gateway.relay import Gateway, SyncCall
 from app.metering.lines import SYNC, parts_of
@@ -66,14 +67,20 @@ async def left(engine: FakeEngine, request: Awaitable[object], clock: Clock, sec
 
 
 async def test_a_caller_who_leaves_before_the_first_byte_is_metered(
-    gateway: Gateway, registry: Registry, call: SyncCall, used: Used, clock: Clock
+    gateway: Gateway,
+    registry: Registry,
+    call: SyncCall,
+    used: Used,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(call_bill, "_USUAL_PACE", 0.5)  # so slow that it does not matter how long the test itself takes
     async with FakeEngine() as engine:
         engine.script({"mode": "hang"})
         await registry.ready(engine)
-        await left(engine, gateway.complete(call), clock, 1.0)
+        await left(engine, gateway.complete(call), clock, 50.0)
         assert await used() == [(1, 0, 12, 25)]  # at the usual pace, while none is known
-        await left(engine, gateway.complete(call), clock, 60.0)
+        await left(engine, gateway.complete(call), clock, 100.0)
         assert await used() == [(2, 0, 24, 25 + 34)]  # an answer has its limit
         await left(engine, listen(gateway, call), clock, 1.0)
         assert await used() == [(3, 0, 36, 25 + 34)]  # its tokens would have been seen
@@ -82,17 +89,23 @@ async def test_a_caller_who_leaves_before_the_first_byte_is_metered(
 async def test_what_nobody_saw_has_the_pace_of_the_models_answers(
     gateway: Gateway, registry: Registry, call: SyncCall, used: Used, clock: Clock
 ) -> None:
-    gateway._books.paces.note(call.model.served, 40, 4.0)
+    gateway._books.paces.note(call.model.served, 20, 40.0)
     async with FakeEngine() as engine:
         engine.script({"mode": "hang"})
         await registry.ready(engine)
-        await left(engine, gateway.complete(call), clock, 2.0)
+        await left(engine, gateway.complete(call), clock, 40.0)
         assert await used() == [(1, 0, 12, 20)]
 
 
 async def test_a_budget_is_spent_by_calls_whose_callers_have_left(
-    gateway: Gateway, registry: Registry, call: SyncCall, world: World, clock: Clock
+    gateway: Gateway,
+    registry: Registry,
+    call: SyncCall,
+    world: World,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(Paces, "tokens", lambda *_: 10)  # however much time passes
     await world.budget(max_tokens=1000)
     async with FakeEngine() as engine, gateway.budgets.keeping():
         engine.script({"mode": "hang"})

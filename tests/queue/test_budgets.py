@@ -80,6 +80,7 @@ FINISHES: dict[str, object] = {
     "retry_seconds": 0.0,
     "split": False,
     "engine_ms": 800,
+    "unrun": 0,
 }
 FINISHES |= {"first_tokens": b"x" * CHUNK, "durations": b"x" * CHUNK}
 
