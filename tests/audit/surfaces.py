@@ -177,6 +177,7 @@ _LOOKS = (
         "spend explain",
         "spend export",
         "spend latency",
+        "spend prices",
         "spend sessions",
         "status",
         "top",
