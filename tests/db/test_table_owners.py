@@ -36,7 +36,8 @@ READS = {
     # An event about items is written in the statement that stores their results (EMIT_ITEMS), and names batch and account.
     "webhooks": {"batch", "item_payload", "item_result", "tenant"},
     # The ledger is compared with what the queue has counted, a report names accounts, and a budget keeps its labels.
-    "metering": {"tenant", "batch", "removed_counts", "budget"},
+    # A line is removed once nothing refers to it: no batch, chunk, delta or item.
+    "metering": {"tenant", "batch", "removed_counts", "budget", "chunk", "batch_delta", "item_payload"},
     # What is reserved for a chunk is in its row, and changes in the statement that changes its state or its model. What it cost
     # is that of its line.
     "budgets": {
@@ -44,7 +45,7 @@ READS = {
         *("engine", "worker", "pool", "tenant", "line", "usage", "usage_day", "answer_length"),
     },
     # What an account uses of its quotas is counted where it lies, so that no counter can drift.
-    "admission": {"batch", "chunk", "file", "upload", "upload_part"},
+    "admission": {"batch", "batch_delta", "pipeline", "chunk", "file", "upload", "upload_part"},
     # A policy is tried on samples, whose accounts it names, and on the batches that are open.
     "policy": {"tenant", "batch", "line", "chunk"},
     # A session names its account, and an account that is being deleted opens nothing.
