@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tests.crash.client import Client
 from tests.crash.history import Batch, History
-from tests.crash.money import STRICT, TIGHT, WORKFLOWS, Tight, tight_budgets
+from tests.crash.money import STRICT, WORKFLOWS, Tight, tight_budgets
 
 SECOND = "second"  # a roomy budget of one workflow, which comes and goes
 RELIEF_SECONDS = 1.0
@@ -46,15 +46,15 @@ class Budgets:
 
     async def _raise_ended(self, tight: Tight, steps: int, needed: int) -> None:
         """Raise a budget if less than `needed` is left."""
-        if tight.left(await self._client.unspent(tight.account, TIGHT)) < needed:
-            self._history.notes[f"times that the money of {tight.account} had ended"] += 1
+        if tight.left(await self._client.unspent(tight.account, tight.name)) < needed:
+            self._history.notes[f"times that the {tight.currency or 'tokens'} of {tight.account} had ended"] += 1
             await self._raise(tight, steps)
 
     async def _raise(self, tight: Tight, steps: int) -> None:
         """Raise the maximum. The same terms again, after a lost answer, do no harm."""
         async with tight.changing:
             tight.max += steps * tight.step
-            self._check("raise", await self._client.budget(tight.account, TIGHT, tight.given()))
+            self._check("raise", await self._client.budget(tight.account, tight.name, tight.given()))
 
     async def _change_second(self, rng: random.Random) -> None:
         """Add a second budget, make it another workflow's, or remove it: queued chunks get other budgets."""

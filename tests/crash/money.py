@@ -3,6 +3,7 @@
 import asyncio
 import random
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,23 @@ from app.engines import catalogue
 from app.policy import service as policies
 from app.settings import DEMO_MODELS
 from app.tenants import service as tenants
-from tests.crash.history import History
+from tests.crash.history import SERVED, UNSERVED, History
 from tests.crash.installation import Postgres
 
 ROOMY, STRICT, DIVERTED = "amber", "birch", "coral"  # the accounts by their budgets
 TIGHT = "tight"  # the name of the budget that each of them has
 ACCOUNTS = (ROOMY, STRICT, DIVERTED)
 WORKFLOWS = ("index", "tagging")
-UNSERVED = "unserved"  # a model that no engine has
 SPARE = "spare"  # a model to which coral's work is diverted; the same engines serve it
-_SPARE_TABLE = f"""
+EUROS = "euros"  # a model that is priced in another currency, and the name of its budget; the same engines serve it
+_MODELS = f"""
 [models.{SPARE}]
-serves = "smollm2-135m-instruct"
+serves = "{SERVED}"
 price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD" }}
+
+[models.{EUROS}]
+serves = "{SERVED}"
+price = {{ input = 0.10, cached_input = 0.025, output = 0.25, currency = "EUR" }}
 
 [models.{UNSERVED}]
 context_window = 2048
@@ -36,11 +41,13 @@ price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD"
 
 @dataclass(slots=True)
 class Tight:
-    """A budget whose money ends and is raised. Amounts are tokens, or 10^-9 USD. `item`: what the next chunk may need. After a
-    retry it may be more, because then only the estimates of its items are known.
+    """A budget whose money ends and is raised. Amounts are tokens, or 10^-9 of a currency. `item`: what the next chunk may need.
+    After a retry it may be more, because then only the estimates of its items are known.
     """
 
     account: str
+    name: str
+    currency: str | None  # None: it is of tokens
     terms: dict[str, Any]
     max: int
     step: int
@@ -49,20 +56,27 @@ class Tight:
 
     def left(self, unspent: float) -> float:
         """What is left, as the API shows it, in this budget's unit."""
-        return unspent * (1 if self.account == STRICT else 1e9)
+        return unspent * (1e9 if self.currency else 1)
 
     def given(self) -> dict[str, Any]:
         """The terms as the API takes them."""
-        most = {"max_tokens": self.max} if self.account == STRICT else {"max_cost": f"{self.max / 1e9:.9f}"}
+        most = {"max_cost": f"{self.max / 1e9:.9f} {self.currency}"} if self.currency else {"max_tokens": self.max}
         return {**self.terms, **most, "period": "total"}
 
 
 def tight_budgets() -> list[Tight]:
-    """Of birch one that reserves the maximum, in tokens, of coral one in money."""
+    """Of birch one that reserves the maximum, in tokens, of coral one in each currency."""
+    alerts = {"alerts_at": [25]}
     return [
-        Tight(STRICT, {"reserve": "maximum"}, max=1_500, step=1_500, item=700),
-        Tight(DIVERTED, {"alerts_at": [25]}, max=15_000, step=9_000, item=9_000),
+        Tight(STRICT, TIGHT, None, {"reserve": "maximum"}, max=1_500, step=1_500, item=700),
+        Tight(DIVERTED, TIGHT, "USD", alerts, max=15_000, step=9_000, item=9_000),
+        Tight(DIVERTED, EUROS, "EUR", alerts, max=15_000, step=9_000, item=9_000),
     ]
+
+
+def models_of(account: str) -> Sequence[str]:
+    """The models for which an account submits, each as often as it stands here."""
+    return (SERVED, SERVED, EUROS) if account == DIVERTED else (SERVED,)
 
 
 def models_file(folder: Path) -> Path:
@@ -70,7 +84,7 @@ def models_file(folder: Path) -> Path:
     file = folder / "models.toml"
     shutil.copyfile(DEMO_MODELS, file)
     with file.open("a") as models:
-        models.write(_SPARE_TABLE)
+        models.write(_MODELS)
     return file
 
 
@@ -101,10 +115,11 @@ async def watch(postgres: Postgres) -> None:
     await postgres.rows(_WATCH)
 
 
-def first_budgets(roomy_tokens: int) -> dict[str, dict[str, Any]]:
-    """The terms of each account's budget `TIGHT`."""
-    given: dict[str, dict[str, Any]] = {ROOMY: {"max_tokens": roomy_tokens, "period": "total"}}
-    return given | {tight.account: tight.given() for tight in tight_budgets()}
+def first_budgets(roomy_tokens: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Account, name and terms of each budget."""
+    yield ROOMY, TIGHT, {"max_tokens": roomy_tokens, "period": "total"}
+    for tight in tight_budgets():
+        yield tight.account, tight.name, tight.given()
 
 
 async def begin(postgres: Postgres, models: Path, roomy_tokens: int) -> None:
@@ -112,9 +127,9 @@ async def begin(postgres: Postgres, models: Path, roomy_tokens: int) -> None:
     await watch(postgres)
     async with Database(postgres.url, size=1) as database, database.transaction() as conn:
         await policies.apply(conn, _POLICY, catalogue.load(models), "the run")
-        for account, terms in first_budgets(roomy_tokens).items():
+        for account, name, terms in first_budgets(roomy_tokens):
             tenant_id = await tenants.find_tenant(conn, account)
-            await budgets.put(conn, tenant_id, TIGHT, terms)
+            await budgets.put(conn, tenant_id, name, terms)
 
 
 def labels(rng: random.Random) -> dict[str, str]:
@@ -131,6 +146,7 @@ select t.account_id, b.name, b.max, b.reserved, b.spent, coalesce(sum(case b.uni
     else ((u.prompt - u.cached) * l.price_in + u.cached * l.price_cached + u.output * l.price_out) / 1000 end), 0)::int8
 from budget b join tenant t using (tenant_id)
 left join line l on l.tenant_id = b.tenant_id and b.scope_value in ('', l.workflow)
+  and (b.unit = 'tokens' or l.currency = b.currency)
 left join usage u using (line_id) group by t.account_id, b.budget_id order by 1, 2"""
 
 # By account: the tokens of queued work in the ledger, those of diverted work among them, and the tokens of the stored results.

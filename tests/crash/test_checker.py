@@ -16,7 +16,7 @@ from tests.crash import __main__ as command
 from tests.crash import money
 from tests.crash.engines import DOOMED
 from tests.crash.examine import GIVEN_UP
-from tests.crash.history import MUST_BE_ZERO, Arrival, Batch, History
+from tests.crash.history import MUST_BE_ZERO, UNSERVED, Arrival, Batch, History
 from tests.crash.logs import unexpected
 from tests.crash.nemesis import Nemesis
 from tests.crash.system import HOSTS, MODULES, Part, Small, System
@@ -131,7 +131,7 @@ def test_a_harmless_item_that_is_given_up_is_counted() -> None:
 
 
 def test_an_item_of_a_model_that_no_engine_serves_is_a_violation_at_any_engine() -> None:
-    history, batch = History(), Batch("b", "amber", ["b item 0 plain"], "json", unserved=True)
+    history, batch = History(), Batch("b", "amber", ["b item 0 plain"], "json", model=UNSERVED)
     batch.accept("id")
     history.batches.append(batch)
     _arrivals(history, 0.0, {}, {})
