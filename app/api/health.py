@@ -36,7 +36,7 @@ async def ready(parts: PartsDep) -> dict[str, str]:
 @router.head("/status", include_in_schema=False)
 @router.get("/status")
 async def status(parts: PartsDep) -> dict[str, Any]:
-    """The state of the installation: `ok`, `degraded` or `down`, with parts, engines, queue, and problems with remedies.
+    """The state of the installation: `ok`, `warning`, `degraded` or `down`, with parts, engines, queue and problems.
 
     Always 200 while this process answers. The content is at most a second old, and has no URL and no secret.
     """

@@ -114,7 +114,7 @@ _ENGINE = {
     "problems": [],
 }
 _STATUS = {
-    "status": "ok",
+    "status": "warning",
     "version": "0.1.0",
     "at": _DONE,
     "parts": {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "maintenance": "ok", "workers": 1},
@@ -143,12 +143,12 @@ _STATUS = {
             "error": None,
         }
     ],
-    "problems": [],
-    "notes": [
+    "problems": [
         {
-            "code": "callers_unmeasured",
-            "message": "Protection is not measured yet: 4 streams beside batch work, none alone.",
-            "remedy": "It takes 50 of each. What callers wait alone is learned while no batch work is in the engine.",
+            "code": "model_unserved",
+            "message": "Batches for org/other wait, but no engine serves it.",
+            "remedy": "They are kept until one does. To end them: slackwater batch list, slackwater batch cancel.",
+            "severity": "warning",
         }
     ],
 }

@@ -1,14 +1,15 @@
 """The state of the installation: its parts, its engines, its queue, and their problems. `GET /status` shows it.
 
 ok         everything works
-degraded   a part has a problem or is starting, but requests are answered, or will be
+warning    everything works as far as is known; what is not known, or could be better, is a problem of the severity `warning`
+degraded   a part has an error or is starting, but requests are answered, or will be
 down       no request is answered: no database, or no engine that is ready or starting
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, get_args
 
 from app import __version__, clock
 from app.batches import protection, why_text
@@ -17,8 +18,8 @@ from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.duties import standing
 from app.duties.standing import Standing
-from app.engines import notes
 from app.engines import overview as engine_overview
+from app.engines import warnings
 from app.engines.adoption import EngineProblem
 from app.engines.overview import EngineInfo
 from app.quantities import duration
@@ -27,6 +28,9 @@ from app.queue.item_counts import PLACES
 from app.queue.overview import Overview
 from app.settings import PrivateTargets
 from app.states import EngineIntake, EngineState
+
+Severity = Literal["error", "warning"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 FRESH_SECONDS = 1.0
 CALLERS_SECONDS = 10.0  # as often as the gateways store their callers' times
@@ -110,14 +114,12 @@ def describe(
     """
     views = [_engine(engine) for engine in engines]
     problems = [*_part_problems(engines, overview), *map(_stuck, (each for each in duties if each.stuck))]
-    if callers is not None and callers.verdict == Verdict.SLOWED:
-        problems.append(asdict(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE)))
+    problems += _slowed_or_unmeasured(callers)
     problems += [problem for view in views for problem in view["problems"]]
-    noted = [*(note for engine in engines for note in _notes(engine)), *_unserved(engines, overview)]
-    if callers is not None and callers.verdict == Verdict.UNMEASURED:
-        noted.append(asdict(EngineProblem("callers_unmeasured", f"{callers.headline}.", callers.details)))
+    problems += _unserved(engines, overview)
+    problems.sort(key=lambda problem: SEVERITIES.index(problem["severity"]))
     return {
-        "status": _overall(engines, overview, bool(problems)),
+        "status": _overall(engines, overview, {problem["severity"] for problem in problems}),
         "version": __version__,
         "at": clock.iso(clock.now()),
         "parts": {
@@ -134,8 +136,18 @@ def describe(
         "queue": _queue(overview),
         "duties": [_duty(each) for each in duties],
         "problems": problems,
-        "notes": noted,
     }
+
+
+def _problem(problem: EngineProblem, severity: Severity = "error", **of: str) -> dict[str, str]:
+    return {**of, **asdict(problem), "severity": severity}
+
+
+def _slowed_or_unmeasured(callers: Protection | None) -> Iterator[dict[str, str]]:
+    if callers is not None and callers.verdict == Verdict.SLOWED:
+        yield _problem(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE))
+    if callers is not None and callers.verdict == Verdict.UNMEASURED:
+        yield _problem(EngineProblem("callers_unmeasured", f"{callers.headline}.", callers.details), "warning")
 
 
 def _queue(overview: Overview | None) -> dict[str, Any]:
@@ -166,34 +178,34 @@ def _duty(stands: Standing) -> dict[str, Any]:
     }
 
 
-def _stuck(stands: Standing) -> dict[str, Any]:
+def _stuck(stands: Standing) -> dict[str, str]:
     duty = stands.duty
     since = f"has not succeeded for {duration(stands.unsuccessful_seconds)}"
     why = f" It fails: {stands.fault}." if stands.fault else ""
     remedy = "Its words are in the log: slackwater logs maintenance."
-    return asdict(EngineProblem("duty_stuck", f"The duty {duty.name} {since}; it {duty.about}.{why}", remedy))
+    return _problem(EngineProblem("duty_stuck", f"The duty {duty.name} {since}; it {duty.about}.{why}", remedy))
 
 
-def _overall(engines: Sequence[EngineInfo], overview: Overview | None, has_problems: bool) -> str:
+def _overall(engines: Sequence[EngineInfo], overview: Overview | None, severities: Set[str]) -> str:
     usable = [engine for engine in engines if engine.controlled and not _drained(engine)]
     usable = [engine for engine in usable if _ready(engine) or engine.mode == "managed"]
     if overview is None or not usable:
         return "down"
-    return "degraded" if has_problems else "ok"
+    return "degraded" if "error" in severities else "warning" if severities else "ok"
 
 
-def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, Any]]:
+def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, str]]:
     if overview is None:
-        yield asdict(_NO_DATABASE)
+        yield _problem(_NO_DATABASE)
         return
     if not overview.steward:
-        yield asdict(_NO_STEWARD)
+        yield _problem(_NO_STEWARD)
     if not overview.notifier:
-        yield asdict(_NO_NOTIFIER)
+        yield _problem(_NO_NOTIFIER)
     if not overview.maintenance:
-        yield asdict(_NO_MAINTENANCE)
-    if not any(engine.controlled or _problems(engine) for engine in engines):
-        yield asdict(_NO_ENGINE)
+        yield _problem(_NO_MAINTENANCE)
+    if not any(engine.controlled or _errors(engine) for engine in engines):
+        yield _problem(_NO_ENGINE)
 
 
 def _engine(engine: EngineInfo) -> dict[str, Any]:
@@ -216,45 +228,48 @@ def _engine(engine: EngineInfo) -> dict[str, Any]:
         "slots": engine.slots,
         "allowance": engine.allowance,
         "protection": engine.protection,
-        "problems": [{"engine": engine.name, **problem} for problem in _problems(engine)],
+        "problems": [
+            *(_problem(error, engine=engine.name) for error in _errors(engine)),
+            *(_problem(warning, "warning", engine=engine.name) for warning in _warnings(engine)),
+        ],
     }
 
 
-def _problems(engine: EngineInfo) -> list[dict[str, str]]:
-    found = list(engine.problems)
+def _errors(engine: EngineInfo) -> list[EngineProblem]:
+    found = [EngineProblem(**problem) for problem in engine.problems]
     reported = engine.controlled or (not _ready(engine) and engine.silent_seconds < SILENT_SECONDS)
     if not reported and engine.reason != "released":
         silence = duration(engine.silent_seconds)
         message = f"The engine has no worker; the last report of one was {silence} ago."
-        found.append(asdict(EngineProblem("no_worker", message, "Start its worker: slackwater gpu-worker.")))
+        found.append(EngineProblem("no_worker", message, "Start its worker: slackwater gpu-worker."))
     if engine.controlled and engine.reason == "closed_unknown" and engine.held_seconds > NO_TELEMETRY_SECONDS:
-        found.append(asdict(_NO_TELEMETRY))
+        found.append(_NO_TELEMETRY)
     if engine.controlled and _drained(engine):
         remedy = f"To let it work again: slackwater engine undrain {engine.name}."
-        found.append(asdict(EngineProblem("drained", "An operator drains the engine: it accepts no new work.", remedy)))
+        found.append(EngineProblem("drained", "An operator drains the engine: it accepts no new work.", remedy))
     return found
 
 
-def _notes(engine: EngineInfo) -> list[dict[str, str]]:
+def _warnings(engine: EngineInfo) -> list[EngineProblem]:
     if not engine.controlled or not _ready(engine):
         return []
-    found = notes.of_engine(
+    return warnings.of_engine(
         mode=engine.mode,
         dialect=engine.dialect,
         scheduling_policy=engine.scheduling_policy,
         protection=engine.protection,
-        problems=[problem["code"] for problem in engine.problems],
+        errors=[problem["code"] for problem in engine.problems],
     )
-    return [{"engine": engine.name, **asdict(note)} for note in found]
 
 
-def _unserved(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, Any]]:
+def _unserved(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, str]]:
     """The models with waiting work that none of the engines at work serves. Without such engines, their problems say enough."""
     serving = {engine.model for engine in engines if engine.controlled and _ready(engine)}
     for model in overview.waiting if overview and serving else ():
         if model not in serving:
             remedy = "They are kept until one does. To end them: slackwater batch list, slackwater batch cancel."
-            yield asdict(EngineProblem("model_unserved", f"Batches for {model} wait, but no engine serves it.", remedy))
+            message = f"Batches for {model} wait, but no engine serves it."
+            yield _problem(EngineProblem("model_unserved", message, remedy), "warning")
 
 
 def _drained(engine: EngineInfo) -> bool:

@@ -3,7 +3,7 @@
 import json
 import re
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import httpx
 import typer
@@ -22,7 +22,11 @@ from app.user_errors import Failure
 
 Status = dict[str, Any]
 SECONDS = 5.0
-_COLOURS = {"ok": "green", "ready": "green", "degraded": "yellow", "starting": "yellow", "down": "red", "away": "red"}
+_COLOURS = {
+    **dict.fromkeys(("ok", "ready"), "green"),
+    **dict.fromkeys(("warning", "degraded", "starting"), "yellow"),
+    **dict.fromkeys(("down", "away"), "red"),
+}
 
 
 def fetch(settings: Settings) -> Status:
@@ -73,10 +77,9 @@ def show(found: Status, url: str, to: Console) -> None:
     head = Text.assemble(_coloured(found["status"]), f" · Slackwater {found['version']} at {url}")
     to.print(head, soft_wrap=True)
     to.print()
-    callers = found["callers"]
     rows = [
         ("parts", _parts(found["parts"])),
-        ("callers", plain(f"{callers['headline']}. {callers['details']}".strip())),
+        ("callers", plain(_callers(found["callers"]))),
         ("queue", plain(_queue(found["queue"]))),
     ]
     rows += [("engine", _engine(engine)) for engine in found["engines"]]
@@ -89,18 +92,22 @@ def show(found: Status, url: str, to: Console) -> None:
         to.print(facts)
     for name, fact in () if to.is_terminal else rows:
         tables.raw(to, f"{name}\t{fact.plain.replace(chr(10), ' · ')}")
-    for line in (*problems(found), *problems(found, "notes")):
+    for line in problems(found):
         to.print()
         to.print(plain(line), soft_wrap=not to.is_terminal)
 
 
-def problems(found: Status, kind: Literal["problems", "notes"] = "problems") -> list[str]:
-    """The problems of a status document, or its notes: each a message and, on a second line, its remedy."""
-    note = "Note: " if kind == "notes" else ""
+def problems(found: Status) -> list[str]:
+    """The problems of a status document: each a message and, on a second line, its remedy."""
     return [
-        f"{note}{problem['engine'] + ': ' if 'engine' in problem else ''}{problem['message']}\n→ {problem['remedy']}"
-        for problem in found[kind]
-        if problem["code"] != "callers_unmeasured"  # the row about callers says it
+        "".join(
+            (
+                "Warning: " if problem["severity"] == "warning" else "",
+                f"{problem['engine']}: " if "engine" in problem else "",
+                f"{problem['message']}\n→ {problem['remedy']}",
+            )
+        )
+        for problem in found["problems"]
     ]
 
 
@@ -135,6 +142,12 @@ def _parts(parts: Status) -> Text:
         label = plain(name + " ") if name != "workers" else plain("GPU workers ")
         text.append(" · " if text else "").append(label).append(_coloured("unknown" if state is None else str(state)))
     return text
+
+
+def _callers(callers: Status) -> str:
+    """Where callers are not protected, a problem has the details."""
+    protected = callers["verdict"] == "protected"
+    return f"{callers['headline']}. {callers['details']}" if protected else f"{callers['headline']}."
 
 
 def _queue(queue: Status) -> str:

@@ -22,13 +22,9 @@ HARVEST, SYNC, WARN, BAD, QUIET, TITLE = "#35b8a6", "#8ea5cc", "#dba24a", "#f074
 WIDE = 110  # columns from which the wider tables are shown
 NARROW = 18  # characters of a batch's name on a narrow terminal
 _STATES = {
-    "ok": "green",
-    "ready": "green",
-    "degraded": WARN,
-    "starting": WARN,
-    "draining": WARN,
-    "down": BAD,
-    "away": BAD,
+    **dict.fromkeys(("ok", "ready"), "green"),
+    **dict.fromkeys(("warning", "degraded", "starting", "draining"), WARN),
+    **dict.fromkeys(("down", "away"), BAD),
 }
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -92,10 +88,10 @@ def _protection(sight: Sight, *, wide: bool) -> Text:
 
 
 def _problems(sight: Sight) -> list[RenderableType]:
-    found = sight.status["problems"]
     return [
         Text(f"▲ {each.get('engine', '')}{': ' if each.get('engine') else ''}{each['message']} {each['remedy']}", WARN)
-        for each in found
+        for each in sight.status["problems"]
+        if each["code"] != "callers_unmeasured"  # the line about callers says it
     ]
 
 
@@ -134,7 +130,8 @@ def _engine(engine: Document, samples: Sequence[Document], *, wide: bool) -> lis
 
 def _gate(engine: Document) -> Text:
     """What the engine does with batch work, and why."""
-    style = WARN if engine["problems"] or engine["state"] == "down" else QUIET
+    wrong = any(problem["severity"] == "error" for problem in engine["problems"])
+    style = WARN if wrong or engine["state"] == "down" else QUIET
     text = plain(f"  {engine['message']}")
     text.stylize(style)
     return text

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.batches import installation_status
+from app.batches.protection import Protection, Times
 from app.db.pool import Database
 from app.duties.schedule import BY_NAME
 from app.duties.standing import Standing
@@ -69,12 +70,13 @@ def test_the_verdict_follows_from_the_engines(told: list[EngineInfo], verdict: s
     ("told", "codes"),
     [([engine()], ["model_unserved"]), ([engine(), engine(name="other", model="old")], []), ([engine(**GONE)], [])],
 )
-def test_batches_for_a_model_that_no_engine_serves_are_noted_while_others_are_served(
+def test_batches_for_a_model_that_no_engine_serves_are_warned_of_while_others_are_served(
     told: list[EngineInfo], codes: list[str]
 ) -> None:
     document = installation_status.describe(told, replace(CALM, waiting=("old",)))
-    assert [note["code"] for note in document["notes"]] == codes
-    assert all(note["message"] == "Batches for old wait, but no engine serves it." for note in document["notes"])
+    warned = [problem for problem in document["problems"] if problem["severity"] == "warning"]
+    assert [problem["code"] for problem in warned] == codes
+    assert all(problem["message"] == "Batches for old wait, but no engine serves it." for problem in warned)
 
 
 def test_an_engine_without_a_worker_is_not_ready() -> None:
@@ -126,13 +128,27 @@ OUTSIDE = {"protection": "outside", "mode": "attached"}
         (engine(protection="outside", mode="managed"), []),
     ],
 )
-def test_what_an_engine_does_not_report_and_a_missing_plug_in_are_notes_that_leave_the_status(
+def test_what_an_engine_does_not_report_and_a_missing_plug_in_are_warnings_and_never_ok(
     told: EngineInfo, codes: list[str]
 ) -> None:
     document = installation_status.describe([told], CALM)
-    assert [note["code"] for note in document["notes"]] == codes
+    for found in (document["problems"], document["engines"][0]["problems"]):
+        assert [problem["code"] for problem in found if problem["severity"] == "warning"] == codes
     if told.controlled and not told.problems:
-        assert (document["status"], document["problems"]) == ("ok", [])
+        assert document["status"] == ("warning" if codes else "ok")
+
+
+def test_callers_without_a_baseline_are_a_warning_and_slowed_ones_an_error() -> None:
+    def streams(requests: int, first_token: float) -> Times:
+        return Times(requests, first_token, first_token, 10.0, 10.0)
+
+    def said(beside: Times, alone: Times) -> tuple[str, list[tuple[str, str]]]:
+        found = installation_status.describe([engine()], CALM, callers=Protection(beside, beside, alone, []))
+        return found["status"], [(problem["code"], problem["severity"]) for problem in found["problems"]]
+
+    assert said(streams(50, 100), streams(49, 100)) == ("warning", [("callers_unmeasured", "warning")])
+    assert said(streams(50, 200), streams(50, 100)) == ("degraded", [("callers_slowed", "error")])
+    assert said(streams(50, 100), streams(50, 100)) == ("ok", [])
 
 
 async def test_the_queue_and_its_parts_are_counted(settings: Settings, database: Database) -> None:

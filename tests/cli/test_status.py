@@ -69,6 +69,13 @@ def test_problems_come_with_what_to_do_and_down_is_exit_code_1() -> None:
     assert "engine-0: The engine serves a, not b.\n→ Correct it." in text
 
 
+def test_warnings_are_shown_with_their_remedy_and_exit_code_0() -> None:
+    code, text = shown(installation_status.describe([engine(mode="attached", protection="outside")], CALM))
+    assert (code, text.split()[0]) == (0, "warning")
+    assert "Warning: engine-0: Synchronous requests are protected from outside the engine only (L1)" in text
+    assert "→ Install and switch on the plug-in" in text
+
+
 def test_degraded_is_exit_code_0() -> None:
     code, text = shown(installation_status.describe([engine(), engine(name="other", **MISSING)], CALM))
     assert (code, text.split()[0]) == (0, "degraded")

@@ -13,7 +13,7 @@ _DUTIES = "duties"
 
 
 def installation(settings: Settings) -> Check:
-    """Whether the installation on this data directory or port reports no problem, and what it notes."""
+    """Whether the installation on this data directory or port reports no problem."""
     url = _running(settings)
     if url is None:
         return skip(_NAME, "not running")
@@ -22,13 +22,12 @@ def installation(settings: Settings) -> Check:
     except Failure as failure:
         return fail(_NAME, failure.problem, failure.remedy)
     summary = f"{url} is {found['status']}"
-    told = [*found["problems"], *found["notes"]]
-    if not told:
+    if found["status"] == "ok":
         return ok(_NAME, summary)
-    pairs = [(f"{each['engine']}: " if "engine" in each else "", each) for each in told]
+    pairs = [(f"{each['engine']}: " if "engine" in each else "", each) for each in found["problems"]]
     messages = "\n".join([summary, *(engine + each["message"] for engine, each in pairs)])
     remedies = "\n".join(dict.fromkeys(engine + each["remedy"] for engine, each in pairs))
-    return (fail if found["problems"] else warn)(_NAME, messages, remedies)
+    return (warn if found["status"] == "warning" else fail)(_NAME, messages, remedies)
 
 
 def engine(settings: Settings) -> Check:

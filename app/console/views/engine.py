@@ -25,7 +25,7 @@ from app.console.views import (
 from app.console.views.batch_actions import Action
 from app.console.views.engine_plots import Frame, Held
 from app.console.views.time_range import TimeRange
-from app.engines import notes
+from app.engines import warnings
 from app.engines.adoption import EngineProblem
 from app.headroom.decision_log import LoggedChange
 from app.headroom.samples import EngineSample, StoredSample
@@ -88,23 +88,23 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "layer": engines.layer(each),
         "facts": facts(seen, viewer),
         "problems": [dict(problem) for problem in each.problems],
-        "notes": _notes(each, seen.detail),
+        "warnings": _warnings(each, seen.detail),
         "closings": [(name, _closing(name, value, each.slots)) for name, value in seen.closings],
         "changes": [_change(change) for change in seen.changes],
         **_decisions(seen, params, path),
     }
 
 
-def _notes(each: EngineRow, detail: EngineDetail) -> list[EngineProblem]:
+def _warnings(each: EngineRow, detail: EngineDetail) -> list[EngineProblem]:
     """What it does not report, and protection that could be closer."""
     if not each.ready:
         return []
-    return notes.of_engine(
+    return warnings.of_engine(
         mode=detail.mode,
         dialect=detail.dialect,
         scheduling_policy=detail.scheduling_policy,
         protection=each.protection,
-        problems=[problem["code"] for problem in each.problems],
+        errors=[problem["code"] for problem in each.problems],
     )
 
 

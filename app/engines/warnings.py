@@ -1,6 +1,6 @@
-"""What an operator should know about an engine that works: what it does not report, and protection that could be closer. Pure.
+"""What is not known about an engine that works, and protection that could be closer. Pure.
 
-Notes are not problems: the status stays `ok`, because each can be a choice. A problem with the same subject replaces its note.
+Each can be a choice, so it is a warning. An error with the same subject replaces it.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ _NO_PLUGIN = EngineProblem(
 
 
 def of_engine(
-    *, mode: str, dialect: str, scheduling_policy: str | None, protection: str, problems: Sequence[str]
+    *, mode: str, dialect: str, scheduling_policy: str | None, protection: str, errors: Sequence[str]
 ) -> list[EngineProblem]:
-    """The notes on an engine that is ready. `problems`: the codes of those that it has."""
+    """The warnings about an engine that is ready. `errors`: the codes of those that it has."""
     if mode != "attached" or dialect != VLLM.name or protection == "inside":
         return []
     found = [_POLICY] if scheduling_policy is None else []
-    return found if CODES.intersection(problems) else [*found, _NO_PLUGIN]
+    return found if CODES.intersection(errors) else [*found, _NO_PLUGIN]
