@@ -203,6 +203,6 @@ ANSWERS: Mapping[str, Mapping[str, Any]] = {
         "listed": {"object": "list", "data": [_NEW_BATCH], "first_id": _BATCH, "last_id": _BATCH, "has_more": False}
     },
     "get v1/models": {"listed": _MODELS},
-    "get /status": {"ok": _STATUS},
+    "get /status": {"warning": _STATUS},
 }
 LINES: Mapping[str, Any] = {"get ai/batches/{request_id}/results": _ITEM}  # one line of NDJSON
