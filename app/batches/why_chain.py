@@ -143,8 +143,8 @@ def _money_message(money: MoneyWait, outlook: Outlook) -> str:
         never = "; it is never renewed, so raise its maximum"
         often = f", and the batch takes {money.windows:,} windows" if money.windows > 1 else ""
         until = f"; it renews {moment(budget.window_to)}{often}" if budget.window_to else never
-    elif outlook.taken_back:
-        until = f"; {many(outlook.taken_back, 'chunk')} gave it back to work that could start"
+    if outlook.taken_back:
+        until = f"; {many(outlook.taken_back, 'chunk')} gave it back to work that could start{until}"
     waiting = many(chunks, "chunk") + (" waits" if chunks == 1 else " wait")
     spent, begun = budget.of_max(budget.spent), budget.shown(budget.begun)
     return batch_message("budget", name=budget.name, spent=spent, begun=begun, chunks=waiting, until=until)

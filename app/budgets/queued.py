@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
+from operator import add
 
 import structlog
 
@@ -432,14 +433,19 @@ async def _move_to(
 
 @dataclass(frozen=True, slots=True)
 class MoneyWait:
-    """The budget that a batch waits for. `windows`: how many have to begin before all of its work is paid. `is_over`: the rest of
-    this window is not enough, also if everything that is reserved comes back.
+    """The budget that a batch waits for. `windows`: how many have to begin before all of its work is paid. `needed`: by the batch
+    alone, in the unit of the budget.
     """
 
     budget: Budget
     windows: int
     now: datetime
-    is_over: bool = False
+    needed: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the rest of this window is not enough for the batch, also if everything that is reserved comes back."""
+        return self.needed > self.budget.max - self.budget.spent
 
     @property
     def seconds(self) -> float | None:
@@ -472,13 +478,19 @@ async def money_wait(database: Database, batch_id: int) -> MoneyWait | None:
     waits: list[MoneyWait] = []
     async with database.relaxed() as conn:
         rows = await (await conn.execute(sql.BEFORE, {"batch_id": batch_id})).fetchall()
-        for budget_ids, *amounts in rows:
-            most, expected = amounts[:2], amounts[2:]
+        for budget_ids, *sums in rows:
             found = await service.of_ids(conn, budget_ids)
-            share = rules.per_mille(found)
-            parts = most if any(budget.reserves_maximum for budget in found) else expected
-            sums = [min(part, whole * share // 1000) for part, whole in zip(parts, most, strict=True)]
+            own, before = _reserved(found, sums[:4]), _reserved(found, sums[4:8])
+            cost, tokens = map(add, before, sums[8:])
             for budget in found:
-                over = budget.of(*sums) > budget.max - budget.spent
-                waits.append(MoneyWait(budget, rules.windows_needed(budget, *sums), clock.now(), over))
+                windows = rules.windows_needed(budget, cost, tokens)
+                waits.append(MoneyWait(budget, windows, clock.now(), budget.of(*own)))
     return max(waits, key=lambda wait: wait.order, default=None)
+
+
+def _reserved(budgets: Sequence[Budget], sums: Sequence[int]) -> tuple[int, int]:
+    """Cost and tokens that these budgets reserve for chunks. `sums`: the most that these can cost and use, and the expected."""
+    most_cost, most_tokens, *expected = sums
+    share = rules.per_mille(budgets)
+    cost, tokens = (most_cost, most_tokens) if any(budget.reserves_maximum for budget in budgets) else expected
+    return min(cost, most_cost * share // 1000), min(tokens, most_tokens * share // 1000)

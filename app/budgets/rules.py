@@ -254,8 +254,10 @@ def crossed(budget: Budget) -> list[int]:
 
 
 def windows_needed(budget: Budget, cost: int, tokens: int) -> int:
-    """How many windows beyond the present one work needs that will use so much. 0: it fits into the present one."""
-    over = budget.of(cost, tokens) - max(0, budget.free)
+    """How many windows beyond the present one work needs that will use so much, with what is reserved for chunks before it that
+    no worker has yet. 0: it fits into the present one.
+    """
+    over = budget.of(cost, tokens) - max(0, budget.available)
     return -(-over // budget.max) if over > 0 else 0
 
 

@@ -444,15 +444,22 @@ select count(*), coalesce(sum(n), 0)::int8 from diverted"""
 
 # ---------------------------------------------------------------- what a batch waits for
 
-# What a batch's unreserved chunks and those before them may use, and are expected to, by their budgets.
+# By the budgets of a batch's unreserved chunks: what these may use, and are expected to; the same of them and those before them;
+# and what is reserved for chunks before them that no worker has yet.
+_SUMS = """coalesce(sum(maximum_cost), 0) as maximum_cost, coalesce(sum(maximum_tokens), 0) as maximum_tokens,
+       coalesce(sum(coalesce(expected_cost, maximum_cost)), 0) as expected_cost,
+       coalesce(sum(coalesce(expected_tokens, maximum_tokens)), 0) as expected_tokens"""
 BEFORE = f"""
-select own.budgets, coalesce(sum(c.maximum_cost), 0)::int8, coalesce(sum(c.maximum_tokens), 0)::int8,
-       coalesce(sum(coalesce(c.expected_cost, c.maximum_cost)), 0)::int8,
-       coalesce(sum(coalesce(c.expected_tokens, c.maximum_tokens)), 0)::int8
-from (select budgets, pool_id, max(deadline) as deadline, max(chunk_id) as chunk_id from chunk
-      where batch_id = %(batch_id)s and {CHUNK.guard("reserve")} group by 1, 2) own
-cross join lateral (select maximum_cost, maximum_tokens, expected_cost, expected_tokens from chunk c
+select own.budgets, {", ".join(f"sum({of}.{name})::int8" for of in ("own", "before") for name in _AMOUNTS)},
+       sum(tentative.cost)::int8, sum(tentative.tokens)::int8
+from (select budgets, pool_id, tenant_id, max(deadline) as deadline, max(chunk_id) as chunk_id, {_SUMS} from chunk
+      where batch_id = %(batch_id)s and {CHUNK.guard("reserve")} group by 1, 2, 3) own
+cross join lateral (select {_SUMS} from (select {", ".join(_AMOUNTS)} from chunk c
   where {CHUNK.guard("reserve", "c.")} and c.budgets = own.budgets and c.pool_id = own.pool_id
     and (c.deadline, c.chunk_id) <= (own.deadline, own.chunk_id)
-  order by c.deadline, c.chunk_id limit 10000) c
+  order by c.deadline, c.chunk_id limit 10000) c) before
+cross join lateral (select coalesce(sum(reserved_cost), 0) as cost, coalesce(sum(reserved_tokens), 0) as tokens from chunk c
+  where {CHUNK.guard("claim", "c.")} and c.reserved_tokens is not null and c.tenant_id = own.tenant_id
+    and c.budgets = own.budgets and c.pool_id = own.pool_id
+    and (c.deadline, c.chunk_id) < (own.deadline, own.chunk_id)) tentative
 group by 1"""

@@ -159,6 +159,23 @@ async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(
     assert len(rows) == 1
 
 
+async def test_a_batch_that_gave_its_money_back_says_so_and_not_that_it_waits_for_the_next_window(
+    client: httpx.AsyncClient, database: Database, settings: Settings, engine: FakeEngine, clock: Clock
+) -> None:
+    await put(client, max_tokens=1000, period="day")
+    await clock.sleep(1.3)  # the process reads the budgets once a second
+    for model, most in (("@cf/openai/gpt-oss-20b", 800), ("smollm2-135m-instruct", 180)):
+        line = {"requests": [{"prompt": "hello", "max_tokens": most}]}
+        made = await client.post(f"/client/v4/accounts/acme/ai/run/{model}?queueRequest=true", json=line)
+    await serve_all(database)
+    assert await queued.reserve(database, catalogue.load(settings.models_file)) == 2
+    assert (await client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 100})).status_code == 200
+    batch = f"/client/v4/accounts/acme/ai/batches/{made.json()['result']['request_id']}"
+    why = (await client.get(f"{batch}/why")).json()["result"]["waiting"]
+    assert why["code"] == "budget"
+    assert why["message"].endswith("1 chunk waits for it; 1 chunk gave it back to work that could start")
+
+
 async def test_work_of_a_model_without_an_engine_waits_for_the_engine_and_keeps_no_money(
     client: httpx.AsyncClient, database: Database, settings: Settings
 ) -> None:

@@ -12,7 +12,7 @@ from app.engines import catalogue
 from app.engines.catalogue import Catalogue
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, eventually
-from tests.api.support import run_all
+from tests.api.support import BATCHES, SUBMIT, run_all
 from tests.clock import Clock
 from tests.queue.support import serve_all
 
@@ -85,6 +85,22 @@ async def test_a_flex_call_that_finds_money_is_answered(
     await budget(client, database)
     call = asyncio.create_task(client.post("/v1/chat/completions", json=FLEX))
     await queued(database)
+    assert await reserve(database, models) == 1
+    await run_all(database)
+    answer = await asyncio.wait_for(call, LIMIT_SECONDS)
+    assert orjson.loads(answer.content)["choices"]
+
+
+async def test_a_flex_call_behind_a_batch_that_needs_more_than_is_left_stays_and_then_runs(
+    client: httpx.AsyncClient, database: Database, models: Catalogue, clock: Clock
+) -> None:
+    await budget(client, database, spent=10)
+    made = await client.post(SUBMIT, json={"requests": [{"prompt": "hello", "max_tokens": 500}] * 20})
+    call = asyncio.create_task(client.post("/v1/chat/completions", json=FLEX))
+    await queued(database, 2)
+    await clock.sleep(2)
+    assert not call.done()
+    await client.post(f"{BATCHES}/{made.json()['result']['request_id']}/cancel")
     assert await reserve(database, models) == 1
     await run_all(database)
     answer = await asyncio.wait_for(call, LIMIT_SECONDS)

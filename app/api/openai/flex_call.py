@@ -60,7 +60,7 @@ class FlexCall:
         if why.money is not None and why.money.is_over and why.status.state == BatchState.OPEN:
             with suppress(Conflict):  # it has ended since
                 await lifecycle.change_state(self.parts.database, self.tenant, self.request_id, "cancel")
-                raise budget_rules.refusal(why.money.budget, why.money.budget.max, clock.now())
+                raise budget_rules.refusal(why.money.budget, why.money.needed, clock.now())
         return why.status
 
     def withholding(self, status: BatchStatus) -> EventWithholder | None:
