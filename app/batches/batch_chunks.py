@@ -72,6 +72,7 @@ async def lined(
     known = await batch_usage.line_ids(database, own)
     async with database.relaxed() as conn:
         look = await budgets.look(conn, list(known.values()))
+    look.accept()
     of_models = [look.of_line.get(known[line]) for line in own]
     cut_up = partial(chunks_by_model, waits=owner.kind != Kind.FLEX)  # the caller of a flex call waits for its answer
     cuts = await asyncio.to_thread(cut_up, intake, settings, models, of_models)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.budgets import service as budgets
+from app.budgets.rules import estimated
 from app.budgets.service import Look
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue, Model
@@ -49,7 +50,8 @@ async def _part(
     line_id = await _line_of(conn, batch, of, model)
     look = await budgets.look(conn, [line_id])
     under = look.of_line.get(line_id)
-    amounts = under.queued_amounts(est_tokens, model.context_window, open_ended=batch.open_ended) if under else None
+    sizes = estimated(est_tokens, model.context_window, open_ended=batch.open_ended)
+    amounts = under.queued_amounts(sizes, model.context_window) if under else None
     cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, amounts=amounts)
     chunks = await asyncio.to_thread(cut_up, est_tokens)
     return Part(await ensure_pool(conn, model.served), chunks, look)

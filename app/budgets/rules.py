@@ -329,26 +329,21 @@ class LineBudgets:
         self, sizes: ItemSizes, context_window: int, seqs: Sequence[int] | None = None, *, waits: bool = True
     ) -> ItemAmounts:
         """What new items can cost. `seqs`: their places in the batch, if they are not 0, 1, 2, … `waits`: they may wait for the
-        next window of a budget. Raises BadInput for an item that no window has the money for; BudgetSpent where a spent budget
-        refuses, or where they may not wait and what is unspent is not enough.
+        next window of a budget. Raises BadInput for an item that no window has the money for; BudgetSpent where they may not wait
+        and what is unspent is not enough.
         """
-        found, now = self._amounts(sizes, context_window), clock.now()
+        found = self._amounts(sizes, context_window)
         for budget in self.budgets:
-            if budget.queued == Queued.REFUSE and budget.available <= 0:
-                raise refusal(budget, 1, now)
             expected = found.expected_cost if budget.unit == Unit.COST else found.expected_tokens
             if expected and max(expected) > budget.largest:
                 place = next(i for i, amount in enumerate(expected) if amount > budget.largest)
                 raise BadInput(_too_large(budget, seqs[place] if seqs else place, expected[place]))
             if not waits and sum(expected) > budget.max - budget.spent:
-                raise refusal(budget, sum(expected), now)
+                raise refusal(budget, sum(expected), clock.now())
         return found
 
-    def queued_amounts(self, est_tokens: Sequence[int], context_window: int, *, open_ended: bool) -> ItemAmounts:
-        """The same for items that were accepted before, of which only the estimate is known. None is larger than a budget
-        takes.
-        """
-        sizes = estimated(est_tokens, context_window, open_ended=open_ended)
+    def queued_amounts(self, sizes: ItemSizes, context_window: int) -> ItemAmounts:
+        """The same for items that were accepted before. None is larger than a budget takes."""
         return self._amounts(sizes, context_window, clamp=True)
 
     def _amounts(self, sizes: ItemSizes, context_window: int, *, clamp: bool = False) -> ItemAmounts:

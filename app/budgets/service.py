@@ -10,7 +10,7 @@ from app import clock
 from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record, changed
-from app.budgets import events, sql, terms
+from app.budgets import events, rules, sql, terms
 from app.budgets.rules import (
     COLUMNS,
     Budget,
@@ -253,6 +253,12 @@ class Look:
     line_ids: Sequence[int | None]
     of_line: Mapping[int | None, LineBudgets]
     read_at: float
+
+    def accept(self) -> None:
+        """Call where new work of these lines is accepted. Raises BudgetSpent where a spent budget refuses it."""
+        for budget in (budget for under in self.of_line.values() for budget in under.budgets):
+            if budget.queued == Queued.REFUSE and budget.available <= 0:
+                raise rules.refusal(budget, 1, clock.now())
 
     async def check(self, conn: Connection) -> None:
         """Call last in the transaction that stores chunks of these lines. Raises BudgetsChanged.

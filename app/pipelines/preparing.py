@@ -10,7 +10,7 @@ from app.budgets.service import Look
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
 from app.engines.service import ensure_pool
-from app.errors import BadInput, BudgetSpent
+from app.errors import BadInput
 from app.metering import lines
 from app.pipelines.children import Made, Request, Slice
 from app.pipelines.running import RunningStage
@@ -80,10 +80,7 @@ class Preparer:
                 [fact.most_tokens for fact in facts],
                 [len(request.body) for _, request in made],
             )
-            try:
-                amounts = under.amounts(sizes, model.context_window)
-            except (BadInput, BudgetSpent):  # it waits for a larger budget
-                amounts = under.queued_amounts(sizes.est_tokens, model.context_window, open_ended=True)
+            amounts = under.queued_amounts(sizes, model.context_window)
         chunks = cut(
             [fact.est_tokens for fact in facts],
             max_tokens=self.settings.chunk_tokens,

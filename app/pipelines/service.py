@@ -84,7 +84,7 @@ async def create(
 ) -> UUID:
     """Create a pipeline; all or nothing. A repeated idempotency key returns the pipeline that has it.
 
-    Raises BadInput, NotFound, PolicyDenied, SensitiveFound, QuotaExceeded, KeyReused.
+    Raises BadInput, NotFound, PolicyDenied, SensitiveFound, QuotaExceeded, BudgetSpent, KeyReused.
     """
     order = await order_of(caller, given, catalogue, usual)
     if order.flow.input.batch is not None:

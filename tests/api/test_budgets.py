@@ -176,6 +176,25 @@ async def test_a_batch_that_gave_its_money_back_says_so_and_not_that_it_waits_fo
     assert why["message"].endswith("1 chunk waits for it; 1 chunk gave it back to work that could start")
 
 
+async def test_a_spent_budget_that_refuses_refuses_new_batches_and_what_was_accepted_says_that_it_waits(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await put(client, max_tokens=1000, period="day", on_limit={"queued": "refuse"})
+    work = {"requests": [{"prompt": "hello", "max_tokens": 10}]}
+    made = await client.post(QUEUE, json=work)
+    async with database.durable() as conn:
+        await conn.execute("update budget set spent = 1000")
+    refused = await client.post(QUEUE, json=work)
+    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (429, 3036)
+    assert refused.headers["x-should-retry"] == "false"
+    assert int(refused.headers["retry-after"]) > 0
+    await serve_all(database)
+    batch = f"/client/v4/accounts/acme/ai/batches/{made.json()['result']['request_id']}"
+    assert (await client.get(f"{batch}/why")).json()["result"]["waiting"]["code"] == "budget"
+    await client.post(f"{batch}/cancel")
+    assert (await client.post(f"{batch}/retry")).status_code == 200
+
+
 async def test_work_of_a_model_without_an_engine_waits_for_the_engine_and_keeps_no_money(
     client: httpx.AsyncClient, database: Database, settings: Settings
 ) -> None:
