@@ -21,7 +21,7 @@ from app.db.pool import Connection, Database
 from app.engines import catalogue
 from app.engines.catalogue import Catalogue, Model
 from app.engines.model_registry import with_adopted
-from app.engines.rate_card import Work
+from app.engines.rate_card import queued_work
 from app.engines.service import ensure_pool
 from app.metering import lines
 from app.metering.lines import LineParts, StoredLine
@@ -78,7 +78,7 @@ class Steward:
     async def run(self) -> bool:
         """Move, renew and reserve. Returns whether chunks changed."""
         moved, now, self.hurries = 0, clock.monotonic(), False
-        models = catalogue.load(self._settings.models_file).priced(Work.BATCH, clock.now())
+        models = catalogue.load(self._settings.models_file)
         if now >= self._turn_at:
             moved = await self._moves.run(self._database, models)
             async with self._database.relaxed() as conn, conn.transaction():
@@ -361,12 +361,13 @@ async def divert(conn: Connection, place: Place, models: Catalogue, in_force: Se
     values = place.values | {"limit": MOST_READY}
     rows = await (await conn.execute(sql.LINES_WAITING, values)).fetchall()
     shares: dict[int, float] = dict(
-        await (await conn.execute(sql.USED_SHARES, {"line_ids": [line for (line,) in rows]})).fetchall()
+        await (await conn.execute(sql.USED_SHARES, {"line_ids": [line for line, _ in rows]})).fetchall()
     )
+    stored = {line.line_id: line for line in await lines.parts(conn, list(shares))}
     account = await tenants.account_id_of(conn, place.tenant_id)
     moves = [
-        (line, model)
-        for line in await lines.parts(conn, list(shares))
+        (line, model, expires)
+        for line, expires in ((stored[line_id], expires) for line_id, expires in rows if line_id in stored)
         if (model := fallback(models, line.parts, in_force, account, shares[line.line_id])) is not None
     ]
     if not moves:
@@ -375,7 +376,7 @@ async def divert(conn: Connection, place: Place, models: Catalogue, in_force: Se
     batch_ids = [batch_id for (batch_id,) in await (await conn.execute(sql.LOCK_BATCHES, values)).fetchall()]
     budgets = await service.locked(conn, place.budgets)
     fullest = max(budgets, key=lambda budget: budget.spent / budget.max, default=None)
-    return sum([await _move_to(conn, place, batch_ids, fullest, line, model) for line, model in moves])
+    return sum([await _move_to(conn, place, batch_ids, fullest, *move) for move in moves])
 
 
 def fallback(models: Catalogue, line: LineParts, in_force: Sequence[Rule], account: str, used: float) -> Model | None:
@@ -400,11 +401,19 @@ def _fits(model: Model, now: Model) -> bool:
 
 
 async def _move_to(
-    conn: Connection, place: Place, batch_ids: Sequence[int], budget: Budget | None, line: StoredLine, model: Model
+    conn: Connection,
+    place: Place,
+    batch_ids: Sequence[int],
+    budget: Budget | None,
+    line: StoredLine,
+    model: Model,
+    expires: bool,
 ) -> int:
-    """Give the line's waiting chunks this model, and the account a place in its pool, and write the event. The batches, which
-    must be locked, name the model. Returns the number of chunks.
+    """Give the line's waiting chunks of batches that expire, or of those that do not, this model at its price for them, and the
+    account a place in its pool, and write the event. The batches, which must be locked, name the model. Returns the number of
+    chunks.
     """
+    model = model.priced(queued_work(expires=expires), clock.now())
     price = TokenPrice.of(model.price, f"price of {model.name}") if model.price else None
     to_line = await lines.with_model(conn, line.parts, model.name, model.price)
     under = (await service.of_lines(conn, [to_line])).get(to_line)
@@ -412,6 +421,7 @@ async def _move_to(
     ready_counts.of(conn).add(to_pool, place.tenant_id, 0)
     values = place.values | {
         "line_id": line.line_id,
+        "expires": expires,
         "model": model.name,
         "context_window": model.context_window,
         "to_pool": to_pool,

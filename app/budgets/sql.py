@@ -411,8 +411,8 @@ select count(*) from moved"""
 # ---------------------------------------------------------------- another model
 
 LINES_WAITING = f"""
-select distinct line_id from (select line_id from chunk where {_UNRESERVED}
-  order by deadline, chunk_id limit %(limit)s) c where line_id is not null"""
+select distinct c.line_id, b.expires_at is not null from (select line_id, batch_id from chunk where {_UNRESERVED}
+  order by deadline, chunk_id limit %(limit)s) c join batch b using (batch_id) where c.line_id is not null"""
 
 LOCK_BATCHES = f"""
 select batch_id from batch where batch_id in (
@@ -424,7 +424,7 @@ DIVERT = f"""
 with moved as materialized (
        select c.* from chunk c join batch b using (batch_id)
        where c.state = '{ChunkState.UNRESERVED}' and c.budgets = %(budgets)s::int[] and c.pool_id = %(pool_id)s
-         and c.line_id = %(line_id)s
+         and c.line_id = %(line_id)s and (b.expires_at is not null) = %(expires)s
          and b.kind = '{Kind.BATCH}' and c.done + c.failed = 0 and c.batch_id = any(%(batch_ids)s)
        order by c.deadline, c.chunk_id limit %(limit)s for update of c skip locked),
  items as (select m.chunk_id, m.batch_id, x.seq from moved m

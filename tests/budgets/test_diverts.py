@@ -5,8 +5,9 @@ from decimal import Decimal
 
 from app.budgets import queued
 from app.engines.catalogue import Catalogue, Price
+from app.engines.rate_card import Rate, Work, checked
 from app.engines.service import ensure_pool
-from tests.budgets.world import MODEL, PRICE, World
+from tests.budgets.world import MODEL, PRICE, TOKEN, World
 from tests.queue import support
 
 
@@ -29,6 +30,22 @@ async def test_from_a_share_on_work_that_is_not_critical_moves_to_a_fallback_and
     await queued.reserve(world.database, models)
     pools = await world.rows("select p.model from chunk join pool p using (pool_id) where state = 'ready'")
     assert pools == [("small",)]
+
+
+async def test_what_moves_costs_what_its_kind_of_work_costs(world: World) -> None:
+    card = [Rate((work,), *[Decimal(price)] * 3) for work, price in ((Work.BATCH, 5), (Work.IDLE, 2))]
+    small = replace(MODEL, name="small", served="small", prices=checked(card))
+    models = Catalogue({"toy": MODEL, "small": small}, {"toy": MODEL, "small": small})
+    await world.moves(models, ["small"])
+    await world.budget(max_tokens=1000)
+    async with world.database.durable() as conn:
+        await conn.execute("update budget set spent = 850")
+    await world.submit(4, expires=True)
+    await world.submit(4, expires=False)
+    await queued.reserve(world.database, models)
+    found = await world.rows("""select b.expires_at is not null, l.model, l.price_in from chunk c join batch b using (batch_id)
+      join line l on l.line_id = c.line_id order by 1""")
+    assert found == [(False, "small", 2 * TOKEN), (True, "small", 5 * TOKEN)]
 
 
 async def test_what_moves_to_a_model_of_another_currency_waits_for_the_money_of_its_budget(world: World) -> None:
