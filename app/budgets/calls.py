@@ -123,7 +123,8 @@ class Reservation:
         if budget.counts != self.budget.counts:
             self.successor = Reservation(budget)
             return self.successor
-        self.budget, self.gone = budget, False
+        tentative = min(self.budget.tentative, budget.reserved)  # which is not read every second
+        self.budget, self.gone = replace(budget, tentative=tentative), False
         return self
 
     def spend(self, amount: int) -> None:
@@ -250,7 +251,9 @@ class CallBudgets:
                 raise rules.refusal(part.budget, need, clock.now())
             if part.budget.reserves_maximum:
                 raise BudgetSpent(
-                    f"Budget {part.budget.name!r} reserves the maximum, and the database that has it is away; try again later"
+                    f"Budget {part.budget.name!r} reserves the maximum, and the database that has it is away; try again later",
+                    retry_after=rules.RETRY_SECONDS,
+                    again=True,
                 )
 
     def _report_soon(self, part: Reservation) -> asyncio.Task[None]:

@@ -98,8 +98,9 @@ async def test_without_the_database_calls_go_on_unless_a_budget_reserves_the_max
         await call(ours, line(world))
     for part in ours._parts.values():
         part.budget = replace(part.budget, reserve=Reserve.MAXIMUM)
-    with pytest.raises(BudgetSpent, match="reserves the maximum, and the database"):
+    with pytest.raises(BudgetSpent, match="reserves the maximum, and the database") as refused:
         await call(ours, line(world), CallSize(1, 1, 1, {}))
+    assert (refused.value.again, refused.value.retry_after) == (True, 3)
     ours._database = world.database
     for part in ours._parts.values():
         await ours._report(part)  # the one of which it is not known whether it was stored
