@@ -12,14 +12,24 @@ from app.metering.lines import DOOR
 
 _OF = ("key", "workflow", "max_cost", "max_tokens", "period", "tz")
 FIELDS = (*_OF, "alerts_at", "on_limit", "reserve")
-_REPLACED = {
-    "when_spent": 'is on_limit now, like {"queued": "wait"} or {"queued": "refuse"}',
-    "soft": "is alerts_at now, a list of per cents like [75, 90]",
-    **dict.fromkeys(
-        ("divert_at", "fallback"),
-        'is said by a rule of the policy now, like when = { budget = ">=60", critical = false } and fallback = ["MODEL"]',
+_POLICY = (
+    'is said by a rule of the policy now, like when = { budget = ">=60", critical = false } and fallback = ["MODEL"]'
+)
+_REPLACED = {  # what is said of an old field, and of an old option
+    "when_spent": (
+        'is on_limit now, like {"queued": "wait"} or {"queued": "refuse"}',
+        "is --queued now, like --queued wait or --queued refuse",
     ),
-    "strict": 'is reserve now: "maximum" for true, "expected" for false',
+    "soft": (
+        "is alerts_at now, a list of per cents like [75, 90]",
+        "is --alerts-at now, like --alerts-at 75 --alerts-at 90",
+    ),
+    "divert_at": (_POLICY, _POLICY),
+    "fallback": (_POLICY, _POLICY),
+    "strict": (
+        'is reserve now: "maximum" for true, "expected" for false',
+        "is --reserve now: --reserve maximum",
+    ),
 }
 NAME = "^[a-z0-9][a-z0-9._-]{0,63}$"
 AMOUNT = r"^[0-9]{1,9}(\.[0-9]{1,9})?( [A-Z]{3})?$"
@@ -45,7 +55,7 @@ def parse(name: str, given: Mapping[str, Any], *, where: str = "") -> BudgetTerm
         raise BadInput(f"name: {_FORM}, not {name[:70]!r}", param="name")
     for field in given:
         if field in _REPLACED:
-            raise terms.wrong(field, _REPLACED[field])
+            raise terms.wrong(field, _REPLACED[field][bool(where)])
         if field not in FIELDS:
             raise terms.wrong(field, f"unknown; a budget has {', '.join(FIELDS)}")
     scope, value = terms.scope()

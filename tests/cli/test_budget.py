@@ -49,7 +49,9 @@ def test_a_budget_is_set_listed_and_removed(account: Settings) -> None:
         (("--max-tokens", "5", "--tz", "Mars"), "--tz"),
         (("--max-tokens", "5", "--divert-at", "80"), "a rule of the policy"),
         (("--max-tokens", "5", "--queued", "stop"), "--queued"),
-        (("--max-tokens", "5", "--strict"), "is reserve now"),
+        (("--max-tokens", "5", "--strict"), "--strict: is --reserve now: --reserve maximum"),
+        (("--max-tokens", "5", "--soft", "75"), "--soft: is --alerts-at now, like --alerts-at 75 --alerts-at 90"),
+        (("--max-tokens", "5", "--when-spent", "wait"), "--when-spent: is --queued now, like --queued wait"),
         ((), "--max-cost"),
     ],
 )
