@@ -134,6 +134,26 @@ async def test_no_call_fails_while_money_is_reserved_only_by_work_that_has_not_b
     assert await _counts(world)
 
 
+async def test_a_process_that_reads_a_budget_anew_still_knows_what_of_it_has_begun(world: World) -> None:
+    await world.budget(max_tokens=40, period="hour")
+    await world.submit(3, chunk=1)
+    assert await world.reserve() == 3
+    assert await world.claim() is not None
+    ours = CallBudgets(world.database)
+    async with ours.keeping():
+        async with ours.reserving(_line(world), CallSize(1, 1, 2, {})):
+            for _ in range(2):
+                [part] = ours._parts.values()
+                assert part.budget.begun == 11 + 2
+                await ours.refresh()
+        while await world.claim():
+            pass
+        await world.drain()
+        await world.settle()
+        await ours.refresh()
+        assert part.budget.begun >= 0
+
+
 async def test_a_call_waits_for_work_that_has_begun_and_is_told_to_come_back(world: World) -> None:
     await world.budget(max_tokens=44, period="hour")
     await world.submit(4, chunk=1)
