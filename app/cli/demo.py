@@ -25,6 +25,7 @@ from app.engines import catalogue
 from app.engines import model_weights as weights
 from app.events import EventKind
 from app.settings import DEMO_MODELS, Settings
+from app.tenants.key_scope import EVERYTHING
 from app.user_errors import Failure
 
 MODEL = "@cf/openai/gpt-oss-120b"
@@ -163,7 +164,7 @@ async def _watch(plan: DemoPlan, supervisor: Supervisor) -> None:
     """Run the demo as an API client. Its key is revoked at the end."""
     with plan.console.status("Starting PostgreSQL, API, notifier, steward, maintenance and GPU worker …"):
         await supervisor.ready.wait()
-        key = await asyncio.to_thread(create_key, plan.settings, ACCOUNT, "demo", 1)
+        key = await asyncio.to_thread(create_key, plan.settings, ACCOUNT, "demo", 1, scope=EVERYTHING)
     try:
         await _wait_for_api(plan)
         options: dict[str, Any] = {"base_url": base_url(plan.settings), "timeout": 30, "trust_env": False}

@@ -23,7 +23,7 @@ from app.quantities import seconds_of
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.api_key import ApiKey
-from app.tenants.key_scope import EVERYTHING, KeyLimits, KeyRole, KeyScope, described
+from app.tenants.key_scope import USUAL, KeyLimits, KeyRole, KeyScope, described
 from app.tenants.rate_limits import NO_LIMITS
 from app.tenants.service import KeyInfo
 from app.user_errors import Failure, explained
@@ -163,7 +163,7 @@ def create_key(
     days: float | None,
     limits: KeyLimits = NO_LIMITS,
     pins: Mapping[str, str] = MappingProxyType({}),
-    scope: KeyScope = EVERYTHING,
+    scope: KeyScope = USUAL,
     reason: str | None = None,
 ) -> str:
     """Create an API key and return it. It cannot be read again later. `days`: how long it lives; None: until it is revoked."""

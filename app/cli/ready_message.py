@@ -24,6 +24,7 @@ from app.engines.overview import EngineOverview
 from app.sentences import ended
 from app.settings import Settings
 from app.states import EngineIntake
+from app.tenants.key_scope import EVERYTHING
 
 ACCOUNT = "local"
 _REASON = "slackwater up needs a key of this machine"
@@ -50,13 +51,13 @@ def access(settings: Settings) -> Access:
         made = (
             ""
             if key.has_key(settings, ACCOUNT)
-            else key.create_key(settings, ACCOUNT, "first key", None, reason=_REASON)
+            else key.create_key(settings, ACCOUNT, "first key", None, scope=EVERYTHING, reason=_REASON)
         )
         return Access(url, made, stored=False)
     if known and known.account == ACCOUNT and key.is_live(settings, ACCOUNT, known.key):
         credentials.relocate(settings.data_dir, url)
         return Access(url, "", stored=True)
-    made = key.create_key(settings, ACCOUNT, "this machine", None, reason=_REASON)
+    made = key.create_key(settings, ACCOUNT, "this machine", None, scope=EVERYTHING, reason=_REASON)
     try:
         credentials.save(settings.data_dir, url, ACCOUNT, made)
     except OSError as error:  # show the key all the same

@@ -11,6 +11,7 @@ import httpx
 
 from app.cli.key import create_key
 from app.settings import Settings
+from app.tenants.key_scope import EVERYTHING
 from benchmarks.governance.drift import drifts
 from benchmarks.governance.served import served
 from benchmarks.harness import ACCOUNT, Api, Testbed, part, say, until_ready
@@ -40,7 +41,7 @@ def serving(settings: Settings, *, governed: bool) -> Iterator[Api]:
     """The API, with budgets and labels or without the ledger too."""
     with part(settings, "app.api" if governed else "benchmarks.governance.bare_api"):
         until_ready(settings)
-        key = create_key(settings, ACCOUNT, "benchmark", 1)
+        key = create_key(settings, ACCOUNT, "benchmark", 1, scope=EVERYTHING)
         if governed:
             set_budgets(settings, key, BUDGETS)
         yield Labelled(settings, key)
