@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +13,7 @@ from app.budgets import service as budgets
 from app.budgets.rules import Owner
 from app.db.pool import Database
 from app.engines import catalogue
-from app.settings import Settings
+from app.settings import DEMO_MODELS, Settings
 from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN
@@ -23,6 +24,18 @@ from tests.queue.support import serve_all
 BUDGETS = "/client/v4/accounts/acme/ai/budgets"
 CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
 QUEUE = RUN + "?queueRequest=true"
+OTHER = """
+[models.other]
+context_window = 8192
+capabilities = ["async_queue"]
+"""
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    file = tmp_path / "models.toml"
+    file.write_text(DEMO_MODELS.read_text() + OTHER)
+    return settings.model_copy(update={"models_file": file})
 
 
 @pytest.fixture
@@ -164,7 +177,7 @@ async def test_a_batch_that_gave_its_money_back_says_so_and_not_that_it_waits_fo
 ) -> None:
     await put(client, max_tokens=1000, period="day")
     await clock.sleep(1.3)  # the process reads the budgets once a second
-    for model, most in (("@cf/openai/gpt-oss-20b", 800), ("smollm2-135m-instruct", 180)):
+    for model, most in (("other", 800), ("smollm2-135m-instruct", 180)):
         line = {"requests": [{"prompt": "hello", "max_tokens": most}]}
         made = await client.post(f"/client/v4/accounts/acme/ai/run/{model}?queueRequest=true", json=line)
     await serve_all(database)
