@@ -30,7 +30,6 @@ from app.metering import money
 from app.metering.money import TokenPrice
 from app.quantities import moment
 from app.queue.chunking import ItemAmounts
-from app.states import Machine, Transition
 
 UNLIMITED = 2**62
 LARGEST = (9, 10)
@@ -43,37 +42,6 @@ RETRY_SECONDS = 3  # after which work that runs may have returned money
 _CHUNKS = 10  # that fit into a window of each budget, unless an item alone is larger
 _FREE = TokenPrice(0, 0, 0)
 _BYTES_PER_TOKEN = 4
-
-
-class Money(StrEnum):
-    """What budgets have reserved for a chunk: nothing; for one that no worker has yet; for one that a worker has; and until its
-    results, or its end without any, are counted.
-    """
-
-    NONE = "none"
-    TENTATIVE = "tentative"
-    BEGUN = "begun"
-    SETTLING = "settling"
-
-
-_N, _T, _B, _S = Money
-
-# What may become of it. Taking back is the only way out of a reservation that no delta counts.
-RESERVATION = Machine(
-    "reservation",
-    Money,
-    _N,
-    (
-        Transition("reserve", (_N,), _T),
-        Transition("take back", (_T,), _N),
-        Transition("claim", (_T,), _B),
-        Transition("reap", (_B,), _T),
-        Transition("move, hold or remove", (_T,), _S),
-        Transition("finish", (_B,), _S),
-        Transition("count", (_S,), _N),
-        Transition("divert, cut, move or hold", (_N,), _N),
-    ),
-)
 
 
 class Scope(StrEnum):

@@ -382,11 +382,11 @@ with lines as (select line_id, budgets::int[] as budgets, price, context_window
          x (line_id, budgets, price, context_window)),
  found as materialized (
        select c.*, x.budgets as new_budgets, x.price, c.n * x.context_window::numeric as widest, b.open_ended,
-              case when x.budgets is null and c.state = '{ChunkState.UNRESERVED}' then '{ChunkState.READY}'
-                   when x.budgets is not null and c.state = '{ChunkState.READY}' then '{ChunkState.UNRESERVED}'
+              case when x.budgets is null and {CHUNK.guard("free", "c.")} then '{CHUNK.target("free")}'
+                   when x.budgets is not null and {CHUNK.guard("move", "c.")} then '{CHUNK.target("move")}'
                    else c.state end as new_state
        from chunk c join batch b using (batch_id) join lines x on x.line_id = coalesce(c.line_id, b.line_id)
-       where c.tenant_id = %(tenant_id)s and c.state <> '{ChunkState.LEASED}' and c.budgets is distinct from x.budgets
+       where c.tenant_id = %(tenant_id)s and not ({CHUNK.guard("finish", "c.")}) and c.budgets is distinct from x.budgets
        order by c.chunk_id limit %(limit)s for update of c skip locked),
 {free_accounts("found")},
  moved as materialized (select * from found where {is_free("found")}),
@@ -423,7 +423,7 @@ order by batch_id for no key update"""
 DIVERT = f"""
 with moved as materialized (
        select c.* from chunk c join batch b using (batch_id)
-       where c.state = '{ChunkState.UNRESERVED}' and c.budgets = %(budgets)s::int[] and c.pool_id = %(pool_id)s
+       where {CHUNK.guard("divert", "c.")} and c.budgets = %(budgets)s::int[] and c.pool_id = %(pool_id)s
          and c.line_id = %(line_id)s and (b.expires_at is not null) = %(expires)s
          and b.kind = '{Kind.BATCH}' and c.done + c.failed = 0 and c.batch_id = any(%(batch_ids)s)
        order by c.deadline, c.chunk_id limit %(limit)s for update of c skip locked),

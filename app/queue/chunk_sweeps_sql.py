@@ -10,8 +10,8 @@ from app.states import CHUNK, BatchState, ChunkState
 HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
 
 # A chunk of budgets that have reserved nothing for it waits for money instead. See `app.budgets.queued`.
-_NEXT_STATE = f"""case when c.budgets is null or c.reserved_tokens is not null then '{ChunkState.READY}'
-              else '{ChunkState.UNRESERVED}' end"""
+_NEXT_STATE = f"""case when c.budgets is null or c.reserved_tokens is not null then '{CHUNK.target("promote")}'
+              else '{CHUNK.target("wait for money")}' end"""
 
 # A sweep over one batch is followed by other statements, so it leaves the change of `sched` to `ready_counts`.
 _MOVED = """

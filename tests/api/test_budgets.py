@@ -17,12 +17,15 @@ from app.settings import DEMO_MODELS, Settings
 from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
 from tests.api.support import RUN
+from tests.api.test_pipelines import URL as PIPELINES
+from tests.api.test_pipelines import two
 from tests.clock import Clock
 from tests.gateway.support import Registry
 from tests.queue.support import serve_all
 
 BUDGETS = "/client/v4/accounts/acme/ai/budgets"
 CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+ASK = {"model": "smollm2-135m-instruct", "input": "hello", "max_output_tokens": 16}
 QUEUE = RUN + "?queueRequest=true"
 OTHER = """
 [models.other]
@@ -148,6 +151,38 @@ async def test_a_synchronous_request_without_money_gets_429_and_is_not_to_be_ret
     await clock.sleep(1.3)
     [budget] = (await client.get(BUDGETS)).json()["result"]
     assert 0 < budget["spent"] <= 40
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", CHAT),
+        ("/v1/chat/completions", CHAT | {"stream": True}),
+        ("/v1/chat/completions", CHAT | {"service_tier": "flex"}),
+        ("/v1/responses", ASK),
+        ("/v1/responses", ASK | {"stream": True}),
+        ("/v1/responses", ASK | {"background": True}),
+        ("/v1/responses", ASK | {"conversation": "new"}),
+        ("/v1/responses", ASK | {"conversation": "new", "background": True}),
+        (RUN, {"prompt": "hello"}),
+        (QUEUE, {"requests": [{"prompt": "hello"}]}),
+        (PIPELINES, two()),
+    ],
+)
+async def test_whatever_a_spent_budget_refuses_is_told_which_it_is_and_when_it_is_renewed(
+    client: httpx.AsyncClient, database: Database, engine: FakeEngine, clock: Clock, path: str, body: dict[str, Any]
+) -> None:
+    await put(client, max_tokens=100_000, period="day", on_limit={"queued": "refuse"})
+    async with database.durable() as conn:
+        await conn.execute("update budget set spent = max")
+    await clock.sleep(1.3)  # the process reads the budgets once a second
+    if "conversation" in body:
+        body = body | {"conversation": (await client.post("/v1/conversations", json={})).json()["id"]}
+    answer = await client.post(path, json=body)
+    assert answer.status_code == 429, answer.text
+    assert "Budget 'b' is used up: 100,000 of 100,000 tokens spent; it is renewed on" in answer.text
+    assert 0 < int(answer.headers["retry-after"]) <= 86_400
+    assert answer.headers["x-should-retry"] == "false"
 
 
 async def test_a_batch_that_waits_for_money_says_so_and_when_it_is_renewed(

@@ -96,6 +96,8 @@ async def test_a_flex_call_behind_a_batch_that_needs_more_than_is_left_stays_and
 ) -> None:
     await budget(client, database, spent=10)
     made = await client.post(SUBMIT, json={"requests": [{"prompt": "hello", "max_tokens": 500}] * 20})
+    async with database.durable() as conn:  # its time is nearly over, so it stands before the call
+        await conn.execute("update chunk set deadline = now() + interval '1 minute'")
     call = asyncio.create_task(client.post("/v1/chat/completions", json=FLEX))
     await queued(database, 2)
     await clock.sleep(2)

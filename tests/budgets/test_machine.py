@@ -2,10 +2,11 @@
 change, work is diverted, engines come and go, workers and processes are lost, batches are paused, cancelled and retried."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 from unittest import mock
 
 from hypothesis import Phase, given
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 
 from app.batches import lifecycle
 from app.batches.lifecycle import Verb
-from app.budgets import calls, queued, rules
+from app.budgets import calls, queued
 from app.budgets import service as budgets
 from app.budgets.calls import CallBudgets, CallSize, Report
-from app.budgets.rules import Budget, Unit
+from app.budgets.rules import Budget, Queued, Synchronous
 from app.db.pool import Database
+from app.db.pooled_connection import _Cursor
 from app.engines.catalogue import Catalogue, Price
 from app.errors import BadInput, BudgetSpent, Conflict, NotFound
 from app.metering.lines import SYNC, parts_of
@@ -26,8 +28,9 @@ from app.metering.spend_labels import SpendLabels
 from app.queue import chunk_sweeps, reaping, service
 from app.queue.types import Lease
 from app.settings import Settings
+from app.states import CHUNK
 from app.tenants.service import Tenant
-from tests.budgets.world import MODEL, TOKEN, TOY, World
+from tests.budgets.world import MODEL, TOY, World
 from tests.queue import support
 from tests.sets import drawn
 
@@ -38,31 +41,48 @@ EUROS = Price(Decimal(1000), Decimal(1000), Decimal(1000), "EUR")
 MOST_ROUNDS = 80  # in which everything has to end once money comes
 _FINAL = "('completed', 'failed', 'cancelled', 'expired')"
 
-# The tokens that work with money may still use beyond it: of chunks all that they can, of deltas what they have used.
-_RISK = """
-select coalesce(sum(risk), 0)::int8 from (
-  select greatest(0, maximum_tokens - reserved_tokens) as risk from chunk where reserved_tokens is not null
-  union all select greatest(0, prompt_tokens + completion_tokens - coalesce(reserved_tokens, 0)) from batch_delta) x"""
-_MONEY = """(case when {0}.reserved_tokens is null then 'none' when {0}.state = 'ready' then 'tentative'
-  when {0}.state = 'leased' then 'begun' else {0}.state end)"""
-_WATCH = f"""
-drop table if exists changed_money;
-create table changed_money (before text, after text);
-create or replace function note_money() returns trigger language plpgsql as $$ begin
-  if TG_OP = 'UPDATE' and {_MONEY.format("old")} <> {_MONEY.format("new")} then
-    insert into changed_money values ({_MONEY.format("old")}, case
-      when new.reserved_tokens is null and exists (select from batch_delta d where d.batch_id = old.batch_id
-        and d.budgets is not null and d.reserved_tokens > 0 and d.xmin = pg_current_xact_id()::xid) then 'settling'
-      else {_MONEY.format("new")} end);
-  elsif TG_OP = 'DELETE' and old.reserved_tokens is not null then
-    insert into changed_money values ({_MONEY.format("old")}, 'settling');
+_WATCH = """
+drop table if exists changed_chunk;
+create table changed_chunk (before text, after text, money text);
+create or replace function note_change() returns trigger language plpgsql as $$ declare money text := 'keep'; begin
+  if TG_OP = 'DELETE' then
+    insert into changed_chunk values (old.state, 'gone', case when old.reserved_tokens is null then 'keep' else 'return' end);
+    return null;
+  end if;
+  if old.reserved_tokens is null and new.reserved_tokens is not null then
+    money := 'reserve';
+  elsif old.reserved_tokens is not null and new.reserved_tokens is null then
+    money := case when exists (select from batch_delta d where d.batch_id = old.batch_id and d.budgets is not null
+      and d.reserved_tokens > 0 and d.xmin = pg_current_xact_id()::xid) then 'return' else 'take back' end;
+  end if;
+  if old.state <> new.state or money <> 'keep' then
+    insert into changed_chunk values (old.state, new.state, money);
   end if;
   return null;
 end $$;
-drop trigger if exists money on chunk;
-create trigger money after update or delete on chunk for each row execute function note_money()"""
+drop trigger if exists change on chunk;
+create trigger change after update or delete on chunk for each row execute function note_change()"""
+
+
+def _changes(money: str, verbs: Collection[str]) -> set[tuple[str, str, str]]:
+    """What these verbs do to the state of a chunk, and to what is reserved for it."""
+    found = (each for each in CHUNK.transitions if each.verb in verbs)
+    return {(source, each.target, money) for each in found for source in each.sources}
+
+
+# A reservation ends with a delta that returns it, unless it is taken back.
+CHANGES = (
+    _changes("keep", [each.verb for each in CHUNK.transitions])
+    | _changes("reserve", ["reserve"])
+    | _changes("take back", ["take back"])
+    | _changes("return", ["move", "free", "hold", "remove", "finish"])
+)
 _BOOKED = """
 select coalesce(sum(u.prompt + u.output), 0)::int8 from usage u join line l using (line_id) where l.workflow = any(%s)"""
+
+
+class Killed(Exception):
+    """Nothing of the process goes on."""
 
 
 class Machine(World):
@@ -76,11 +96,11 @@ class Machine(World):
         self._spent_before = 0  # in the windows that have ended
         self._most = 0
         self._called = 0  # tokens of calls
-        self._allowed: dict[str, int] = {}
-        self._funding = 1  # in `steps`
+        self._allowed: dict[str, float] = {}
+        self._reserves_at = 1  # in `steps`
         self.steps: tuple[Callable[[int], Awaitable[None]], ...] = (
             self._submit,
-            self._fund,
+            self._reserve,
             self._run,
             self._round,
             self._lose,
@@ -95,25 +115,26 @@ class Machine(World):
             self._call,
             self._engines,
             self._die,
+            self._kill,
         )
 
     async def watch(self) -> None:
-        """Note from now on each change of what is reserved for a chunk."""
+        """Note from now on each change of a chunk's state, and of what is reserved for it."""
         async with self.database.durable() as conn:
             await conn.execute(_WATCH.encode())
 
-    async def prepare(self, most: int, *, reserve: str, diverts: bool) -> None:
-        """Begin with a tight budget of so many tokens."""
+    async def prepare(self, most: int, *, reserve: str, diverts: bool, on_limit: Mapping[str, str]) -> None:
+        """Begin with a tight budget of so many tokens, and one in each currency."""
         await self.watch()
         await self.begin()
         self._lines = [self.line, await self.line_of("v", EUROS)]
         self._most = most
-        self._terms = {"period": "month", "reserve": reserve}
+        self._terms = {"period": "month", "reserve": reserve, "on_limit": on_limit}
         if diverts:
             await self.moves(MODELS, ["small"], at=40)
         await self._put(most)
-        euros = {"max_cost": f"{most / 1000} EUR", "period": "month", "reserve": reserve}
-        await self.budget("euros", **euros)
+        for name, cost in (("euros", f"{most / 1000} EUR"), ("dollars", f"{most * 1.5 / 1000} USD")):
+            await self.budget(name, max_cost=cost, period="month", reserve=reserve)
 
     async def _put(self, most: int) -> None:
         async with self.database.transaction() as conn:
@@ -125,6 +146,8 @@ class Machine(World):
         """Do something, and check that what is spent and reserved is within the bound, and is what the rows say."""
         await self.steps[what % len(self.steps)](n)
         for budget in await self._all():
+            if budget.queued == Queued.ALERT or budget.synchronous == Synchronous.ALERT:
+                continue  # it has no bound
             allowed = self._allowed[budget.name] = max(self._allowed.get(budget.name, 0), budget.max)
             assert budget.spent + budget.reserved <= allowed
         assert await self.recount() == []
@@ -134,25 +157,24 @@ class Machine(World):
             return await budgets.listing(conn, self.tenant)
 
     async def _reserving(self, work: Awaitable[object]) -> None:
-        """Do what may reserve money, and check that it was there. The new bound is what work with money can use beyond it."""
+        """Do what may reserve money, and check that it was there. From then on each budget is within the bound that its metric
+        says.
+        """
         before = {budget.name: budget.reserved for budget in await self._all()}
         await work
-        risk = await self._risk()
+        async with self.database.relaxed() as conn:
+            gauges = await budgets.gauges(conn)
+        bounds = {of.partition("/")[2]: value for name, of, value in gauges if name == "budget_overshoot_bound"}
         for budget in await self._all():
             if budget.reserved > before.get(budget.name, 0):
                 assert budget.spent + budget.reserved <= budget.max
-                self._allowed[budget.name] = budget.max + risk * (TOKEN if budget.unit == Unit.COST else 1)
-
-    async def _risk(self) -> int:
-        [(risk,)] = await self.rows(_RISK)
-        assert isinstance(risk, int)
-        return risk
+                self._allowed[budget.name] = budget.max + bounds[budget.name]
 
     async def _submit(self, n: int) -> None:
         with suppress(BadInput):
             await self.submit(1 + n % 7, most=5 + n % 11, chunk=1 + n % 4, line=self._lines[n % 2])
 
-    async def _fund(self, _: int) -> None:
+    async def _reserve(self, _: int) -> None:
         await self._reserving(queued.reserve(self.database, MODELS))
 
     async def _call(self, n: int) -> None:
@@ -185,6 +207,24 @@ class Machine(World):
         if n % 2:
             await self._bury()
 
+    async def _kill(self, n: int) -> None:
+        """The steward is killed after some statements of what it does."""
+        left, execute = n // 3 % 12, _Cursor.execute
+
+        async def counted(*values: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return await execute(*values, **more)
+
+        async def killed() -> None:
+            with mock.patch.object(_Cursor, "execute", counted), suppress(Killed):
+                await works[n % 3]()
+
+        works = (lambda: queued.reserve(self.database, MODELS), self.settle, lambda: self._move(n))
+        await self._reserving(killed())
+
     async def _bury(self) -> None:
         async with self.database.durable() as conn:
             await conn.execute("update reservation set seen_at = now() - interval '2 minutes'")
@@ -202,7 +242,7 @@ class Machine(World):
     async def _round(self, n: int) -> None:
         """What the steward and the workers do all the time, twice."""
         for part in (n, n + 1):
-            await self._fund(part)
+            await self._reserve(part)
             await self._run(part)
             await self._settle(part)
 
@@ -237,7 +277,7 @@ class Machine(World):
     async def _turn(self, _: int) -> None:
         before = await self.state("tight")
         async with self.database.durable() as conn:
-            await conn.execute("update budget set window_to = now() where name in ('tight', 'euros')")
+            await conn.execute("update budget set window_to = now() where name <> 'second'")
         async with self.database.transaction() as conn:
             await budgets.turn(conn)
         self._spent_before += before.spent
@@ -292,7 +332,7 @@ class Machine(World):
         for number in range(MOST_ROUNDS):
             await self._settle(0)
             await self._move(0)
-            await self.step(self._funding, 0)
+            await self.step(self._reserves_at, 0)
             await self._run(0)
             await self._settle(0)
             if not await self.states():
@@ -316,8 +356,7 @@ class Machine(World):
         )
         assert await self.rows(_BOOKED, list(WORKFLOWS)) == [(results,)]
         assert await self.rows(CHECK) == []
-        changes = {(source, each.target) for each in rules.RESERVATION.transitions for source in each.sources}
-        assert set(await self.rows("select distinct before, after from changed_money")) <= changes
+        assert set(await self.rows("select distinct before, after, money from changed_chunk")) <= CHANGES
         tight = await self.state("tight")
         assert self._spent_before + tight.spent == results + self._called
         for workflow, spent in await self.rows("select scope_value, spent from budget where name = 'second'"):
@@ -335,17 +374,20 @@ BEGIN: Steps = ((0, 6), (0, 13), (0, 27), (3, 2))  # three batches, and a round 
     most=st.integers(60, 200),
     reserve=st.sampled_from(("expected", "maximum")),
     diverts=st.booleans(),
-    steps=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 200)), min_size=5, max_size=25),
+    queued_work=st.sampled_from(Queued),
+    calls_at=st.sampled_from(Synchronous),
+    steps=st.lists(st.tuples(st.integers(0, 16), st.integers(0, 200)), min_size=5, max_size=25),
 )
 def test_in_any_order_of_events_no_budget_exceeds_its_bound_and_all_ends_with_the_exact_sums(
-    database_url: str, most: int, reserve: str, diverts: bool, steps: Steps
+    database_url: str, most: int, reserve: str, diverts: bool, queued_work: str, calls_at: str, steps: Steps
 ) -> None:
     async def run() -> None:
         async with Database(database_url, size=2) as database:
             async with database.durable() as conn:
                 await support.clear(conn)
             machine = Machine(database, database_url)
-            await machine.prepare(most, reserve=reserve, diverts=diverts)
+            on_limit = {"queued": queued_work, "synchronous": calls_at}
+            await machine.prepare(most, reserve=reserve, diverts=diverts, on_limit=on_limit)
             for what, n in [*BEGIN, *steps]:
                 await machine.step(what, n)
             for _ in range(2):

@@ -1,20 +1,12 @@
 """Claims about the money of queued work: it waits, never overspends by more than the bound, and never waits for ever."""
 
 import asyncio
-from collections.abc import Sequence
 from decimal import Decimal
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from app.budgets.rules import Reserve
-from app.db.pool import Database
 from app.engines.catalogue import Price
-from app.errors import BadInput
 from app.queue import chunk_sweeps, reaping, service
 from tests.budgets.world import TOKEN, World
 from tests.queue import support
-from tests.sets import drawn
 
 
 async def test_without_a_budget_chunks_are_ready_at_once_and_carry_no_budgets(world: World) -> None:
@@ -161,46 +153,3 @@ async def test_eight_stewards_at_once_never_reserve_more_than_the_budget(world: 
     budget = await world.state()
     assert budget.reserved == 11 * (await world.states())["ready"] <= 1000
     assert await world.recount() == []
-
-
-@drawn(4, 25)
-@given(
-    maxima=st.lists(st.integers(40, 400), min_size=1, max_size=3),
-    batches=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30), st.integers(1, 4)), min_size=1, max_size=4),
-    reserve=st.sampled_from(Reserve),
-)
-def test_spent_and_reserved_stay_within_every_budget_and_no_chunk_waits_for_ever(
-    database_url: str, maxima: Sequence[int], batches: Sequence[tuple[int, int, int]], reserve: Reserve
-) -> None:
-    async def run() -> None:
-        async with Database(database_url, size=2) as database:
-            async with database.durable() as conn:
-                await support.clear(conn)
-            world = World(database)
-            await world.begin()
-            for number, most in enumerate(maxima):
-                await world.budget(f"b{number}", max_tokens=most, period="hour", reserve=reserve.value)
-            for items, most, chunk in batches:
-                try:
-                    await world.submit(items, most=most, chunk=chunk)
-                except BadInput:
-                    continue
-            for _ in range(100):
-                await world.reserve()
-                for number in range(len(maxima)):
-                    budget = await world.state(f"b{number}")
-                    assert budget.spent + budget.reserved <= budget.max
-                if not await world.states():
-                    break
-                await world.drain()
-                await world.settle()
-                for number in range(len(maxima)):
-                    budget = await world.state(f"b{number}")
-                    overshoot = 24 * 8  # results of the fake worker may cost more than their short answers reserve
-                    assert budget.spent + budget.reserved <= budget.max + overshoot
-                await world.turn()
-            assert not await world.states()
-            assert {(await world.state(f"b{number}")).reserved for number in range(len(maxima))} == {0}
-            assert await world.recount() == []
-
-    asyncio.run(run())
