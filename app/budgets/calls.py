@@ -18,7 +18,7 @@ import orjson
 import structlog
 
 from app import clock
-from app.budgets import events, rules, service, sql
+from app.budgets import rules, service, sql
 from app.budgets.rules import Budget, Scope, Synchronous, Unit
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
@@ -409,7 +409,7 @@ async def write(database: Database, report: Report) -> Changed | None:
             async with database.transaction() as conn:
                 changed = await _store(conn, report, replace(plan, missing=0))
                 if changed is not None and changed.budget is not None:
-                    await events.reached(conn, [changed.budget])
+                    await service.note_reached(conn, [changed.budget])
         if changed is not None:
             return changed
 

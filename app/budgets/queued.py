@@ -14,7 +14,7 @@ from operator import add
 import structlog
 
 from app import clock
-from app.budgets import events, rules, service, sql
+from app.budgets import rules, service, sql
 from app.budgets.rules import UNLIMITED, Budget, LineBudgets, Unit
 from app.budgets.service import MOVE_SECONDS
 from app.db.pool import Connection, Database
@@ -220,7 +220,7 @@ async def _explain(conn: Connection, locked: Sequence[Budget], first: tuple[int,
         return 1
     short = [budget for budget in locked if budget.of(cost, tokens) > budget.max - budget.spent]
     for budget in short:
-        await events.spent(conn, budget)
+        await service.note_spent(conn, budget)
     return 0 if short else None
 
 
@@ -249,7 +249,7 @@ class Sums:
             await conn.execute(sql.RETURN, _columns(_RETURNED, self._returned))
         if self._used:
             rows = await (await conn.execute(sql.SPEND, _columns(_USED, self._used))).fetchall()
-            await events.reached(conn, [service.of_row(row) for row in rows])
+            await service.note_reached(conn, [service.of_row(row) for row in rows])
 
 
 _USED = ("at", "line_id", "prompt", "cached", "output")
@@ -434,7 +434,7 @@ async def _move_to(
     row = await (await conn.execute(sql.DIVERT, values)).fetchone()
     chunks, items = row or (0, 0)
     if items and budget is not None:
-        await events.diverted(conn, budget, items, model.name)
+        await service.note_diverted(conn, budget, items, model.name)
     return int(chunks)
 
 

@@ -1,6 +1,6 @@
 """Claims about the events of a budget: none of its thresholds is passed in silence."""
 
-from app.budgets import events
+from app.budgets import service
 from app.changes import service as changes
 from app.console.views import incidents
 from tests.budgets.world import World
@@ -12,7 +12,7 @@ async def _spend(world: World, amount: int, name: str = "b") -> None:
         await conn.execute("update budget set spent = %s where name = %s", (amount, name))
     budget = await world.state(name)
     async with world.database.transaction() as conn:
-        await events.reached(conn, [budget])
+        await service.note_reached(conn, [budget])
 
 
 async def test_a_raised_budget_writes_its_thresholds_again_when_they_are_reached_again(world: World) -> None:
@@ -46,7 +46,7 @@ async def test_thresholds_are_written_although_the_rest_was_too_small_before(wor
     await _spend(world, 70)
     for _ in range(2):
         async with world.database.transaction() as conn:
-            await events.spent(conn, await world.state())
+            await service.note_spent(conn, await world.state())
     assert await world.events() == ["budget.spent"]
     await _spend(world, 80)
     assert (await world.events())[1:] == ["budget.alert"]
