@@ -122,8 +122,8 @@ class EventData:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchData(EventData):
     """Data of `batch.*` and `response.*`. `counts`: None in `batch.queued`, and for a batch that was refused for its file.
-    `policy_rules`: the rules of the policy that chose its model; None: none did. `diverted_to`: models to which a budget moved
-    some of its items; None: none.
+    `policy_rules`: the rules of the policy that chose its model; None: none did. `diverted_to`: models to which it moved
+    waiting items; None: none.
     """
 
     counts: Counts | None = None

@@ -6,8 +6,8 @@ An amount of a budget is in its unit: 10^-9 of its currency, or tokens. It never
 
 So it overspends only by what requests cost beyond what is reserved for them. What is reserved for chunks that no worker has yet
 is tentative: who can start at once takes it back. People are shown it as available. A chunk takes at most LARGEST of a budget,
-and processes reserve for synchronous requests at most the rest, so that in a fresh window everything fits once what was
-reserved in the last one has returned.
+and processes keep at most the rest for synchronous requests, so each chunk fits into a new window once what was reserved in
+the last one has returned.
 
 The most that a request can use is a token of its prompt for each byte, and the longest answer. With `reserve = "maximum"` all of
 that is reserved, else what it is expected to use: its estimated prompt, and of an answer without a limit, which could use the

@@ -108,7 +108,7 @@ async def put(
     by: Owner = Owner.ACCOUNT,
     where: str = "",
 ) -> Budget:
-    """Add the budget of this name, or change it: it is then the one's who did. Call inside a transaction.
+    """Add the budget of this name, or change it; `by` owns it from then on. Call inside a transaction.
 
     Raises BadInput, Conflict, NotOwner.
     """

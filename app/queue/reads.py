@@ -26,7 +26,7 @@ _SMALL_OBJECT = byte_pages.PAGE_BYTES // _LARGE_AT_ONCE  # bytes; a larger one i
 class BatchStatus:
     """A batch with its live counts. `started`: a worker has leased one of its chunks. `policy`: the version (`id`) and the rules
     that had a say in it, the model it had `asked` for if another one answers, its fallback models, and its `models` if they are
-    several; None: no rule had. `diverted_to`: models to which a budget moved some of its items; None: none.
+    several; None: no rule had. `diverted_to`: models to which the policy moved waiting items; None: none.
     `shredded_at`: when its contents were deleted. `pipeline`: of which it is a stage. `fed`: more items may come.
     """
 
@@ -67,7 +67,7 @@ class BatchStatus:
 
     @property
     def has_one_model(self) -> bool:
-        """Whether neither rules of the policy nor a budget have given its items several models, whose prices may differ."""
+        """Whether no rule of the policy has given its items several models, whose prices may differ."""
         return not (self.policy or {}).get("models") and not self.diverted_to
 
     @property

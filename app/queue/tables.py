@@ -117,7 +117,7 @@ batch = Table(
         ARRAY(Integer),
         comment="lines of its models, the first one's first; null: it has one model, of line_id",
     ),
-    Column("diverted_to", ARRAY(Text), comment="models to which a budget moved some of its items; null: none"),
+    Column("diverted_to", ARRAY(Text), comment="models to which the policy moved waiting items; null: none"),
     Column(
         "has_sessions",
         Boolean,
@@ -192,7 +192,7 @@ item_payload = Table(
     Column(
         "line_id",
         Integer,
-        comment="line at whose price a budget, or in a pipeline a rule, moved it to its model; null: that of the batch's model",
+        comment="line at whose price a rule of the policy moved it to its model; null: that of the batch's model",
     ),
     Column("vault", LargeBinary, comment="sealed values of the placeholders in its body; null: it has none"),
     PrimaryKeyConstraint("batch_id", "seq"),

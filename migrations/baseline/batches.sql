@@ -86,7 +86,7 @@ COMMENT ON COLUMN batch.open_ended IS 'an answer without a limit of its own may 
 COMMENT ON COLUMN batch.line_id IS 'line of its items; null: not known';
 COMMENT ON COLUMN batch.policy IS 'what rules of the policy decided at its submit; null: nothing';
 COMMENT ON COLUMN batch.model_lines IS 'lines of its models, the first one''s first; null: it has one model, of line_id';
-COMMENT ON COLUMN batch.diverted_to IS 'models to which a budget moved some of its items; null: none';
+COMMENT ON COLUMN batch.diverted_to IS 'models to which the policy moved waiting items; null: none';
 COMMENT ON COLUMN batch.has_sessions IS 'whether items of it belong to sessions';
 COMMENT ON COLUMN batch.name IS 'for people: of its metadata, else of its file; null: it has none';
 COMMENT ON COLUMN batch.est_tokens IS 'estimated tokens of all its items; null: they come later';

@@ -27,7 +27,7 @@ COMMENT ON COLUMN item_payload.endpoint IS 'engine route; null: the batch''s';
 COMMENT ON COLUMN item_payload.wants_json IS 'the answer is JSON by request';
 COMMENT ON COLUMN item_payload.body IS 'the caller''s item, redacted where the policy says so';
 COMMENT ON COLUMN item_payload.stored IS 'true: body is the key of the object that contains the body';
-COMMENT ON COLUMN item_payload.line_id IS 'line at whose price a budget, or in a pipeline a rule, moved it to its model; null: that of the batch''s model';
+COMMENT ON COLUMN item_payload.line_id IS 'line at whose price a rule of the policy moved it to its model; null: that of the batch''s model';
 COMMENT ON COLUMN item_payload.vault IS 'sealed values of the placeholders in its body; null: it has none';
 
 -- The result of an item in one run of its batch.

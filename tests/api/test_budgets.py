@@ -281,7 +281,7 @@ async def test_the_estimate_of_a_file_says_near_which_request_the_money_ends(cli
     assert (await client.get(estimate)).json()["budget"] is None
     await put(client, max_tokens=100)
     budget = (await client.get(estimate)).json()["budget"]
-    assert (budget["name"], budget["remaining"]) == ("b", 100)
+    assert (budget["name"], budget["available"]) == ("b", 100)
     assert budget["needed"] > 100
     assert budget["ends_near_request"] == int(10 * 100 / budget["needed"])
     await put(client, max_tokens=100, workflow="nightly")

@@ -30,7 +30,7 @@ async def _diverting(world: World, fallback: list[str], more: str = "") -> None:
         await conn.execute("update budget set spent = 85000")
 
 
-async def _fund(world: World) -> None:
+async def _reserve(world: World) -> None:
     while await queued.reserve(world.database, MODELS):
         await support.serve_all(world.database)
 
@@ -67,7 +67,7 @@ async def _messages(world: World) -> list[str]:
 async def test_a_budget_diverts_to_no_model_that_a_rule_might_forbid(world: World, rule: str, taken: list[str]) -> None:
     await _diverting(world, ["small", "tiny"], f'[[rule]]\nid = "only"\n{rule}\n')
     await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     assert await _models(world) == taken
 
 
@@ -75,7 +75,7 @@ async def test_the_first_rule_that_surely_matches_decides(world: World) -> None:
     first = '[[rule]]\nid = "first"\nallow = { models = ["toy", "small"] }\n'
     await _diverting(world, ["small"], first + '[[rule]]\nid = "second"\nallow = { models = ["toy"] }\n')
     await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     assert await _models(world) == ["small"]
 
 
@@ -84,7 +84,7 @@ async def test_work_is_not_diverted_while_the_policy_cannot_be_read(world: World
     async with world.database.transaction() as conn:
         await conn.execute("insert into policy (hash, text, by) values ('', '[[rule]]\nid = 3', 'a newer version')")
     await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     assert await _models(world) == ["toy"]
 
 
@@ -99,21 +99,21 @@ async def test_only_a_rule_that_surely_holds_for_all_of_the_work_moves_it(world:
     async with world.database.durable() as conn:
         await conn.execute("update budget set spent = 85000")
     await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     assert await _models(world) == (["small"] if more in ("", ', workflow = "w"') else ["toy"])
 
 
 async def test_all_that_waits_is_diverted_before_money_is_reserved_for_any_of_it(world: World) -> None:
     await _diverting(world, ["small"])
     await world.submit(300, chunk=1)
-    await _fund(world)
+    await _reserve(world)
     assert await _models(world) == ["small"]
 
 
 async def test_a_diverted_batch_names_its_models_and_its_events_do(world: World) -> None:
     await _diverting(world, ["small"])
     batch_id = await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     [(request_id,)] = await world.rows("select request_id from batch")
     async with world.database.durable() as conn:
         [(small,)] = await (await conn.execute("select pool_id from pool where model = 'small'")).fetchall()
@@ -129,26 +129,26 @@ async def test_a_diverted_batch_names_its_models_and_its_events_do(world: World)
 async def test_each_model_that_work_is_diverted_to_has_an_event_of_its_own_in_each_window(world: World) -> None:
     await _diverting(world, ["small"])
     await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     assert len(await _messages(world)) == 1
     await _diverting(world, ["tiny"])
     await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     messages = await _messages(world)
     assert ["use small" in messages[0], "use tiny" in messages[1], len(messages)] == [True, True, 2]
     await world.turn()
     await _diverting(world, ["tiny"])
     await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     assert len(await _messages(world)) == 3
 
 
 async def test_a_retry_of_diverted_work_still_names_the_model(world: World) -> None:
     await _diverting(world, ["small"])
     batch_id = await world.submit(4)
-    await _fund(world)
+    await _reserve(world)
     async with world.database.durable() as conn:
         await conn.execute("delete from chunk where batch_id = %s", (batch_id,))
         await conn.execute(

@@ -111,7 +111,7 @@ async def test_a_deleted_account_takes_its_budgets_with_it(world: World) -> None
     assert await world.rows("select count(*) from budget") == [(0,)]
 
 
-async def test_a_budget_of_tokens_that_becomes_one_of_money_holds_what_is_queued_at_its_cost(world: World) -> None:
+async def test_a_budget_of_tokens_that_becomes_one_of_money_reserves_what_is_queued_at_its_cost(world: World) -> None:
     moves = queued.Moves()
     await world.budget(max_tokens=10**6)
     await world.submit(4)
@@ -164,7 +164,7 @@ async def test_queued_work_follows_a_budget_to_another_currency_and_back(world: 
     assert await world.recount() == []
 
 
-async def test_a_budget_of_money_does_not_hold_work_that_has_no_price(world: World) -> None:
+async def test_a_budget_of_money_does_not_keep_work_waiting_that_has_no_price(world: World) -> None:
     free = await world.line_of("free", price=None)
     await world.budget(max_cost="0.001", on_limit={"queued": "refuse"})
     await world.submit(4, line=free)

@@ -120,7 +120,7 @@ async def test_a_retry_of_an_item_with_its_own_model_keeps_the_price_of_the_subm
     assert (await world.state()).spent == 2 * spent
 
 
-async def test_a_retry_of_diverted_work_keeps_the_price_at_which_it_was_diverted_and_holds_money(
+async def test_a_retry_of_diverted_work_keeps_the_price_at_which_it_was_diverted_and_waits_for_money(
     world: World, retries: Retries
 ) -> None:
     await world.moves(models(CHEAP), ["small"])
@@ -142,7 +142,7 @@ async def test_a_retry_of_diverted_work_keeps_the_price_at_which_it_was_diverted
     assert await world.recount() == []
 
 
-async def test_a_retry_of_diverted_work_of_a_prompt_family_has_a_line_and_holds_money(
+async def test_a_retry_of_diverted_work_of_a_prompt_family_has_a_line_and_waits_for_money(
     world: World, retries: Retries
 ) -> None:
     await world.budget(max_cost="1")

@@ -7,7 +7,7 @@ from app.errors import BadInput, BudgetSpent
 from tests.budgets.world import World
 
 
-async def test_a_chunk_that_a_lowered_budget_cannot_hold_is_cut_into_its_items(world: World) -> None:
+async def test_a_chunk_that_a_lowered_budget_cannot_pay_is_cut_into_its_items(world: World) -> None:
     await world.budget(max_tokens=1000, period="hour")
     await world.submit(8, chunk=8)
     await world.budget(max_tokens=40, period="hour")
@@ -40,7 +40,7 @@ async def test_a_spent_budget_refuses_new_batches_if_it_is_to(world: World) -> N
     assert await world.states() == {"unreserved": 1}
 
 
-def test_an_answer_without_a_limit_is_held_at_three_times_its_usual_length() -> None:
+def test_an_answer_without_a_limit_is_reserved_at_three_times_its_usual_length() -> None:
     assert rules.expected_answer(100, 8000) == 300
     assert rules.expected_answer(100, 250) == 250
     assert rules.expected_answer(100, 100) == 100

@@ -40,13 +40,13 @@ class ModelForecast:
 
 @dataclass(frozen=True, slots=True)
 class BudgetForecast:
-    """The budget whose money would end first. `needed`: what the file needs, as `remaining` in the currency or in tokens.
+    """The budget whose money would end first. `needed`: what the file needs, as `available` in the currency or in tokens.
 
-    `ends_near_request`: requests that the remaining money is enough for. `renewed_at`: Unix seconds; None: never.
+    `ends_near_request`: requests that the available money is enough for. `renewed_at`: Unix seconds; None: never.
     """
 
     name: str
-    remaining: float
+    available: float
     needed: float
     ends_near_request: int
     renewed_at: int | None

@@ -38,12 +38,12 @@ async def _look(parts: Parts, tenant_id: int | None, by: str, day: date | None) 
         rows = await reports.usage(conn, ("day", by), Scope(midnight - timedelta(days=DAYS - 1), now, tenant_id))
         harvested = await harvest.read(conn, week, parts.catalogue)
         priced = await reports.priced_usage(conn, "workflow", week)
-        held = await (budgets.every(conn, shown=True) if tenant_id is None else budgets.listing(conn, tenant_id))
+        found = await (budgets.every(conn, shown=True) if tenant_id is None else budgets.listing(conn, tenant_id))
         days = spend.days_until(midnight.date())
         table = spend.Table.of(rows, days)
         chosen = day or table.remarkable_day(now)
         change = await _change(conn, by, chosen, midnight, now, tenant_id) if chosen else []
-    return Seen(by, table, harvested, priced, held, chosen, change, _explained_by(by))
+    return Seen(by, table, harvested, priced, found, chosen, change, _explained_by(by))
 
 
 async def _change(

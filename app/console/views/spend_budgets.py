@@ -1,4 +1,4 @@
-"""Budgets: how much of each is used and reserved, and whether it lasts. Pure."""
+"""Budgets: how much of each is spent and reserved, and whether it lasts. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from app.console.views import signs, text, times
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
 
-_ALMOST = 0.9  # used: the bar has the colour of what somebody should look at
+_ALMOST = 0.9  # spent: the bar has the colour of what somebody should look at
 _EARLY = timedelta(hours=1)  # of a window, in which its pace says nothing
 
 
@@ -30,7 +30,7 @@ class BudgetRow:
 
 
 def ordered(budgets: Sequence[Budget]) -> list[Budget]:
-    """Those that are used up first."""
+    """Those of which most is spent and reserved first."""
     return sorted(budgets, key=lambda each: (-(each.spent + each.begun) / each.max, each.name))
 
 
@@ -47,7 +47,7 @@ def sentence(budgets: Sequence[Budget]) -> str:
 def row(budget: Budget, now: datetime) -> BudgetRow:
     """One budget."""
     loud = budget.spent >= _ALMOST * budget.max
-    used = f"{_shown(budget, budget.spent)} used" + (
+    used = f"{_shown(budget, budget.spent)} spent" + (
         f", {_shown(budget, budget.begun)} reserved" if budget.begun else ""
     )
     pace, sign = _pace(budget, now)
@@ -61,7 +61,7 @@ def row(budget: Budget, now: datetime) -> BudgetRow:
         _shown(budget, budget.max),
         pace,
         sign,
-        _when_spent(budget),
+        _at_limit(budget),
         "never" if budget.window_to is None else times.clock_time(budget.window_to, now),
         budget.window_to,
     )
@@ -70,7 +70,7 @@ def row(budget: Budget, now: datetime) -> BudgetRow:
 def _meter(budget: Budget, words: str, now: datetime, *, loud: bool) -> Meter:
     used = min(100.0, 100 * budget.spent / budget.max)
     reserved = min(100.0 - used, 100 * budget.begun / budget.max)
-    parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("hold", round(used, 2), round(reserved, 2))]
+    parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("reserved", round(used, 2), round(reserved, 2))]
     return Meter(words, [part for part in parts if part.width])
 
 
@@ -79,17 +79,17 @@ def _pace(budget: Budget, now: datetime) -> tuple[str, Sign | None]:
     if budget.available <= 0:
         return "spent", signs.LOOK
     if budget.window_from is None or budget.window_to is None:
-        return f"{_shown(budget, budget.available)} left", None
+        return f"{_shown(budget, budget.available)} available", None
     gone, whole = now - budget.window_from, budget.window_to - budget.window_from
     if gone < min(_EARLY, whole / 10) or not budget.spent:
-        return "not known yet" if budget.spent else "nothing used yet", None
+        return "not known yet" if budget.spent else "nothing spent yet", None
     ends = budget.window_from + gone * (budget.max / budget.spent)
     if ends < budget.window_to:
         return f"spent {times.clock_time(ends, now)}", signs.LOOK
     return f"{_shown(budget, int(budget.spent * (whole / gone)))}, within", None
 
 
-def _when_spent(budget: Budget) -> str:
+def _at_limit(budget: Budget) -> str:
     words = {Queued.WAIT: "batches wait", Queued.REFUSE: "refused at submit"}.get(budget.queued, "batches go on")
     if budget.synchronous == Synchronous.ALERT:
         words += ", calls too" if budget.queued == Queued.ALERT else ", calls go on"
