@@ -282,7 +282,9 @@ def test_a_process_never_reserves_more_than_is_free(
     assert amount >= min(left, needed)
 
 
-async def test_the_share_in_the_metric_is_the_one_that_a_policy_compares_and_what_is_reserved_is_another(world: World) -> None:
+async def test_the_share_in_the_metric_is_the_one_that_a_policy_compares_and_what_is_reserved_is_another(
+    world: World,
+) -> None:
     await world.budget(max_tokens=1000)
     async with world.database.durable() as conn:
         await conn.execute("update budget set spent = 500, reserved = 400")
