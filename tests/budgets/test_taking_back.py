@@ -146,12 +146,10 @@ async def test_a_process_that_reads_a_budget_anew_still_knows_what_of_it_has_beg
                 [part] = ours._parts.values()
                 assert part.budget.begun == 11 + 2
                 await ours.refresh()
-        while await world.claim():
-            pass
-        await world.drain()
-        await world.settle()
+        async with world.database.durable() as conn:
+            await conn.execute("update budget set reserved = 5")  # chunks have ended since its last report
         await ours.refresh()
-        assert part.budget.begun >= 0
+        assert part.budget.begun == 0
 
 
 async def test_a_call_waits_for_work_that_has_begun_and_is_told_to_come_back(world: World) -> None:
