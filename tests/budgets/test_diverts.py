@@ -33,7 +33,8 @@ async def test_from_a_share_on_work_that_is_not_critical_moves_to_a_fallback_and
 
 
 async def test_what_moves_costs_what_its_kind_of_work_costs(world: World) -> None:
-    card = [Rate((work,), *[Decimal(price)] * 3) for work, price in ((Work.BATCH, 5), (Work.IDLE, 2))]
+    prices = {Work.BATCH: Decimal(5), Work.IDLE: Decimal(2)}
+    card = [Rate((work,), price, price, price) for work, price in prices.items()]
     small = replace(MODEL, name="small", served="small", prices=checked(card))
     models = Catalogue({"toy": MODEL, "small": small}, {"toy": MODEL, "small": small})
     await world.moves(models, ["small"])

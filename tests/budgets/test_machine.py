@@ -222,7 +222,11 @@ class Machine(World):
             with mock.patch.object(_Cursor, "execute", counted), suppress(Killed):
                 await works[n % 3]()
 
-        works = (lambda: queued.reserve(self.database, MODELS), self.settle, lambda: self._move(n))
+        works: tuple[Callable[[], Awaitable[object]], ...] = (
+            lambda: queued.reserve(self.database, MODELS),
+            self.settle,
+            lambda: self._move(n),
+        )
         await self._reserving(killed())
 
     async def _bury(self) -> None:
