@@ -3,7 +3,7 @@
 import pytest
 
 from app.budgets import rules
-from app.errors import BadInput, BudgetSpent
+from app.errors import BadInput
 from tests.budgets.world import World
 
 
@@ -26,18 +26,6 @@ async def test_an_item_larger_than_any_window_is_refused_and_names_the_budget(wo
     with pytest.raises(BadInput, match=r"requests\[0\]: may use 1,003 tokens, more than 900 tokens.*budget 'b'"):
         await world.submit(2, most=1000)
     assert not await world.states()
-
-
-async def test_a_spent_budget_refuses_new_batches_if_it_is_to(world: World) -> None:
-    await world.submit(4)
-    await world.drain()
-    await world.settle()
-    await world.budget(max_tokens=30, on_limit={"queued": "refuse"})
-    with pytest.raises(BudgetSpent, match="Budget 'b' is used up"):
-        await world.submit(1)
-    await world.budget(max_tokens=30)
-    await world.submit(1)
-    assert await world.states() == {"unreserved": 1}
 
 
 def test_an_answer_without_a_limit_is_reserved_at_three_times_its_usual_length() -> None:
