@@ -82,8 +82,10 @@ async def of_name(conn: Connection, tenant_id: int, name: str) -> Budget | None:
 # ---------------------------------------------------------------- the verbs of owners
 
 
-async def put(conn: Connection, tenant_id: int, name: str, given: Mapping[str, Any], *, where: str = "") -> Budget:
-    """Add the budget of this name, or change it. Call inside a transaction. Raises BadInput, Conflict."""
+async def put(
+    conn: Connection, tenant_id: int, name: str, given: Mapping[str, Any], *, where: str = "", only_new: bool = False
+) -> Budget:
+    """Add the budget of this name; change it, unless `only_new`. Call inside a transaction. Raises BadInput, Conflict."""
     wanted = terms.parse(name, given, where=where)
     if wanted.scope == Scope.KEY and not await tenants.has_key(conn, tenant_id, wanted.scope_value):
         raise BadInput(
@@ -92,6 +94,9 @@ async def put(conn: Connection, tenant_id: int, name: str, given: Mapping[str, A
         )
     await settling.exclusively(conn)  # so that no result is counted between the ledger and the new budget
     before = await of_name(conn, tenant_id, name)
+    if only_new and before is not None:
+        problem = f"the account has a budget {name!r}; change that one, or take another name"
+        raise Conflict(f"{where}name: {problem}", param="name")
     try:
         budget = await store(conn, tenant_id, wanted)
     except ValueError as error:

@@ -18,6 +18,7 @@ from app.errors import BadInput
 from app.metering import charges_csv, explained, reports
 from app.metering.periods import Period
 from app.metering.reports import Scope
+from app.tenants import service as tenants
 
 _FRESH_SECONDS = 30.0  # usage is counted by hours, so a look may be older than on other pages
 
@@ -39,11 +40,13 @@ async def _look(parts: Parts, tenant_id: int | None, by: str, day: date | None) 
         harvested = await reports.harvested(conn, week)
         priced = await reports.priced_usage(conn, "workflow", week)
         held = await (budgets.every(conn, shown=True) if tenant_id is None else budgets.listing(conn, tenant_id))
+        names = await tenants.every(conn) if tenant_id is None and held else ()
         days = spend.days_until(midnight.date())
         table = spend.Table.of(rows, days)
         chosen = day or table.remarkable_day(now)
         change = await _change(conn, by, chosen, midnight, now, tenant_id) if chosen else []
-    return Seen(by, table, harvested, priced, held, chosen, change, _explained_by(by))
+    accounts = {each.tenant_id: each.account_id for each in names}
+    return Seen(by, table, harvested, priced, held, chosen, change, _explained_by(by), accounts)
 
 
 async def _change(

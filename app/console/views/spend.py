@@ -4,7 +4,7 @@ A number is in money where the models have prices, in the currency that most was
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -122,7 +122,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the page has read. `priced`: the last week's usage with its prices; `day` None: none is remarkable."""
+    """What the page has read. `priced`: the last week's usage with its prices; `day` None: none is remarkable. `accounts`: the
+    names of those whose budgets are shown; empty: it is one.
+    """
 
     by: str
     table: Table
@@ -132,6 +134,7 @@ class Seen:
     day: date | None
     change: Sequence[Explanation]
     explained_by: str = "workflow"
+    accounts: Mapping[int, str] = field(default_factory=dict)
 
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
@@ -151,7 +154,10 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "change": change,
         "beside": _beside(seen),
         "unexplained": unexplained(seen),
-        "budgets": [spend_budgets.row(each, now) for each in spend_budgets.ordered(seen.budgets)],
+        "budgets": [
+            spend_budgets.row(each, now, seen.accounts.get(each.tenant_id, ""))
+            for each in spend_budgets.ordered(seen.budgets)
+        ],
         "rows": [_row(line, table) for line in table.lines[:_MOST_ROWS] if line.week.requests],
         "words": _top(len(table.lines)),
         "others": ", ".join(table.others),

@@ -1,4 +1,4 @@
-"""Budgets: how much of each is used and reserved, and whether it lasts. Pure."""
+"""Budgets: how much of each is spent, reserved and available, and whether it lasts. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,11 @@ from app.budgets.rules import Budget, Queued, Synchronous, Unit
 from app.console.views import signs, text, times
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
+from app.metering.windows import Period
 
 _ALMOST = 0.9  # used: the bar has the colour of what somebody should look at
 _EARLY = timedelta(hours=1)  # of a window, in which its pace says nothing
+PATH = "/console/spend/budgets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class BudgetRow:
     """A row of the table. `sign` None: nothing to look at."""
 
     name: str
+    href: str
     scope: str
     meter: Meter
     used: str
@@ -44,19 +47,17 @@ def sentence(budgets: Sequence[Budget]) -> str:
     return f"{len(spent)} budgets are spent: what they pay for waits or is refused."
 
 
-def row(budget: Budget, now: datetime) -> BudgetRow:
-    """One budget."""
+def row(budget: Budget, now: datetime, account: str = "") -> BudgetRow:
+    """One budget. `account`: its name, for who sees those of several."""
     loud = budget.spent >= _ALMOST * budget.max
-    used = f"{_shown(budget, budget.spent)} used" + (
-        f", {_shown(budget, budget.begun)} reserved" if budget.begun else ""
-    )
+    used = ", ".join(f"{amount.removesuffix(' tokens')} {name}" for name, amount in numbers(budget))
     pace, sign = _pace(budget, now)
-    about = budget.scope_value or "everything"
-    window = "for good" if budget.window_to is None else f"a {budget.period}"
+    of = f"{budget.scope} {budget.scope_value}" if budget.scope_value else "" if account else "account"
     return BudgetRow(
         budget.name,
-        f"{budget.scope} {about}, {window}" if budget.scope != "account" else f"account, {window}",
-        _meter(budget, used, now, loud=loud),
+        f"{PATH}/{budget.budget_id}",
+        ", ".join(filter(None, (account, of, window(budget)))),
+        _meter(budget, used, loud=loud),
         used,
         _shown(budget, budget.max),
         pace,
@@ -67,7 +68,20 @@ def row(budget: Budget, now: datetime) -> BudgetRow:
     )
 
 
-def _meter(budget: Budget, words: str, now: datetime, *, loud: bool) -> Meter:
+def numbers(budget: Budget) -> list[tuple[str, str]]:
+    """What is spent, reserved and available, with these names."""
+    amounts = {"spent": budget.spent, "reserved": budget.begun, "available": max(0, budget.available)}
+    return [(name, _shown(budget, amount)) for name, amount in amounts.items()]
+
+
+def window(budget: Budget) -> str:
+    """How often it is renewed: a month, an hour, for good."""
+    if budget.period == Period.TOTAL:
+        return "for good"
+    return f"{'an' if budget.period == Period.HOUR else 'a'} {budget.period}"
+
+
+def _meter(budget: Budget, words: str, *, loud: bool) -> Meter:
     used = min(100.0, 100 * budget.spent / budget.max)
     reserved = min(100.0 - used, 100 * budget.begun / budget.max)
     parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("hold", round(used, 2), round(reserved, 2))]
