@@ -22,6 +22,7 @@
     ├── QuotaExceeded         429      3036
     ├── PolicyDenied          403      3023
     │   └── ModelDenied       403      5018
+    ├── NotOwner              403      10000
     ├── BudgetSpent           429      3036
     ├── TimedOut              408      3007
     ├── KeysUnavailable       410/503  5001   (410: the key is gone for good)
@@ -225,13 +226,26 @@ class ModelDenied(PolicyDenied):
         super().__init__(message, reason="model_not_allowed")
 
 
+class NotOwner(SlackwaterError):
+    """The object is in the account, but somebody else's to change. The message says whose."""
+
+    status, code = 403, 10000
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="insufficient_permissions")
+
+
 class BudgetSpent(SlackwaterError):
-    """A budget has no money left for the request. To try again is of no use before the budget is renewed."""
+    """A budget has no money left for the request. `retry_after`: seconds until it is renewed, or may have some again; None: it is
+    never renewed, or never has enough. `again`: only work that runs keeps the money, so another try may help.
+    """
 
     status, code = 429, 3036
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, retry_after: int | None = None, again: bool = False) -> None:
         super().__init__(message, reason=QUOTA)
+        self.retry_after = retry_after
+        self.again = again
 
 
 class TimedOut(SlackwaterError):

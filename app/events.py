@@ -29,7 +29,7 @@ class EventKind(StrEnum):
     RESPONSE_INCOMPLETE = "response.incomplete"
     RESPONSE_FAILED = "response.failed"
     RESPONSE_CANCELLED = "response.cancelled"
-    BUDGET_SOFT = "budget.soft"
+    BUDGET_ALERT = "budget.alert"
     BUDGET_SPENT = "budget.spent"
     BUDGET_RENEWED = "budget.renewed"
     BUDGET_DIVERTED = "budget.diverted"
@@ -52,6 +52,9 @@ class EventKind(StrEnum):
 KINDS = tuple(kind for kind in EventKind if kind != EventKind.TEST)
 """The kinds that a subscription can name. A test event goes to one endpoint, whatever its kinds are."""
 
+RENAMED = {"budget.soft": EventKind.BUDGET_ALERT}
+"""Kinds of earlier versions, and what each is called now."""
+
 USUAL_KINDS = (
     EventKind.BATCH_QUEUED,
     EventKind.BATCH_SUCCEEDED,
@@ -63,7 +66,7 @@ USUAL_KINDS = (
 ITEM_KINDS = (EventKind.ITEM_SUCCEEDED, EventKind.ITEM_FAILED)
 WAITING_KINDS = (EventKind.ITEM_WAITING,)
 ENDPOINT_KINDS = (EventKind.ENDPOINT_FAILING, EventKind.ENDPOINT_DISABLED)
-BUDGET_KINDS = (EventKind.BUDGET_SOFT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
+BUDGET_KINDS = (EventKind.BUDGET_ALERT, EventKind.BUDGET_SPENT, EventKind.BUDGET_RENEWED, EventKind.BUDGET_DIVERTED)
 CONVERSATION_KINDS = (EventKind.CONVERSATION_FILLING,)
 QUOTA_KINDS = (EventKind.QUOTA_REACHED,)
 POLICY_KINDS = (EventKind.POLICY_APPLIED,)
@@ -122,8 +125,8 @@ class EventData:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchData(EventData):
     """Data of `batch.*` and `response.*`. `counts`: None in `batch.queued`, and for a batch that was refused for its file.
-    `policy_rules`: the rules of the policy that chose its model; None: none did. `diverted_to`: models to which a budget moved
-    some of its items; None: none.
+    `policy_rules`: the rules of the policy that chose its model; None: none did. `diverted_to`: models to which it moved
+    waiting items; None: none.
     """
 
     counts: Counts | None = None

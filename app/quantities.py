@@ -14,6 +14,13 @@ def duration(seconds: float) -> str:
     return f"{shown} {name}"
 
 
+def used_ago(seconds: float) -> str:
+    """How long ago something was used whose use is noted at most once a minute: within the last minute, 5 min ago."""
+    if seconds < 120:
+        return f"within the last {'minute' if seconds < 60 else '2 minutes'}"
+    return f"{duration(seconds)} ago"
+
+
 def moment(at: datetime) -> str:
     """A time of another day: Fri 27 Nov 00:00 UTC."""
     at = at.astimezone(UTC)

@@ -25,12 +25,12 @@ class BatchState(StrEnum):
 
 
 class ChunkState(StrEnum):
-    """A range of items, leased as one. `unfunded`: it waits for money of its budgets. `held`: its batch is paused.
+    """A range of items, leased as one. `unreserved`: its budgets have no money for it yet. `held`: its batch is paused.
 
     A finished chunk is deleted; `gone` is never stored.
     """
 
-    UNFUNDED = "unfunded"
+    UNRESERVED = "unreserved"
     READY = "ready"
     LEASED = "leased"
     DELAYED = "delayed"
@@ -247,17 +247,21 @@ CHUNK = Machine(
         Transition("finish", (_C.LEASED,), _C.GONE),
         Transition("reap", (_C.LEASED,), _C.READY),
         Transition("promote", (_C.DELAYED,), _C.READY),
-        Transition("fund", (_C.UNFUNDED,), _C.READY),
-        Transition("cut", (_C.UNFUNDED,), _C.GONE),
-        Transition("unfund", (_C.READY, _C.DELAYED, _C.HELD), _C.UNFUNDED),
-        Transition("hold", (_C.READY, _C.DELAYED, _C.UNFUNDED), _C.HELD),
+        Transition("reserve", (_C.UNRESERVED,), _C.READY),
+        Transition("cut", (_C.UNRESERVED,), _C.GONE),
+        Transition("take back", (_C.READY,), _C.UNRESERVED),
+        Transition("wait for money", (_C.DELAYED, _C.HELD), _C.UNRESERVED),
+        Transition("move", (_C.READY,), _C.UNRESERVED),
+        Transition("free", (_C.READY, _C.UNRESERVED), _C.READY),
+        Transition("divert", (_C.UNRESERVED,), _C.UNRESERVED),
+        Transition("hold", (_C.READY, _C.DELAYED, _C.UNRESERVED), _C.HELD),
         Transition("release", (_C.HELD,), _C.READY),
-        Transition("remove", (_C.READY, _C.DELAYED, _C.UNFUNDED, _C.HELD), _C.GONE),
+        Transition("remove", (_C.READY, _C.DELAYED, _C.UNRESERVED, _C.HELD), _C.GONE),
     ),
     frozenset({_C.GONE}),
     births=(
         ("finish gives items without a result back", _C.DELAYED),
-        ("its line has a budget", _C.UNFUNDED),
+        ("its line has a budget", _C.UNRESERVED),
     ),
 )
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 from pydantic import ValidationError
 
 from app import settings as configuration
+from app.causes import cause
 from app.errors import StoreNotShared, StoreTaken
 from app.sentences import ended
 from app.settings import Settings, masked
@@ -32,7 +33,7 @@ _USER_ERRORS = (
     (
         "app.engines.catalogue.CatalogueError",
         "{}",
-        "Correct that entry, or name another catalogue with SLACKWATER_MODELS_FILE.",
+        "Correct it, or name another catalogue with SLACKWATER_MODELS_FILE.",
     ),
     ("app.engines.engine_list.EngineListError", "{}", ""),  # it has its own remedy
     (
@@ -118,7 +119,7 @@ def _explain(error: BaseException) -> Failure | None:
         return _of_path(error)
     if _is(error, "sqlalchemy.exc.DBAPIError"):
         return _explain(error.orig)  # type: ignore[attr-defined]
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = cause(error)
     own = getattr(error, "remedy", "")
     return next(
         (
@@ -134,8 +135,9 @@ _UNUSABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR
 
 
 def _of_path(error: OSError) -> Failure:
-    """The operating system's message. If the data directory is not writable, the message names its setting."""
-    reason = ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+    """What cannot be used, and why. If it is the data directory that is not writable, the message names its setting."""
+    named = error.filename is not None
+    reason = f"{os.fsdecode(error.filename)} cannot be used: {cause(error)}" if named else error.strerror or str(error)
     with suppress(ValidationError, TypeError):
         folder, place = configuration.load().data_dir.absolute(), Path(os.fsdecode(error.filename)).absolute()
         # A file that is missing inside the data directory does not mean that the directory is not writable.
@@ -143,10 +145,10 @@ def _of_path(error: OSError) -> Failure:
         if error.errno in _UNUSABLE and (inside or place in (folder, *folder.parents)):
             first = "Free space there" if error.errno == errno.ENOSPC else "Let this user write there"
             return Failure(
-                f"The data directory {folder} cannot be written. {reason}",
+                f"The data directory {folder} cannot be written: {reason}",
                 f"{first}, or name another directory with SLACKWATER_DATA_DIR.",
             )
-    return Failure(reason)
+    return Failure(reason, "Correct the path, or let this user use it." if named else "")
 
 
 def _is(error: BaseException, name: str) -> bool:
@@ -163,7 +165,7 @@ def _of_setting(error: ValidationError) -> Failure:
     field = Settings.model_fields.get(name) if error.title == Settings.__name__ else None
     if field is None:
         return Failure(f"{name}: {wrong(first, secret=True)}")
-    rule = wrong(first, secret=True)
+    rule = wrong(first, secret=True, of=field)
     meaning = ended(f"It means: {field.description}")
     if first["type"] == "string_pattern_mismatch":
         rule, meaning = f"must be {field.description}", ""

@@ -26,6 +26,7 @@ from app.db.pool import Database
 from app.environment import child_environment, foreign_environment
 from app.queue import partitions
 from app.settings import Settings
+from app.tenants.key_scope import EVERYTHING
 from testing import clusters
 from testing.waiting import wait_for
 
@@ -221,7 +222,7 @@ def api(settings: Settings) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A running API process and a key for it."""
     with part(settings, "app.api") as process:
         until_ready(settings)
-        yield process, create_key(settings, ACCOUNT, "benchmark", 1)
+        yield process, create_key(settings, ACCOUNT, "benchmark", 1, scope=EVERYTHING)
 
 
 # ---------------------------------------------------------------- workers that start together

@@ -24,7 +24,7 @@ tell_progress() {
     while :; do
         sleep "${TELL:-15}" &
         wait $!
-        say "$SECONDS s, $(du -sm .venv | cut -f1) MB so far, with downloads that are removed at the end"
+        say "$SECONDS s, $(du -sm .venv 2>/dev/null | cut -f1) MB so far, with downloads that are removed at the end"
     done
 }
 
@@ -67,7 +67,7 @@ fi
 export TMPDIR=$PWD/.venv/.downloads # inside .venv, so that downloads are counted, too
 mkdir -p "$TMPDIR"
 tell_progress &
-trap "kill $! 2>/dev/null || :; rm -rf '$TMPDIR'" EXIT
+trap "kill $! 2>/dev/null || :; wait $! || :; rm -rf '$TMPDIR'" EXIT
 install_locked build
 
 if [ -z "$engine" ]; then

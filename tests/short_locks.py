@@ -1,8 +1,9 @@
-"""No statement that claims of all accounts wait for may be followed by a round trip before its commit.
+"""No statement that claims of all accounts, or calls of one, wait for may be followed by a round trip before its commit.
 
-A process that stops there, or whose host vanishes, would stop all batch work of a pool. So in each test that runs our code in its
-own process, a transaction that locks rows of `sched` has to do so in its last message (`PooledConnection.at_commit`). The mark
-`holds_accounts` is for tests that hold them on purpose, and for verbs that run while nothing claims.
+A process that stops there, or whose host vanishes, would stop all batch work of a pool, or the calls under a budget. So in each
+test that runs our code in its own process, a transaction that locks rows of `sched` or `budget` has to do so in its last message
+(`PooledConnection.at_commit`). The mark `holds_accounts` is for tests that hold them on purpose, and for verbs that run while
+nothing claims.
 """
 
 import os
@@ -19,7 +20,8 @@ from app.db import pooled_connection
 from app.queue import retention_sql
 
 _LOCKS = re.compile(
-    r"\b(update|insert into|delete from) sched (as )?s\b|\bfrom sched (s )?[^;]*\bfor update( of s)?\b(?! skip locked)"
+    r"\b(update|insert into|delete from) (sched (as )?s|budget( (as )?b)?)\b|"
+    r"\bfrom (sched (s )?|budget (b )?)[^;]*\bfor update( of [sb])?\b(?! skip locked)"
 )
 _MAY = {retention_sql.FORGET_SHARES}  # of an account that is being deleted, and so has no work
 
@@ -65,7 +67,7 @@ def _locks_are_short() -> Iterator[None]:
         last = getattr(connection, "_pipeline", None) is not None and connection._pipeline.level > 0
         text = pooled_connection._text(query)
         if not (connection.idle or last or _allowed[0]) and locks_accounts(text) and _is_ours(text):
-            raise AssertionError(f"claims wait for this until the commit, so send it with that:\n{query}")
+            raise AssertionError(f"claims or calls wait for this until the commit, so send it with that:\n{query}")
         return await execute(self, query, *args, **options)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -169,7 +169,7 @@ SHORT = {
     "app.flows.definition.parse_then": "a value of JSON, walked once",
     "app.flows.language.parse_path": "reads words as templates do",
     "app.gateway.restored_events.EventRestorer.feed": OF_ENGINE,
-    "app.metering.budget_terms.parse": OURS,
+    "app.budgets.terms.parse": OURS,
     "app.metering.money.parse_amount": "a number, 40 digits",
     "app.metering.periods.parse": QUERY,
     "app.pipelines.check._FirstLines.add_block": OF_LINES,

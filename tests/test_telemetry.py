@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from app import log_filter, telemetry, trace_context
 from app.detection import detectors
 from app.settings import Settings
+from workers.celery_shell import worker as celery_worker
 
 
 @pytest.fixture(autouse=True)
@@ -187,3 +188,8 @@ def test_an_error_that_nobody_catches_is_filtered_too(place: str) -> None:
     assert ended.returncode == (1 if place == "main" else 0)
     assert "ValueError: " in ended.stderr
     assert "planted" not in ended.stderr
+
+
+def test_the_attempts_of_a_pool_to_connect_are_not_logged_by_a_celery_worker() -> None:
+    celery_worker._keep_logging()
+    assert logging.getLogger("psycopg.pool").getEffectiveLevel() == logging.ERROR

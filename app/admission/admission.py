@@ -45,6 +45,7 @@ class ItemFacts(Protocol):
 
 
 _QUEUED_KINDS = frozenset(Kind)
+_NOTED_WHOLE = (Kind.BATCH, Kind.STAGE)  # not item by item
 _REFERENCE = "external_reference"
 Facts = TypeVar("Facts", bound=ItemFacts)
 Item = dict[str, Any]
@@ -117,8 +118,9 @@ class Admission:
     it says about every request; None: that depends on the request. `redaction`: of its account's requests; None: they stay as
     they are. `vaults`: of its account.
 
-    `scope`: of the key. `used`: per cent of the fullest budget of the request. `on_decision`, `on_request`, `on_denial`:
-    called with each. `on_refusal`: called with the model or endpoint that the key may not ask for, and what its caller reads.
+    `scope`: of the key. `used`: per cent of the fullest budget of a request whose price has this currency. `on_decision`,
+    `on_request`, `on_denial`: called with each. `on_refusal`: called with the model or endpoint that the key may not ask for, and
+    what its caller reads.
     """
 
     who: Requester | None
@@ -126,7 +128,7 @@ class Admission:
     policy: Policy
     models: Catalogue | None
     scope: KeyScope
-    used: Callable[[], float]
+    used: Callable[[str | None], float]
     on_decision: Callable[[Decision], object]
     on_request: Callable[[RequestFacts], object]
     on_denial: Callable[[Denial], object]
@@ -181,7 +183,7 @@ class Admission:
         self, model: Model, item: Item, endpoint: str, examine: Examine[Facts], end_user: str | None
     ) -> Admitted[Facts]:
         facts = examine(model, item)
-        if self.who is None or self.who.kind != Kind.BATCH:  # a batch is noted as a whole
+        if self.who is None or self.who.kind not in _NOTED_WHOLE:
             sums = facts.est_tokens, facts.answer_tokens
             self.on_request(RequestFacts(self.who, self.labels, model.name, endpoint, 1, *sums))
         if not self.policy.rules:
@@ -189,7 +191,8 @@ class Admission:
         decision = self.common
         if decision is None:
             asked = _asked(model, item, endpoint, facts.est_tokens, end_user)
-            decision = decide(self.policy.rules, asked, self.used)
+            currency = model.price.currency if model.price else None
+            decision = decide(self.policy.rules, asked, partial(self.used, currency))
         self.on_decision(decision)
         if decision.denial is not None:
             self.on_denial(decision.denial)
@@ -284,7 +287,7 @@ def no_admission() -> Admission:
         policy=NO_POLICY,
         models=None,
         scope=EVERYTHING,
-        used=float,
+        used=lambda _: 0.0,
         on_decision=_ignored,
         on_request=_ignored,
         on_denial=_ignored,

@@ -5,7 +5,7 @@ a stage of a pipeline, an answer from outside or a turn of a conversation.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NoReturn, Self
 from uuid import UUID
@@ -14,6 +14,7 @@ from app.admission import observation
 from app.admission.admission import Admission
 from app.admission.redaction import Redaction, redaction_of
 from app.admission.samples import RequestSamples
+from app.admission.spent_shares import ReadShares, Shares
 from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
 from app.crypto import secret_key
@@ -21,6 +22,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.catalogue import Catalogue
 from app.engines.model_registry import ModelRegistry
+from app.engines.rate_card import Work
 from app.errors import PolicyDenied
 from app.metering import spend_labels
 from app.metering.spend_labels import SpendLabels
@@ -45,16 +47,10 @@ def labels_of(
     return spend_labels.pinned(labels, dict(tenant.pins), headers) if tenant.pins else labels
 
 
-def no_budget(tenant: Tenant, labels: SpendLabels) -> float:
-    """Nothing is used of no budget."""
-    return 0.0
-
-
 class AdmissionControl:
-    """Run `keep` beside it, and `policy.keep` or, before each use, `policy.renew`.
+    """Run `keep` beside it, and `policy.keep` or, before each use, `renew` or `fresh`.
 
-    `models`: of the installation. `secret`: the master key. `used`: per cent of the fullest budget that such a request falls
-    under.
+    `models`: of the installation. `secret`: the master key. `shares`: of the budgets that limit requests.
     """
 
     def __init__(
@@ -62,9 +58,9 @@ class AdmissionControl:
         database: Database,
         models: ModelRegistry,
         secret: bytes,
-        used: Callable[[Tenant, SpendLabels], float],
+        shares: Shares,
     ) -> None:
-        self._secret, self._used = secret, used
+        self._secret, self._shares = secret, shares
         self.models = models
         self.policy = PolicyInForce(database, models)
         self.samples = RequestSamples(database)
@@ -73,9 +69,24 @@ class AdmissionControl:
 
     @classmethod
     def of(cls, database: Database, settings: Settings) -> Self:
-        """Of a process that only queues work: budgets hold that once it is queued."""
-        models = ModelRegistry(database, catalogue.load(settings.models_file))
-        return cls(database, models, secret_key(settings), no_budget)
+        """Of a process that only queues work."""
+        models = ModelRegistry(database, catalogue.load(settings.models_file), work=Work.BATCH)
+        return cls(database, models, secret_key(settings), ReadShares(database))
+
+    async def renew(self) -> None:
+        """Read policy and budgets again."""
+        await self.policy.renew()
+        await self._follow_budgets()
+
+    async def fresh(self) -> None:
+        """As `renew`, unless that was done just now."""
+        await self.policy.fresh()
+        await self._follow_budgets()
+
+    async def _follow_budgets(self) -> None:
+        """Read budgets only where a rule looks at them."""
+        if self.policy.known and any("budget" in rule.when.bounds for rule in self.policy.current.rules):
+            await self._shares.fresh()
 
     async def keep(self) -> NoReturn:
         """Store what it notes of its requests, until cancelled."""
@@ -109,7 +120,7 @@ class AdmissionControl:
             self._for(who),
             models,
             tenant.scope,
-            partial(self._used, tenant, labels),
+            partial(self._shares.used, tenant.tenant_id, key, labels.workflow, kind in _QUEUED),
             observation.count if kind in _QUEUED else partial(self._decided, tenant.account_id),
             partial(self.samples.add, tenant.tenant_id),
             partial(self._refused, tenant.account_id),

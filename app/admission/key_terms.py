@@ -17,7 +17,7 @@ MOST_REQUESTS, MOST_TOKENS = 2**31 - 1, 10**18  # a minute
 def scope_of(
     catalogue: Catalogue,
     *,
-    role: str = KeyRole.ADMIN.value,
+    role: str = KeyRole.SUBMITTER.value,
     models: Sequence[str] | None = None,
     endpoints: Sequence[str] | None = None,
     networks: Sequence[str] | None = None,

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from app.admission import quota_sql as sql
+from app.causes import cause
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import QuotaExceeded
@@ -29,7 +30,7 @@ async def told(database: Database, tenant: Tenant) -> AsyncIterator[None]:
             async with database.transaction() as conn:
                 await _reached(conn, tenant, refusal)
         except TRANSIENT as error:  # the next refusal tells it
-            _log.warning("quota.not_told", quota=refusal.quota, error=str(error).strip())
+            _log.warning("quota.not_told", quota=refusal.quota, error=cause(error))
         raise
 
 

@@ -4,8 +4,9 @@ What is used is counted from the rows themselves, in the transaction that adds t
 concurrent submits together never exceed it. An account without a quota costs nothing. A lowered quota deletes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
+from operator import add
 
 from app.admission import quota_sql as sql
 from app.audit import log
@@ -41,6 +42,9 @@ class Demand:
     queued_tokens: int = 0
     stored_bytes: int = 0
 
+    def __add__(self, other: "Demand") -> "Demand":
+        return Demand(*map(add, astuple(self), astuple(other)))
+
 
 NAMES = tuple(field.name for field in fields(Quota))
 _CODE = "quota_exceeded"
@@ -54,15 +58,34 @@ _MENDS = {"stored_bytes": "delete files"}
 _MEND = "wait until some of the account's queued work is done, or cancel some"
 
 
+class QuotaBusy(Exception):
+    """Somebody else adds to the account at this moment."""
+
+
 async def check(conn: Connection, tenant: Tenant, demand: Demand, *, of_file: bool = False) -> None:
     """Lock the account's quota until the transaction ends, and raise QuotaExceeded if the demand would exceed it.
 
     Call before anything else of the transaction. `of_file`: the request is a batch file, whose errors have OpenAI's code.
     """
+    if tenant.has_quota:
+        await _check(conn, tenant, await lock(conn, tenant), demand, _OF_FILES if of_file else {})
+
+
+async def check_free(conn: Connection, tenant: Tenant, demand: Demand) -> None:
+    """As `check`, for who works for many accounts and waits for none. Raises QuotaBusy if somebody else has locked the quota."""
     if not tenant.has_quota:
         return
-    codes = _OF_FILES if of_file else {}
-    for name, limit, more in zip(NAMES, await lock(conn, tenant), astuple(demand), strict=True):
+    row = await (await conn.execute(sql.LOCK_FREE, {"tenant_id": tenant.tenant_id})).fetchone()
+    if row is not None:
+        await _check(conn, tenant, row, demand, {})
+    elif await limits(conn, tenant.tenant_id) != NO_QUOTA:
+        raise QuotaBusy(f"another process adds to account {tenant.account_id}")
+
+
+async def _check(
+    conn: Connection, tenant: Tenant, locked: Sequence[int | None], demand: Demand, codes: Mapping[str, str]
+) -> None:
+    for name, limit, more in zip(NAMES, locked, astuple(demand), strict=True):
         if limit is None or not more:
             continue
         used = await _used(conn, tenant.tenant_id, name)

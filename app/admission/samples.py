@@ -12,6 +12,7 @@ import structlog
 
 from app import clock
 from app.admission.admission import RequestFacts
+from app.causes import cause
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.policy import samples
@@ -67,6 +68,6 @@ class RequestSamples:
             async with self._database.relaxed() as conn:
                 await samples.store(conn, taken)
         except TRANSIENT as error:
-            _log.warning("samples.not_stored", samples=len(taken), error=str(error).strip())
+            _log.warning("samples.not_stored", samples=len(taken), error=cause(error))
         except Exception:  # such as an account that is deleted at this moment; the next samples are stored
             _log.exception("samples.not_stored", samples=len(taken))

@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI
 
 from app import __version__
 from app.admission.control import AdmissionControl
+from app.admission.spent_shares import KeptShares
 from app.api import door_keys, envelope, health, index_page, metrics, openapi, operator, scale
 from app.api.admin import router as admin_router
 from app.api.deps import Parts, caller
@@ -47,7 +48,6 @@ from app.api.workers_ai import (
 )
 from app.api.workers_ai import conversations as growing
 from app.api.workers_ai import models as catalogue_routes
-from app.batches import budget_events
 from app.batches.intake import spool
 from app.changes import service as changes
 from app.crypto import secret_key
@@ -77,21 +77,16 @@ async def running(app: FastAPI, settings: Settings, *, store_checked: bool = Tru
     async with (
         Database.of(settings, "api", patience_seconds=_PATIENCE_SECONDS) as database,
         Egress.of(settings) as egress,
-        Gateway(settings, database, secret, budget_events.reached) as gateway,
+        Gateway(settings, database, secret) as gateway,
         watching(settings, "api metrics") as watch,
         gateway.usage.keeping(),
         gateway.latencies.keeping(),
-        gateway.slices.keeping(),
+        gateway.budgets.keeping(),
     ):
         models = ModelRegistry(database, entries, offers=True)
         await models.renew()
         store = StoreCheck(database, settings, passed=store_checked)
-        admission = AdmissionControl(
-            database,
-            models,
-            secret,
-            lambda who, labels: gateway.slices.used(who.tenant_id, who.key_id, labels.workflow),
-        )
+        admission = AdmissionControl(database, models, secret, KeptShares(gateway.budgets.used))
         await admission.policy.renew()
         turns = TurnLeases(database)
         keeping = {asyncio.create_task(each.keep()) for each in (models, store, admission.policy, admission, turns)}

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from app import off_loop
 from app.batches.validation import strict_json
 from app.errors import BadInput, BodyTooLarge, MissingInput
-from app.wrong_values import wrong
+from app.wrong_values import field_at, wrong
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -77,6 +77,6 @@ async def read_model(request: Request, kind: type[T]) -> T:
         return kind.model_validate(await read_json(request, _CONFIGURATION_MB))
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadInput(
-            f"{'.'.join(str(part) for part in first['loc'])}: {wrong(first, secret='secret' in map(str, first['loc']))}"
-        ) from None
+        place = first["loc"]
+        said = wrong(first, secret="secret" in place, of=field_at(kind, place))
+        raise BadInput(f"{'.'.join(str(part) for part in place)}: {said}") from None

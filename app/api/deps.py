@@ -20,6 +20,7 @@ from app.batches.why_chain import Polls
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Model
 from app.engines.model_registry import ModelRegistry
+from app.engines.rate_card import Work
 from app.errors import AuthenticationError, ModelUnknown
 from app.gateway.relay import Gateway
 from app.gateway.resent_requests import ResentRequests
@@ -52,8 +53,13 @@ class Parts:
 
     @property
     def catalogue(self) -> Catalogue:
-        """The models at this moment. One request should read it once."""
+        """The models at this moment, with their prices for calls. One request should read it once."""
         return self.models.current
+
+    @property
+    def queued_catalogue(self) -> Catalogue:
+        """The same with their prices for batches."""
+        return self.models.priced(Work.BATCH)
 
     @cached_property
     def keys(self) -> KeyCache:
@@ -83,7 +89,8 @@ class Parts:
     @cached_property
     def installation(self) -> Installation:
         """The state of the installation."""
-        return Installation(self.database, self.settings.webhook_allow_private)
+        embedded = not self.settings.database_url
+        return Installation(self.database, self.settings.webhook_allow_private, database_embedded=embedded)
 
     @cached_property
     def scale(self) -> ScaleSignal:
@@ -99,7 +106,7 @@ class Parts:
         model = self.catalogue.resolve(name)
         if model is None:
             known = ", ".join(sorted(self.catalogue.models))
-            raise ModelUnknown(f"No such model {name} or task. This installation has: {known}")
+            raise ModelUnknown(f"No such model: {name}. This installation has: {known}")
         return model
 
 

@@ -3,6 +3,7 @@
 On the OpenAI routes an error has OpenAI's `error` too, so both kinds of clients can read it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from psycopg import Error as DatabaseError
 from psycopg.errors import DiskFull
 from starlette.exceptions import HTTPException
@@ -17,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 
 from app.api.response_headers import CLOUDFLARE_ID, REQUEST_ID
+from app.causes import cause
 from app.db.transient_errors import TRANSIENT, away
 from app.errors import (
     UNAVAILABLE,
@@ -30,7 +33,7 @@ from app.errors import (
     SlackwaterError,
     StorageFull,
 )
-from app.wrong_values import wrong
+from app.wrong_values import field_at, wrong
 
 _GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
 # OpenAI's terms, by status and by our code.
@@ -110,15 +113,18 @@ def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, SlackwaterError)
     if isinstance(error, StorageFull):
         _log.error("storage.full", path=request.url.path, error=str(error.__cause__ or error).strip())
-    headers = {"retry-after": str(error.retry_after)} if isinstance(error, (NoCapacity, RateLimited)) else {}
+    seconds = error.retry_after if isinstance(error, (NoCapacity, RateLimited, BudgetSpent)) else None
+    headers = {} if seconds is None else {"retry-after": str(seconds)}
     if isinstance(error, KeyInUse):
         headers = {"x-should-retry": "true", "retry-after": "1"}
     if (
         (isinstance(error, RateLimited) and error.final)
-        or isinstance(error, QuotaExceeded | BudgetSpent)
+        or isinstance(error, QuotaExceeded)
         or error.reason == UNAVAILABLE
     ):
         headers = {"x-should-retry": "false"}
+    if isinstance(error, BudgetSpent):
+        headers |= {"x-should-retry": "true" if error.again else "false"}
     unknown = isinstance(error, ModelUnknown) and _is_openai(request)
     status = 404 if unknown else error.status
     return failure(request, status, error.code, error.message, headers, param=error.param, reason=error.reason)
@@ -154,15 +160,29 @@ def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    what = "is not a parameter of this route" if first["type"] == "extra_forbidden" else wrong(first)
+    what = wrong(first, of=_declared(request, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        what = "is not a parameter of this route"
     return failure(request, 400, 5006, f"{where}: {what}", param=str(first["loc"][-1]))
+
+
+def _declared(request: Request, place: Sequence[int | str]) -> Any:
+    """The parameter at this place, as the route declares it; the place begins with where it stands. None: it is not found."""
+    route = request.scope.get("route")
+    given = [] if not isinstance(route, APIRoute) else [*route.dependant.path_params, *route.dependant.query_params]
+    for each in given:
+        if each.alias in place[1:2]:
+            return each.field_info
+        if (found := field_at(each.field_info, place[1:])) is not None:
+            return found
+    return None
 
 
 def _database_away(request: Request, error: Exception) -> Response:
     assert isinstance(error, DatabaseError)
     gone = away(error)
     name = "database.away" if gone else "database.refused"
-    _log.warning(name, path=request.url.path, kind=type(error).__name__, error=str(error).strip())
+    _log.warning(name, path=request.url.path, kind=type(error).__name__, error=cause(error))
     what = "cannot be reached" if gone else "could not do this"
     stored = "" if request.method in ("GET", "HEAD") else "; the request may have been stored"
     message = f"The database {what} right now. Try again in a few seconds{stored}."

@@ -28,22 +28,30 @@ MEANINGS = {
     ),
     "fold_lag_deltas": ("", "finished chunks not yet counted in their batches; grows if no steward leads"),
     "ledger_drift": ("", "differences between ledger and queue in the last check, every ten minutes; should be 0"),
+    "labels_used_ratio": (
+        "label",
+        "share of its labels that an account, or its fullest key, has used, from one half on, as account/label; at 1 a new "
+        "one is recorded as `other`",
+    ),
     "audit_lag_seconds": ("", "age of the oldest row of the audit log that is not sealed; grows if no steward leads"),
-    "oldest_ready_seconds": ("", "age of the oldest run that has a chunk waiting for a worker"),
+    "oldest_ready_seconds": (
+        "",
+        "age of the oldest run that has a chunk waiting for a worker, and not for money of a budget",
+    ),
     "open_batches": ("", "batches that are not final"),
     "items": (
         "state",
         "items of batches that are not final: queued, claimed by a worker, in_engine as workers last reported, or done",
     ),
     "ready_chunks": ("model", "chunks that could be claimed now"),
-    "unfunded_chunks": ("model", "chunks that wait for money of a budget"),
-    "budget_used_ratio": ("budget", "spent share of a budget in its present window, as account/name"),
-    "budget_held_ratio": ("budget", "share of a budget that is held for work in progress, as account/name"),
+    "unreserved_chunks": ("model", "chunks that wait for money of a budget, and not only for their turn or an engine"),
+    "budget_spent_ratio": ("budget", "spent share of a budget in its present window, as account/name"),
+    "budget_reserved_ratio": ("budget", "share of a budget that is reserved for work, as account/name"),
     "budget_overshoot": ("budget", "spent beyond the maximum: 10^-9 of the currency, or tokens"),
     "budget_overshoot_bound": (
         "budget",
-        "the most that funded chunks, uncounted results and calls in flight can cost beyond what is held for them, if their "
-        "prompts are as long as estimated; in the unit of budget_overshoot",
+        "the most that chunks with money, uncounted results and calls in flight can cost beyond what is reserved for them; "
+        "in the unit of budget_overshoot",
     ),
     "parked_items": ("", "items of pipelines that wait for an answer from outside; 100000: or more"),
     "handoff_seconds": (

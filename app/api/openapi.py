@@ -91,6 +91,8 @@ def build(app: FastAPI) -> dict[str, Any]:
             admin.describe(method, path, operation)
         else:
             _describe(path, method, operation)
+        if path.endswith("/usage/export"):
+            operation["responses"]["200"]["content"] = {"text/csv": {"schema": schemas.STRING}}
         _bound(operation)
         _exemplify(path, method, operation)
     links.add(found)

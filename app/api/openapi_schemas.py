@@ -14,8 +14,8 @@ from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai import TEXT_ITEM_TYPES
 from app.batches.validation.openai_lines import ROUTES
 from app.batches.validation.text_generation import LENGTHS, ROLES
-from app.metering import budget_terms
-from app.metering.budget_rules import WhenSpent
+from app.budgets import terms as budget_terms
+from app.budgets.rules import Queued, Reserve, Synchronous
 from app.metering.windows import Period
 
 Schema = dict[str, Any]
@@ -58,14 +58,11 @@ BUDGET: Schema = {
         tz=STRING,
         key=TEXT_VALUE,
         workflow={"type": "string", "pattern": budget_terms.NAME},
-        soft=_several({"type": "integer", "minimum": 1, "maximum": 99}),
-        divert_at={"type": "integer", "minimum": 1, "maximum": 100},
-        fallback=_several(STRING, 1),
-        when_spent={"enum": [*WhenSpent]},
-        strict={"type": "boolean"},
+        alerts_at=_several({"type": "integer", "minimum": 1, "maximum": 99}),
+        on_limit=only(queued={"enum": [*Queued]}, synchronous={"enum": [*Synchronous]}),
+        reserve={"enum": [*Reserve]},
     ),
     "oneOf": [{"required": ["max_cost"]}, {"required": ["max_tokens"]}],
-    "dependentRequired": {"divert_at": ["fallback"], "fallback": ["divert_at"]},
     "not": {"required": ["key", "workflow"]},
 }
 

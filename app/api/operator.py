@@ -28,10 +28,12 @@ from app.api.workers_ai.history import (
 from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
 from app.api.workers_ai.standing import FindQuery, finding_view, queue_view, standing_view
 from app.api.workers_ai.usage import (
+    ExportQuery,
     OperatorExplainQuery,
     OperatorSessionsQuery,
     OperatorUsageQuery,
     explained_of,
+    exported,
     sessions_of,
     usage_of,
 )
@@ -85,6 +87,12 @@ router.include_router(operator_flows.router)
 async def usage(parts: PartsDep, query: Annotated[OperatorUsageQuery, Query()]) -> Response:
     """What the requests of all accounts used and cost, by account, labels, model, key or time."""
     return await usage_of(parts, query, None)
+
+
+@router.get("/usage/export")
+async def export(parts: PartsDep, query: Annotated[ExportQuery, Query()]) -> Response:
+    """What all accounts used on each day, as CSV: FOCUS 1.2, or a row for each line of the ledger."""
+    return await exported(parts, query, None)
 
 
 @router.get("/usage/explain")

@@ -71,8 +71,8 @@ async def pipelines(parts: PartsDep, query: Annotated[PipelineQuery, Query()]) -
 async def pipeline(pipeline_id: str, parts: PartsDep) -> Response:
     """The state of a pipeline of any account and of its stages, what each waits for, and when all will be done."""
     owner, sight = await _sight(parts, pipeline_id)
-    found = await outlook.of(parts.database, parts.catalogue, Tenant(owner.tenant_id, owner.account), sight)
-    shown = views.shown(found, parts.catalogue)
+    found = await outlook.of(parts.database, parts.queued_catalogue, Tenant(owner.tenant_id, owner.account), sight)
+    shown = views.shown(found)
     del shown["definition"]
     return success({"account": owner.account} | shown)
 

@@ -6,13 +6,14 @@ import math
 from app import clock
 from app.audit import log as audit
 from app.batches import protection
+from app.budgets import service as budgets
 from app.db.pool import Pool
 from app.db.transient_errors import TRANSIENT
 from app.duties import standing
-from app.metering import budgets, ledger, recent
+from app.metering import ledger, recent
 from app.pipelines import gauges as pipeline_gauges
 from app.pipelines import parked
-from app.queue import funding, overview
+from app.queue import overview
 from app.webhooks import deliveries
 
 PATIENCE_SECONDS = 2.0
@@ -47,8 +48,8 @@ class QueueGauges:
     async def _query(self) -> list[Gauge]:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._watch.connection() as conn:
-                queue = await overview.gauges(conn) + await funding.gauges(conn)
-                money = await budgets.gauges(conn, await funding.beyond(conn)) + await ledger.gauges(conn)
+                queue = await overview.gauges(conn)
+                money = await budgets.gauges(conn) + await ledger.gauges(conn)
                 pipelines = [*await parked.gauges(conn), *await pipeline_gauges.read(conn)]
                 of_duties = await standing.gauges(conn)
                 return [

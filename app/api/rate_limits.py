@@ -7,6 +7,7 @@ from fastapi import Request
 
 from app.api import response_headers
 from app.api.deps import Parts
+from app.causes import cause
 from app.db.transient_errors import TRANSIENT
 from app.errors import RateLimited
 from app.tenants import rate_limits
@@ -31,7 +32,7 @@ async def count(request: Request, tenant: Tenant, parts: Parts, tokens: int) -> 
         async with asyncio.timeout(_PATIENCE_SECONDS), parts.database.relaxed() as conn:
             taken = await rate_limits.take(conn, tenant.key_id, limit, tokens)
     except (TimeoutError, *TRANSIENT) as error:
-        _log.warning("limits.not_counted", key=tenant.key_id, error=str(error).strip())
+        _log.warning("limits.not_counted", key=tenant.key_id, error=cause(error))
         return
     response_headers.add(request, _headers(limit, taken))
     if not taken.granted:

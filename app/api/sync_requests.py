@@ -15,9 +15,10 @@ from app import off_loop
 from app.admission.admission import Admission, Admitted
 from app.api import policy_header, rate_limits, request_parsing, submit_params
 from app.api.deps import Parts
-from app.batches import item_worsts
 from app.batches.request_labels import RequestLabels
 from app.batches.validation.text_generation import Examine, ItemFacts, examine
+from app.budgets import rules as budget_rules
+from app.budgets.calls import CallSize
 from app.engines.catalogue import Model, Task
 from app.engines.requests import CHAT
 from app.errors import NoCapacity, SlackwaterError
@@ -26,7 +27,6 @@ from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
 from app.metering import families
 from app.metering.lines import SYNC, LineParts, parts_of
-from app.metering.slices import CallSize
 from app.metering.spend_labels import SpendLabels
 from app.policy.redaction import restored_body
 from app.policy.tool_calls import CallJudge, withheld_body
@@ -125,15 +125,19 @@ def _call(
         route.open_ended,
         labels.traceparent,
         _line(model, tenant, labels.spend, facts, parts, route.endpoint),
-        _size(admitted.item, facts),
+        _size(model, admitted.item, facts),
         labels.origin,
     )
 
 
-def _size(item: dict[str, Any], facts: ItemFacts) -> CallSize:
-    """What the budgets of a valid request hold."""
-    likely = item_worsts.likely_answer(facts.answer_tokens, facts.most_tokens)
-    return CallSize(facts.est_tokens - facts.answer_tokens, likely, facts.most_tokens, item)
+def _size(model: Model, item: dict[str, Any], facts: ItemFacts) -> CallSize:
+    """What its budgets reserve for a valid request."""
+    prompt, most = facts.est_tokens - facts.answer_tokens, facts.most_tokens
+    size = CallSize(prompt, budget_rules.expected_answer(facts.answer_tokens, most), most, item)
+    windows_apart = model.task == "text-embeddings" or isinstance(
+        item.get("prompt"), list
+    )  # one for each of several texts
+    return size if windows_apart else replace(size, window=model.context_window, answers=item.get("n") or 1)
 
 
 def _line(

@@ -65,6 +65,38 @@ def check(
         response_headers.add(request, {WARNING: " | ".join(warnings[:_MOST_WARNINGS])})
 
 
+class ItemFields:
+    """The unknown fields of the items of one submit. `warnings`: those that resemble a known one, each with its first place."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._strict = _is_strict(request)
+        self._seen: set[str] = set()
+        self.warnings: list[str] = []
+
+    def look(self, item: Mapping[str, Any], where: str) -> None:
+        """Look at one item. Raises BadInput in strict mode for an unknown field."""
+        if INFERENCE.issuperset(item):
+            return
+        for name in item:
+            if name in INFERENCE or name in self._seen or (len(self._seen) == _MOST_CHECKED and not self._strict):
+                continue
+            self._seen.add(name)
+            warning = _warning(name, INFERENCE, "field")
+            if self._strict:
+                message = f"{where}.{warning or f'{_plain(name)}: unknown field'}"
+                raise BadInput(message, param=_plain(name), reason="unknown_parameter")
+            if warning and len(self.warnings) < _MOST_WARNINGS:
+                self.warnings.append(f"{where}.{warning}")
+
+    def warn(self) -> None:
+        """Put the warnings into the header of the answer, after those that it has."""
+        if self.warnings:
+            before = getattr(self._request.state, "headers", {}).get(WARNING)
+            told = " | ".join([*([before] if before else []), *self.warnings])
+            response_headers.add(self._request, {WARNING: told})
+
+
 def _warning(name: str, known: Collection[str], noun: str) -> str | None:
     """The message about an unknown field; None: the engine may know it."""
     if name in ENGINE_PRIVATE_FIELDS:

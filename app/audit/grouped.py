@@ -18,6 +18,7 @@ from app.audit import actor, log
 from app.audit.actor import Actor
 from app.audit.acts import Act
 from app.audit.record import DONE, Record
+from app.causes import cause
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 
@@ -93,7 +94,7 @@ class GroupedLog:
                     await log.record_all(conn, [_record(kind, group)], at)
         except (psycopg.Error, PoolTimeout, *TRANSIENT) as error:
             self._take_back(groups)
-            _log.warning("audit.not_stored", records=len(groups), error=str(error).strip())
+            _log.warning("audit.not_stored", records=len(groups), error=cause(error))
 
     def _take_back(self, groups: dict[tuple[datetime, Kind], _Group]) -> None:
         for key, group in groups.items():

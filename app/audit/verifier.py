@@ -266,7 +266,9 @@ def main() -> None:
     try:
         found = verify_folder(options.folder, options.key, options.retention)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        sys.exit(f"The folder cannot be read: {type(error).__name__}: {error}")
+        reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        place = getattr(error, "filename", None) or options.folder
+        sys.exit(f"{place} cannot be read as part of an export of the audit log: {reason}")
     for problem in found.problems:
         sys.stdout.write(f"{problem}\n")
     sys.stdout.write(f"{found.rows} rows and {found.checkpoints} checkpoints, {len(found.problems)} problems\n")

@@ -13,6 +13,7 @@ from psycopg.errors import ForeignKeyViolation
 
 from app.batches import account_sql as queries
 from app.batches import lifecycle
+from app.budgets import service as budgets
 from app.db.pool import Connection, Database
 from app.errors import AccountUnknown, Conflict, NotFound
 from app.files import service as files
@@ -107,6 +108,8 @@ async def _remove_contents(database: Database, store: Store, keyring: Keyring | 
     await account_removal.delete_all(database, tenant.tenant_id)
     if keyring is not None:
         await batch_keys.destroy_kek(database, keyring, tenant.tenant_id)
+    async with database.durable() as conn:
+        await budgets.forget(conn, tenant.tenant_id)
     async with database.transaction() as conn:
         await ledger.forget(conn, tenant.tenant_id)
         await removal.remove_shares(conn, tenant.tenant_id)

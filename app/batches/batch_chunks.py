@@ -8,10 +8,11 @@ from functools import partial
 from itertools import chain
 
 from app import crypto
-from app.batches import batch_usage, budget_lanes
-from app.batches.budget_lanes import Lane, Lanes
+from app.batches import batch_usage
 from app.batches.intake.spool import Spool
-from app.batches.item_worsts import ItemSizes
+from app.budgets import service as budgets
+from app.budgets.rules import ItemSizes, LineBudgets
+from app.budgets.service import Look
 from app.db.pool import Database
 from app.engines.catalogue import Model
 from app.metering import families
@@ -38,11 +39,11 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class LinedChunks:
-    """The chunks of a batch with their lines, by model; the line of each model; and the lanes by which they were cut."""
+    """The chunks of a batch with their lines, by model; the line of each model; and the budgets by which they were cut."""
 
     by_model: Sequence[Sequence[NewChunk]]
     line_ids: Sequence[int]
-    lanes: Lanes
+    look: Look
 
     def by_pool(self, pools: Sequence[int]) -> dict[int, list[NewChunk]]:
         """The chunks by pool. `pools`: of each model."""
@@ -58,7 +59,7 @@ class LinedChunks:
         """
         found: Counter[str] = Counter()
         for name, part in zip(served, self.by_model, strict=True):
-            found[name] += sum(chunk.worst is None for chunk in part)
+            found[name] += sum(chunk.most is None for chunk in part)
         return dict(+found)
 
 
@@ -70,8 +71,9 @@ async def lined(
     own = await asyncio.to_thread(lines.own, models)
     known = await batch_usage.line_ids(database, own)
     async with database.relaxed() as conn:
-        lanes = await budget_lanes.of_new(conn, list(known.values()))
-    of_models = [lanes.of_line.get(known[line]) for line in own]
+        look = await budgets.look(conn, list(known.values()))
+    look.accept()
+    of_models = [look.of_line.get(known[line]) for line in own]
     cut_up = partial(chunks_by_model, waits=owner.kind != Kind.FLEX)  # the caller of a flex call waits for its answer
     cuts = await asyncio.to_thread(cut_up, intake, settings, models, of_models)
     of_chunks = await asyncio.to_thread(lines.of, models, cuts)
@@ -80,28 +82,34 @@ async def lined(
         [replace(chunk, line_id=known[line]) for chunk, line in zip(chunks, part, strict=True)]
         for chunks, part in zip(cuts, of_chunks, strict=True)
     ]
-    return LinedChunks(by_model, [known[line] for line in own], lanes)
+    return LinedChunks(by_model, [known[line] for line in own], look)
 
 
 def chunks_by_model(
-    intake: Spool, settings: Settings, models: Sequence[Model], lanes: Sequence[Lane | None], *, waits: bool = True
+    intake: Spool,
+    settings: Settings,
+    models: Sequence[Model],
+    budgets_of: Sequence[LineBudgets | None],
+    *,
+    waits: bool = True,
 ) -> list[list[NewChunk]]:
     """The chunks of each model of the intake, in the order of its models. Items without a model are those of the first.
 
-    `lanes`: of each model's items; None: no budget applies to them. `waits`: they may wait for money. Raises BadInput,
+    `budgets_of`: those of each model's items; None: none applies to them. `waits`: they may wait for money. Raises BadInput,
     BudgetSpent.
     """
     cut_up = partial(cut, max_tokens=settings.chunk_tokens, max_items=settings.chunk_items)
     sizes = ItemSizes(intake.est_tokens, intake.answer_tokens, intake.most_tokens, intake.body_bytes)
     if len(models) < 2:
-        worsts = lanes[0].worsts(sizes, models[0], waits=waits) if lanes[0] else None
-        return [cut_up(intake.est_tokens, keys=intake.warm_keys, worsts=worsts)]
+        [under] = budgets_of
+        amounts = under.amounts(sizes, models[0].context_window, waits=waits) if under else None
+        return [cut_up(intake.est_tokens, keys=intake.warm_keys, amounts=amounts)]
     chunks = []
-    for place, (model, lane) in enumerate(zip(models, lanes, strict=True)):
+    for place, (model, under) in enumerate(zip(models, budgets_of, strict=True)):
         seqs = [seq for seq, index in enumerate(intake.model_of) if index == place]
         estimates, keys = [intake.est_tokens[seq] for seq in seqs], [intake.warm_keys[seq] for seq in seqs]
-        worsts = lane.worsts(sizes.of(seqs), model, seqs, waits=waits) if lane else None
-        chunks.append(cut_up(estimates, keys=keys, seqs=seqs, worsts=worsts))
+        amounts = under.amounts(sizes.of(seqs), model.context_window, seqs, waits=waits) if under else None
+        chunks.append(cut_up(estimates, keys=keys, seqs=seqs, amounts=amounts))
     return chunks
 
 

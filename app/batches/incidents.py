@@ -9,7 +9,7 @@ from app import clock
 from app.batches import why_text
 from app.changes import kinds
 from app.changes import service as changes
-from app.changes.kinds import PRIVATE, TROUBLE
+from app.changes.kinds import PRIVATE, TROUBLE, ChangeKind
 from app.changes.service import Change, ChangePosition
 from app.db.pool import Connection
 from app.errors import BadInput
@@ -79,7 +79,9 @@ def incident(change: Change, *, hidden: Sequence[str] = ()) -> Incident:
 def sentence(kind: str, subject: str, data: Mapping[str, Any]) -> str:
     """A change in words, with those of a gate's code, and times as people say them."""
     said = dict(data)
-    if (code := said.get("reason")) in why_text.GATE_CODES:
+    if kind == ChangeKind.ENGINE_DOWN and said.get("detail"):
+        said["reason"] = said["detail"]
+    elif (code := said.get("reason")) in why_text.GATE_CODES:
         said["reason"] = f"it {why_text.gate('', str(code), None, None, None, None).strip()}"
     for name in ("until", "newest_batch"):
         if said.get(name):

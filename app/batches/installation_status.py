@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, Literal, get_args
 
 from app import __version__, clock
-from app.batches import protection, why_text
+from app.batches import part_problems, protection, why_text
 from app.batches.protection import Protection, Verdict
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
@@ -22,6 +22,7 @@ from app.engines import overview as engine_overview
 from app.engines import warnings
 from app.engines.adoption import EngineProblem
 from app.engines.overview import EngineInfo
+from app.engines.told_state import told_code, told_state
 from app.quantities import duration
 from app.queue import overview as queue_overview
 from app.queue.item_counts import PLACES
@@ -39,18 +40,6 @@ SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
 NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
 
 
-def _restarted(part: str) -> str:
-    return f"slackwater up restarts it; without up, start one: slackwater {part}."
-
-
-_NO_DATABASE = EngineProblem(
-    "database_away", "The database does not answer.", "Start it, or correct SLACKWATER_DATABASE_URL."
-)
-_NO_STEWARD = EngineProblem("steward_away", "No steward leads: batches are not ended.", _restarted("steward"))
-_NO_NOTIFIER = EngineProblem("notifier_away", "No notifier runs: webhooks are not delivered.", _restarted("notifier"))
-_NO_MAINTENANCE = EngineProblem(
-    "maintenance_away", "No maintenance worker runs: nothing old is removed.", _restarted("maintenance")
-)
 _NO_ENGINE = EngineProblem(
     "no_engine", "No engine has a worker.", "Start one: slackwater gpu-worker, or slackwater up."
 )
@@ -67,9 +56,12 @@ _GIVE_MORE = (
 class Installation:
     """The state, queried at most once a second for any number of requests."""
 
-    def __init__(self, database: Database, webhooks_to: PrivateTargets = "off") -> None:
+    def __init__(
+        self, database: Database, webhooks_to: PrivateTargets = "off", *, database_embedded: bool = False
+    ) -> None:
         self._database = database
         self._webhooks_to = webhooks_to
+        self._database_embedded = database_embedded
         self._querying = asyncio.Lock()
         self._latest: tuple[float, dict[str, Any]] | None = None
         self._callers: tuple[float, Protection] | None = None
@@ -95,7 +87,7 @@ class Installation:
                     self._webhooks_to,
                 )
         except (TimeoutError, *TRANSIENT):
-            return describe((), None, webhooks_to=self._webhooks_to)
+            return describe((), None, webhooks_to=self._webhooks_to, database_embedded=self._database_embedded)
 
     async def _protection(self, conn: Connection) -> Protection:
         if self._callers is None or clock.monotonic() - self._callers[0] >= CALLERS_SECONDS:
@@ -109,13 +101,16 @@ def describe(
     duties: Sequence[Standing] = (),
     callers: Protection | None = None,
     webhooks_to: PrivateTargets = "off",
+    *,
+    database_embedded: bool = False,
 ) -> dict[str, Any]:
     """The document. `overview` and `callers` are None while the database does not answer. `webhooks_to`: the addresses that are
-    not public to which webhooks may go.
+    not public to which webhooks may go. `database_embedded`: the database is the one that `slackwater up` runs.
     """
-    inside = overview.inside if overview else {}
-    views = [_engine(engine, *inside.get(engine.name, (None, None))) for engine in engines]
-    problems = [*_part_problems(engines, overview), *map(_stuck, (each for each in duties if each.stuck))]
+    inside, young = (overview.inside, part_problems.young(overview)) if overview else ({}, None)
+    views = [_engine(engine, young, *inside.get(engine.name, (None, None))) for engine in engines]
+    problems = [*_of_parts(engines, overview, young, embedded=database_embedded)]
+    problems += [*map(_stuck, (each for each in duties if each.stuck))]
     problems += _slowed_or_unmeasured(callers)
     problems += [problem for view in views for problem in view["problems"]]
     problems += _unserved(engines, overview)
@@ -196,30 +191,29 @@ def _overall(engines: Sequence[EngineInfo], overview: Overview | None, severitie
     return "degraded" if "error" in severities else "warning" if severities else "ok"
 
 
-def _part_problems(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, str]]:
+def _of_parts(
+    engines: Sequence[EngineInfo], overview: Overview | None, young: float | None, *, embedded: bool
+) -> Iterator[dict[str, str]]:
     if overview is None:
-        yield _problem(_NO_DATABASE)
+        yield _problem(part_problems.database_away(embedded=embedded))
         return
-    if not overview.steward:
-        yield _problem(_NO_STEWARD)
-    if not overview.notifier:
-        yield _problem(_NO_NOTIFIER)
-    if not overview.maintenance:
-        yield _problem(_NO_MAINTENANCE)
-    if not any(engine.controlled or _errors(engine) for engine in engines):
+    for problem, error in part_problems.of_parts(overview, young):
+        yield _problem(problem, "error" if error else "warning")
+    if not any(engine.controlled or _errors(engine, None) for engine in engines):
         yield _problem(_NO_ENGINE)
 
 
-def _engine(engine: EngineInfo, batch: int | None, sync: int | None) -> dict[str, Any]:
-    state = engine_overview.told_state(engine.state, engine.mode, engine.reason, has_worker=engine.controlled)
+def _engine(engine: EngineInfo, young: float | None, batch: int | None, sync: int | None) -> dict[str, Any]:
+    state = told_state(engine.state, engine.mode, engine.reason, has_worker=engine.controlled)
     code = engine.reason or f"engine_{engine.state}"
     message = why_text.gate(
         engine.name,
-        f"engine_{state}" if state is EngineState.STARTING else code,
+        told_code(engine.state, engine.mode, engine.reason, has_worker=engine.controlled),
         engine.signal,
         engine.value,
         engine.threshold,
         max(0.0, engine.held_seconds),
+        detail=engine.detail,
     )
     return {
         "name": engine.name,
@@ -238,18 +232,27 @@ def _engine(engine: EngineInfo, batch: int | None, sync: int | None) -> dict[str
         "allowance": engine.allowance,
         "batch_in_flight": batch,
         "sync_in_flight": sync,
-        "protection": engine.protection,
+        "protection": engine.protection if engine.controlled and _ready(engine) else None,  # else it has not said
         "problems": [
-            *(_problem(error, engine=engine.name) for error in _errors(engine)),
-            *(_problem(warning, "warning", engine=engine.name) for warning in _warnings(engine)),
+            *(_problem(error, engine=engine.name) for error in _errors(engine, young)),
+            *(_problem(warning, "warning", engine=engine.name) for warning in _warnings(engine, young)),
         ],
     }
 
 
-def _errors(engine: EngineInfo) -> list[EngineProblem]:
-    found = [EngineProblem(**problem) for problem in engine.problems]
+def _workerless(engine: EngineInfo) -> bool:
     reported = engine.controlled or (not _ready(engine) and engine.silent_seconds < SILENT_SECONDS)
-    if not reported and engine.reason != "released":
+    return not reported and engine.reason != "released"
+
+
+def _awaited(engine: EngineInfo, young: float | None) -> bool:
+    """Whether its worker may only have lost its lease while the database was away."""
+    return young is not None and engine.silent_seconds >= young and _workerless(engine)
+
+
+def _errors(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
+    found = [EngineProblem(**problem) for problem in engine.problems]
+    if _workerless(engine) and not _awaited(engine, young):
         silence = duration(engine.silent_seconds)
         message = f"The engine has no worker; the last report of one was {silence} ago."
         found.append(EngineProblem("no_worker", message, "Start its worker: slackwater gpu-worker."))
@@ -266,7 +269,10 @@ def _overdue(engine: EngineInfo) -> bool:
     return engine.controlled and engine.overdue
 
 
-def _warnings(engine: EngineInfo) -> list[EngineProblem]:
+def _warnings(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
+    if young is not None and _awaited(engine, young):
+        message = f"Its worker has not reported to the database, which started {duration(young)} ago."
+        return [EngineProblem("no_worker", message, "Wait: it connects by itself. If not: slackwater logs gpu-worker.")]
     if _overdue(engine):
         message = f"The last report of its worker was {duration(engine.silent_seconds)} ago."
         remedy = "Wait: if the worker is gone, its lease ends within seconds, and others do its work."

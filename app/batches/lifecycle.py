@@ -20,14 +20,15 @@ from app.admission import quota_events, quotas
 from app.audit import log as audit
 from app.audit.acts import Act
 from app.audit.record import Record
-from app.batches import batch_spans, batch_usage, final_events, funding, requeueing
-from app.batches.budget_lanes import LanesChanged
+from app.batches import batch_spans, batch_usage, final_events, requeueing
+from app.budgets import queued
+from app.budgets import service as budgets
+from app.budgets.service import BudgetsChanged
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.errors import Conflict, NotFound, StageOfPipeline
 from app.events import BatchData, EventKind
 from app.files import service as files
-from app.metering import budgets
 from app.queue import batch_state, dependencies, running_batches, settling, wakes
 from app.settings import Settings
 from app.states import BATCH, BatchState
@@ -112,7 +113,7 @@ async def retry(
     has started, it has no effect and returns 0.
     """
     while True:
-        with suppress(LanesChanged):
+        with suppress(BudgetsChanged):
             return await _begin_run(database, settings, catalogue, tenant, request_id, of_run)
 
 
@@ -169,13 +170,13 @@ def _queued_again(tenant: Tenant, request_id: UUID, batch: batch_state.Reopened)
 async def _requeue(
     conn: Connection, settings: Settings, catalogue: Catalogue, tenant: Tenant, batch: batch_state.Reopened
 ) -> int:
-    """Queue the items without an answer, by model. Returns their number. Raises ModelUnknown, LanesChanged."""
+    """Queue the items without an answer, by model. Returns their number. Raises ModelUnknown, BudgetsChanged."""
     items = await batch_state.unanswered(conn, batch.batch_id)
     parts = await requeueing.cut_again(conn, settings, catalogue, batch, items)
     for part in sorted(parts, key=attrgetter("pool_id")):  # all transactions lock pools in this order
         await batch_state.requeue(conn, batch, tenant.tenant_id, part.pool_id, part.chunks)
     for part in parts:
-        await part.lanes.check(conn)
+        await part.look.check(conn)
     return sum(len(seqs) for seqs, _ in items.values())
 
 
@@ -189,11 +190,11 @@ async def settle(
     `on_fold` is called for each batch with progress, before the commit. `tell` writes further events of those that ended.
     """
     await settling.exclusively(conn)
-    has_budgets = await budgets.any_exists(conn)
-    settled, used, money = await settling.settle(conn, on_fold, budgets=has_budgets)
+    money = queued.Sums() if await budgets.any_exists(conn) else None
+    settled, used = await settling.settle(conn, on_fold, money.read if money else None)
     await batch_usage.book(conn, used)
-    if has_budgets:
-        await funding.settle(conn, money)
+    if money is not None:
+        await money.settle(conn)
     await final_events.write(conn, settled)
     if tell is not None:
         await tell(conn, settled)

@@ -1,4 +1,4 @@
-"""Learns how long answers without a limit are, for the holds of budgets. Only the leading steward calls this."""
+"""Learns how long answers without a limit are, for what budgets reserve. Only the leading steward calls this."""
 
 from app.db.pool import Database
 from app.metering import lines, long_answers

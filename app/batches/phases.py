@@ -17,7 +17,8 @@ BUDGET, DEPENDENCY = "budget", "dependency"
 
 def code(status: BatchStatus, outlook: Outlook | None) -> str:
     """What a batch waits for, as `why` names it; `running` if it does not. Pure."""
-    if outlook is not None and outlook.unfunded and not (outlook.ready or outlook.leased):
+    money = status.state == BatchState.OPEN and outlook is not None and outlook.waits_for_money
+    if money and outlook is not None and not outlook.in_order and not outlook.leased:
         return BUDGET
     waiting = explain(status, outlook).waiting
     return waiting.code if waiting else RUNNING

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app.batches import budget_lanes
-from app.batches.budget_lanes import Lanes
+from app.budgets import service as budgets
+from app.budgets.rules import estimated
+from app.budgets.service import Look
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue, Model
 from app.engines.service import ensure_pool
@@ -23,7 +24,7 @@ class Part:
 
     pool_id: int
     chunks: Sequence[NewChunk]
-    lanes: Lanes
+    look: Look
 
 
 async def cut_again(
@@ -47,10 +48,11 @@ async def _part(
         raise ModelUnknown(f"The batch's model {of.name or batch.model} is no longer in the catalogue")
     tokens, items = settings.chunk_tokens, settings.chunk_items
     line_id = await _line_of(conn, batch, of, model)
-    look = await budget_lanes.of_new(conn, [line_id])
-    lane = look.of_line.get(line_id)
-    worsts = lane.queued_worsts(est_tokens, model, open_ended=batch.open_ended) if lane else None
-    cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, worsts=worsts)
+    look = await budgets.look(conn, [line_id])
+    under = look.of_line.get(line_id)
+    sizes = estimated(est_tokens, model.context_window, open_ended=batch.open_ended)
+    amounts = under.queued_amounts(sizes, model.context_window) if under else None
+    cut_up = partial(cut, max_tokens=tokens, max_items=items, seqs=seqs, line_id=line_id, amounts=amounts)
     chunks = await asyncio.to_thread(cut_up, est_tokens)
     return Part(await ensure_pool(conn, model.served), chunks, look)
 
@@ -58,15 +60,14 @@ async def _part(
 async def _line_of(conn: Connection, batch: Reopened, of: ItemModel, model: Model) -> int | None:
     """The line of the batch's items with this model, which has the price at which they were queued.
 
-    What was queued before that was stored, or by a pipeline, takes the newest line of the model. It is added if there is none.
+    Where none is known, it has the price of this moment.
     """
     if of.line_id is not None or of.name is None:
         return of.line_id or batch.line_id
     stored = await lines.parts(conn, batch.model_lines or [])
     if named := next((each for each in stored if each.parts.model == model.name), None):
         return named.line_id
-    found = await lines.of_model(conn, batch.line_id, model.name)
-    if found is None and batch.line_id is not None:
-        [own] = await lines.parts(conn, [batch.line_id])
-        found = await lines.with_model(conn, own.parts, model.name, model.price)
-    return found
+    if batch.line_id is None:
+        return None
+    [own] = await lines.parts(conn, [batch.line_id])
+    return await lines.with_model(conn, own.parts, model.name, model.price)

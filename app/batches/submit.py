@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from app import cells
+from app import cells, clock
 from app.admission import quota_events, quotas
 from app.admission.admission import Admission
 from app.batches import batch_chunks, batch_spans
 from app.batches.batch_chunks import Owner
-from app.batches.budget_lanes import LanesChanged
 from app.batches.intake import prompt_length
 from app.batches.intake.offload import Offload
 from app.batches.intake.prompt_length import LongItem
@@ -21,9 +20,11 @@ from app.batches.intake.workers_ai import ItemIntake
 from app.batches.request_labels import NO_LABELS, RequestLabels
 from app.batches.validation import embeddings, workers_ai
 from app.batches.validation.text_generation import Examine, ItemRules
+from app.budgets.service import BudgetsChanged
 from app.db.pool import Connection, Database
 from app.db.transient_errors import with_retries
 from app.engines.catalogue import Catalogue, Model, Task
+from app.engines.rate_card import Work, queued_work
 from app.engines.requests import CHAT, EMBEDDINGS, Target
 from app.engines.service import ensure_pool
 from app.errors import KeyInUse, KeyReused
@@ -62,7 +63,7 @@ class Order:
 
     `endpoint`: the engine's route for its items; None: that of the model's task. `aim_seconds`: replaces a missing deadline
     in the order of batches. `open_ended`: answers without a limit may use the rest of the context window. `of_file`: its items
-    are the lines of a file. `name`: of the batch, unless its metadata have one.
+    are the lines of a file. `name`: of the batch, unless its metadata have one. `look`: called with each item and its place.
     """
 
     tenant: Tenant
@@ -76,6 +77,7 @@ class Order:
     of_file: bool = False
     admission: Admission = field(kw_only=True)
     name: str | None = None
+    look: Callable[[Mapping[str, Any], str], None] | None = None
 
 
 MOST_NAME = 256  # characters of a batch's name that are kept
@@ -145,7 +147,7 @@ def rules_of_lines(models: Catalogue, usual: UsualLength) -> dict[str, ItemRules
 def _intake(order: Order, batch_id: int, options: SpoolOptions) -> ItemIntake:
     model = order.model
     admission, (route, examine) = order.admission, ENGINE_ROUTES[model.task]
-    return ItemIntake(batch_id, model, rules_of, examine, route, admission, **options)
+    return ItemIntake(batch_id, model, rules_of, examine, route, admission, order.look, **options)
 
 
 async def commit(
@@ -164,8 +166,11 @@ async def commit(
     await offload.put(intake.take_large())
     models = intake.models or [order.model]
     order = replace(order, model=models[0])
+    if (earlier := await _repeated(database, order, intake)) is not None:
+        return earlier
     owner = Owner(order.tenant, order.labels.spend, order.kind, _endpoint(order))
-    chunks = await batch_chunks.lined(database, settings, owner, intake, models)
+    priced = [model.priced(_work(order), clock.now()) for model in models]
+    chunks = await batch_chunks.lined(database, settings, owner, intake, priced)
     async with database.relaxed() as conn:
         pools = [await ensure_pool(conn, model.served) for model in models]
         tells_items = await emitter.subscribed_to_items(conn, order.tenant.tenant_id)
@@ -176,13 +181,12 @@ async def commit(
         async with quota_events.told(database, order.tenant), database.transaction() as conn:
             request_id = await _store(conn, batch, order, intake, chunks.by_pool(pools))
             if request_id != batch.request_id:
-                order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
                 return request_id
             if key is not None:
                 await batch_keys.add(conn, batch.batch_id, key)
             if register is not None:
                 await register(conn, batch, intake.sealing.seal if intake.sealing else None)
-            await chunks.lanes.check(conn)
+            await chunks.look.check(conn)
             offload.seal()
         return request_id
 
@@ -190,8 +194,8 @@ async def commit(
         try:
             request_id = await with_retries(store)
             break
-        except LanesChanged:
-            chunks = await batch_chunks.lined(database, settings, owner, intake, models)
+        except BudgetsChanged:
+            chunks = await batch_chunks.lined(database, settings, owner, intake, priced)
     if request_id == batch.request_id and order.kind == Kind.BATCH:
         sums = batch.total, sum(intake.est_tokens), sum(intake.answer_tokens)
         order.admission.note_batch(batch.model, batch.endpoint, *sums)
@@ -216,11 +220,21 @@ def _endpoint(order: Order) -> str:
     return order.endpoint or ENGINE_ROUTES[order.model.task][0]
 
 
+def _deadline(order: Order) -> float | None:
+    """The completion window of the caller, else of the policy; None: there is none."""
+    return order.deadline_seconds or (order.admission.outcome.first or NO_DECISION).window
+
+
+def _work(order: Order) -> Work:
+    """The kind of work whose price is that of the order."""
+    return Work.FLEX if order.kind == Kind.FLEX else queued_work(expires=_deadline(order) is not None)
+
+
 def _new_batch(
     order: Order, intake: Spool, pool_id: int, line_ids: Sequence[int], *, tells_items: bool
 ) -> ingest.NewBatch:
     labels, decided = order.labels, order.admission.outcome.first or NO_DECISION
-    deadline_seconds = order.deadline_seconds or decided.window
+    deadline_seconds = _deadline(order)
     aim_seconds = _AIMS.get(decided.priority or "", order.aim_seconds)
     return ingest.NewBatch(
         batch_id=intake.batch_id,
@@ -268,8 +282,9 @@ async def _store(
     own, elsewhere = cuts[batch.pool_id], {pool: part for pool, part in cuts.items() if pool != batch.pool_id}
     run = await ingest.enqueue(conn, batch, intake.blocks(), own, elsewhere)
     if run is None:
-        assert key is not None
-        return await _replay(conn, batch, key)
+        earlier = await _earlier(conn, order, intake)
+        assert earlier is not None
+        return earlier
     if batch.kind != Kind.BATCH:
         return batch.request_id
     await emitter.emit(
@@ -289,11 +304,24 @@ async def _store(
     return batch.request_id
 
 
-async def _replay(conn: Connection, batch: ingest.NewBatch, key: str) -> UUID:
-    """The request id of the batch that was stored with the key. Raises KeyReused if its items differ."""
-    found = await ingest.find_key(conn, batch.tenant_id, key)
-    assert found is not None
+async def _repeated(database: Database, order: Order, intake: Spool) -> UUID | None:
+    """The batch that a repeated submit finds, whatever budgets say by now. None: it is new. Raises KeyReused."""
+    if order.labels.idempotency_key is None:
+        return None
+    async with database.durable() as conn:
+        return await _earlier(conn, order, intake)
+
+
+async def _earlier(conn: Connection, order: Order, intake: Spool) -> UUID | None:
+    """The request id of the batch that was stored with the order's key; None: there is none. Raises KeyReused if its items
+    differ.
+    """
+    key = order.labels.idempotency_key
+    found = None if key is None else await ingest.find_key(conn, order.tenant.tenant_id, key)
+    if found is None:
+        return None
     request_id, request_hash = found
-    if request_hash != batch.request_hash:
+    if request_hash != intake.request_hash:
         raise KeyReused(KEY_REUSED)
+    order.admission.outcome.clear()  # of the earlier batch, another policy may have decided
     return request_id

@@ -4,7 +4,7 @@ The chain of conditions between a batch and its end is checked in this order. Th
 
     its own state      paused, ending
     dependency         whether other batches must end first, or its items are still to come from another stage of its pipeline
-    budget             whether all its items wait for money of a budget
+    budget             whether all its items wait for money of a budget, and not only for an engine
     engines            whether its model has an engine, and one that is ready
     gate               whether an engine admits batch work; if not: signal, value, threshold
     sealed             whether its key could not be unwrapped
@@ -21,15 +21,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from app.batches import money_wait, why_text
-from app.batches.money_wait import MoneyWait
+from app.batches import why_text
 from app.batches.why_text import batch_message
+from app.budgets import queued
+from app.budgets.queued import MoneyWait
 from app.coalescing import Coalescer
 from app.db.pool import Database
-from app.quantities import duration, many
-from app.queue import dependencies, item_counts, reads
+from app.engines.adoption import DOWN
+from app.quantities import duration, many, moment
+from app.queue import dependencies, item_counts, phases, reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
 from app.queue.item_counts import ItemCounts
+from app.queue.phases import Phase
 from app.queue.reads import BatchSnapshot, BatchStatus
 from app.sealing import batch_keys
 from app.states import BatchState
@@ -55,8 +58,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The chain of one batch, and the gates of its model's engines. A final batch has an empty chain. `money`: what its unfunded
-    chunks wait for.
+    """The chain of one batch, and the gates of its model's engines. A final batch has an empty chain. `money`: what its
+    unreserved chunks wait for.
     """
 
     status: BatchStatus
@@ -73,15 +76,18 @@ class Why:
 
 async def explained(database: Database, status: BatchStatus, outlook: Outlook | None) -> Why:
     """The chain from the rows that were read, and the money that its chunks wait for, if they do."""
-    waits, failure, needed = outlook is not None and outlook.unfunded, None, list[UUID]()
+    waits, failure, needed, phase = outlook is not None and outlook.unreserved, None, list[UUID](), None
     if status.state == BatchState.PAUSED and status.pipeline is None:
         async with database.relaxed() as conn:
             needed = await dependencies.needed(conn, status.batch_id)
     if outlook is not None and outlook.delayed:
         async with database.relaxed() as conn:
             failure = await batch_keys.failure(conn, status.batch_id)
-    money = await money_wait.read(database, status.batch_id) if waits else None
-    return explain(status, outlook, money, failure, needed)
+    if outlook is not None and not outlook.gates:
+        async with database.relaxed() as conn:
+            phase = await phases.present(conn, status.batch_id)
+    money = await queued.money_wait(database, status.batch_id) if waits else None
+    return explain(status, outlook, money, failure, needed, phase)
 
 
 def explain(
@@ -90,16 +96,17 @@ def explain(
     money: MoneyWait | None = None,
     unreadable: KeyFailure | None = None,
     needed: Sequence[UUID] = (),
+    phase: Phase | None = None,
 ) -> Why:
     """The chain from the rows that were read. `unreadable`: why its key could not be unwrapped, and since when. `needed`: the
-    batches that must end before it starts. Pure.
+    batches that must end before it starts. `phase`: what it was last seen to wait for. Pure.
     """
     if status.finalized_at is not None:
         return Why(status, (), (), None)
     expected = None if outlook is None else estimate(status.state, outlook)
     if money is not None and expected is not None:
         expected = money.delayed(expected)
-    chain = tuple(walk(status, outlook, expected, money, unreadable, needed))
+    chain = tuple(walk(status, outlook, expected, money, unreadable, needed, phase))
     return Why(status, chain, outlook.gates if outlook else (), expected, money)
 
 
@@ -110,8 +117,9 @@ def walk(
     money: MoneyWait | None = None,
     unreadable: KeyFailure | None = None,
     needed: Sequence[UUID] = (),
+    phase: Phase | None = None,
 ) -> Iterator[Link]:
-    """The chain of an unfinished batch. A batch without chunks has no outlook. `money`: of its unfunded chunks."""
+    """The chain of an unfinished batch. A batch without chunks has no outlook. `money`: of its unreserved chunks."""
     if needed:
         yield Link("dependency", batch_message("after", batches=_ends(needed)), blocks=True)
     elif status.state != BatchState.OPEN:
@@ -120,9 +128,11 @@ def walk(
         code = "dependency" if status.fed else "settling"
         yield Link(code, batch_message(code), blocks=status.fed, met=not status.fed)
         return
-    if money is not None:
-        yield Link("budget", money.message(outlook.unfunded), blocks=not outlook.ready and not outlook.leased)
-    yield from _engines(status, outlook)
+    if money is not None and outlook.waits_for_money:
+        yield Link("budget", _money_message(money, outlook), blocks=not outlook.in_order and not outlook.leased)
+    yield from _engines(status, outlook, phase)
+    if money is not None and money.windows and not outlook.waits_for_money:
+        yield Link("budget", _money_message(money, outlook))
     yield from _own_chunks(status.items, outlook, unreadable)
     yield from _queue_order(status, outlook, estimate)
     yield _eta(status, estimate)
@@ -136,16 +146,28 @@ def _ends(needed: Sequence[UUID]) -> str:
     return f"{', '.join(names)} {'has' if len(needed) == 1 else 'have'} ended"
 
 
-def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
+def _money_message(money: MoneyWait, outlook: Outlook) -> str:
+    budget, items, until = money.budget, outlook.money_items, ""
+    if money.windows:
+        never = "; it is never renewed, so raise its maximum"
+        often = f", and the batch takes {money.windows:,} windows" if money.windows > 1 else ""
+        until = f"; it renews {moment(budget.window_to)}{often}" if budget.window_to else never
+    if outlook.taken_back:
+        until = f"; {many(outlook.taken_back_items, 'item')} gave it back to work that could start{until}"
+    waiting = many(items, "item") + (" waits" if items == 1 else " wait")
+    return batch_message("budget", name=budget.name, taken=budget.taken, items=waiting, until=until)
+
+
+def _engines(status: BatchStatus, outlook: Outlook, phase: Phase | None) -> Iterator[Link]:
     """Whether there is an engine, and whether its gate is open. A batch waits since the last open gate closed."""
     alive = [gate for gate in outlook.gates if gate.alive]
     if not alive:
-        gone = max((gate.heartbeat_at for gate in outlook.gates), default=status.opened_at)
         message = batch_message("no_engine", model=status.model)
-        yield Link("no_engine", message, max(gone, status.opened_at), blocks=True)
+        yield Link("no_engine", message, _gone_since(status, outlook, phase), blocks=True)
         return
     count, serves = many(len(alive), "engine"), "serves" if len(alive) == 1 else "serve"
-    yield Link("engines", batch_message("engines", count=count, serves=serves, model=status.model), met=True)
+    message = batch_message("engines", count=count, serves=serves, model=status.model, but=_but(alive))
+    yield Link("engines", message, met=outlook.served)
     blocked = not any(gate.open for gate in alive)
     moment = bool(outlook.leased) and any(
         gate.ready and _held_seconds(outlook, gate) < MOMENT_SECONDS for gate in alive
@@ -153,9 +175,33 @@ def _engines(status: BatchStatus, outlook: Outlook) -> Iterator[Link]:
     ready_last = sorted(alive, key=lambda gate: (gate.open, gate.ready, gate.since), reverse=True)
     for gate in ready_last:
         compared = gate.signal, gate.value, gate.threshold, _held_seconds(outlook, gate)
-        message = why_text.gate(gate.engine, gate.code, *compared, detail=gate.detail, expected=gate.expected_seconds)
+        usual = None if gate.ready else gate.usual_seconds
+        soon = None if usual is None else gate.expected_seconds  # before its first start it is only a guess
+        message = why_text.gate(gate.engine, gate.code, *compared, detail=gate.detail, expected=soon, usual=usual)
         since = max(gate.since, status.opened_at) if blocked else gate.since
         yield Link(gate.code, message, since, blocks=blocked and not moment, met=gate.open)
+
+
+def _gone_since(status: BatchStatus, outlook: Outlook, phase: Phase | None) -> datetime | None:
+    """Since when no engine serves a batch. Where none is known that did, its name may serve another model now."""
+    if outlook.gates:
+        return max(status.opened_at, *(gate.heartbeat_at for gate in outlook.gates))
+    if phase is not None and phase.code == "no_engine":
+        return phase.at
+    return None if status.started else status.opened_at
+
+
+def _but(alive: Sequence[Gate]) -> str:
+    """Why none of these engines can run the batch; empty if one can."""
+    if any(gate.ready and not gate.drained for gate in alive):
+        return ""
+    if len(alive) > 1:
+        return ", but none of them can be used"
+    if alive[0].drained:
+        return ", but it is drained"
+    if alive[0].code == "engine_starting":
+        return ", but it is starting"
+    return ", but it does not answer" if alive[0].reason == DOWN else ", but it is not ready"
 
 
 def _held_seconds(outlook: Outlook, gate: Gate) -> float:
@@ -165,11 +211,11 @@ def _held_seconds(outlook: Outlook, gate: Gate) -> float:
 def _own_chunks(items: ItemCounts, outlook: Outlook, unreadable: KeyFailure | None) -> Iterator[Link]:
     """Where the batch's items are, if a worker has some, and the chunks that wait before they are tried again."""
     if outlook.leased:
-        places = item_counts.words(items.queued, items.claimed, items.in_engine)
+        places = item_counts.words(items.queued, items.claimed, items.in_engine, items.returns_at)
         yield Link("running", batch_message("running", places=places), met=True)
     if outlook.delayed:
-        delayed, pause = many(outlook.delayed, "chunk"), duration(outlook.pause or 0.0)
-        blocks = not outlook.ready and not outlook.leased
+        delayed, pause = many(outlook.delayed_items, "item"), duration(outlook.pause or 0.0)
+        blocks = not outlook.in_order and not outlook.leased
         if unreadable is not None:
             failure, at = unreadable
             yield Link(
@@ -180,26 +226,29 @@ def _own_chunks(items: ItemCounts, outlook: Outlook, unreadable: KeyFailure | No
 
 
 def _queue_order(status: BatchStatus, outlook: Outlook, estimate: Estimate) -> Iterator[Link]:
-    """The work that comes before the batch's ready chunks."""
-    if not outlook.ready:
+    """The work that comes before those of the batch's chunks whose turn is to come."""
+    if not outlook.in_order:
         return
     waits = not outlook.leased
+    since = None if status.started else status.opened_at  # nobody notes when one that has run waits again
     if outlook.inflight >= outlook.limit:
         inflight, limit = many(outlook.inflight, "token"), many(outlook.limit, "token")
         message = batch_message("account_limit", inflight=inflight, limit=limit)
-        yield Link("account_limit", message, status.opened_at, blocks=True)
+        yield Link("account_limit", message, since, blocks=True)
     ahead = _batches(max(1, outlook.ahead_batches)) if estimate.position else ""
     if outlook.accounts > 1:
         behind = f", behind {ahead} of its own" if ahead else ""
         facts = {"accounts": many(outlook.accounts, "account"), "share": f"{estimate.share:.0%}", "behind": behind}
-        yield Link("fair_share", batch_message("fair_share", **facts), status.opened_at, blocks=waits)
+        yield Link("fair_share", batch_message("fair_share", **facts), since, blocks=waits)
     elif ahead:
-        yield Link("own_batches", batch_message("own_batches", batches=ahead), status.opened_at, blocks=waits)
+        yield Link("own_batches", batch_message("own_batches", batches=ahead), since, blocks=waits)
+    elif outlook.pool_inflight and outlook.suspects:
+        yield Link("suspects", batch_message("suspects"), since, blocks=waits)
     elif outlook.pool_inflight and (allowed := sum(gate.allowance for gate in outlook.gates if gate.open)):
         places = many(allowed, "request")
-        yield Link("allowance_spent", batch_message("allowance_spent", places=places), status.opened_at, blocks=waits)
+        yield Link("allowance_spent", batch_message("allowance_spent", places=places), since, blocks=waits)
     else:
-        yield Link("next", batch_message("next"), status.opened_at, blocks=waits)
+        yield Link("next", batch_message("next"), since, blocks=waits)
 
 
 def _batches(count: int) -> str:

@@ -21,12 +21,13 @@ _BATCH = {
     "running": "{places}",
     "backoff": "{delayed} will be tried again, the next in {pause}",
     "sealed": "{delayed} cannot be decrypted: {failure}; the next is tried again in {pause}",
-    "budget": "budget {name} has {used} spent or held; {chunks} for it{until}",
+    "budget": "budget {name} has {taken}; {items} for it{until}",
     "no_engine": "no engine serves {model} now; the batch is kept until one does",
-    "engines": "{count} {serves} {model}",
+    "engines": "{count} {serves} {model}{but}",
     "account_limit": "the account has {inflight} in flight, the limit is {limit}",
     "own_batches": "behind {batches} of its account",
     "fair_share": "{accounts} at work, this one's share is {share}{behind}",
+    "suspects": "items that were in an engine or a worker that died run one at a time first",
     "allowance_spent": "every place for batch work is taken, {places} in all",
     "next": "next in line",
     "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
@@ -49,6 +50,7 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "shrink_latency": "serves synchronous requests",
     "yield_burst": "makes room for a burst of synchronous requests",
     "closed_sync_waiting": "serves synchronous requests first",
+    "full": "has as much work as fits",
     "closed_slots": "is full",
     "closed_latency": "answers too slowly to get more batch work",
     "closed_stale": "sends no fresh telemetry",
@@ -71,7 +73,7 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
 _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "age_seconds": "last seen {value} ago, limit {threshold}",
     "still_seconds": "the engine's counters have not changed for {value}, limit {threshold}",
-    "step_seconds": "step time {value}, limit {threshold}",
+    "step_seconds": "step time {value}, the aim is at most {threshold}",
     "quiet_seconds": "no caller for {value}, steps may take up to {threshold}",
     "stuck_seconds": "synchronous requests have waited {value}, limit {threshold}",
     "first_token_seconds": "a first token has taken {value}, limit {threshold}",
@@ -91,6 +93,9 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "controller": "Slackwater's own controller failed; see the log of the GPU worker",
     "telemetry": "",
 }
+_LASTS = frozenset(
+    {"age_seconds", "still_seconds", "quiet_seconds", "stuck_seconds", "hold_seconds"}
+)  # values that are times
 
 GATE_CODES = frozenset(_GATES)
 ENDS = ("completed", "failed", "cancelled", "expired", "refused")  # states in which a batch waits for nothing
@@ -125,19 +130,29 @@ def gate(
     *,
     detail: str | None = None,
     expected: float | None = None,
+    usual: float | None = None,
 ) -> str:
-    """What an engine does with batch work, why, and for how many seconds: "engine-0 is full: 62 of 62 … taken, for 40 s".
+    """What an engine does with batch work, why, and for how many seconds: "engine-0 is full: 62 of 62 … taken, for 40 s". Where
+    the comparison itself says for how long something lasts, that is the only time.
 
-    `detail`: the error text of the telemetry; `expected`: seconds until the engine should answer again.
+    `detail`: the error text of the telemetry, or how its process ended; `expected`: seconds until the engine should answer
+    again; `usual`: after how many seconds it usually does.
     """
+    if detail and code == "engine_starting":
+        code, detail = "engine_down", f"{detail}, and is started again"
     meaning = f"{engine} {_GATES.get(code, 'reports ' + _spaced(code))}"
     why = because(signal, value, threshold, detail)
-    held = f"for {duration(seconds)}" if seconds is not None else ""
-    soon = f"expected back in about {duration(expected)}" if expected is not None else ""
-    details = ", ".join(part for part in (why, held, soon) if part)
-    if why:
-        return f"{meaning}: {details}"
-    return ", ".join(part for part in (f"{meaning} {held}".strip(), soon) if part)
+    compared = measure(signal, value, threshold) if signal else ""
+    held = f"for {duration(seconds)}" if seconds is not None and not (why and signal in _LASTS) else ""
+    soon = ""
+    if usual is not None and seconds is not None and seconds > usual:  # nobody knows how much later it will be
+        held += f", longer than the usual {duration(usual)}"
+    elif expected is not None:
+        soon = f"expected back in about {duration(expected)}" if expected >= 1 else "expected back at any moment"
+    if compared:
+        return f"{meaning}: " + ", ".join(part for part in (why, held, soon) if part)
+    told = f"{meaning} {held}".strip() + (f": {why}" if why else "")
+    return f"{told}, {soon}" if soon else told
 
 
 def because(signal: str | None, value: float | None, threshold: float | None, detail: str | None) -> str:
@@ -152,13 +167,16 @@ def decided(code: str, signal: str | None, value: float | None, threshold: float
 
 
 def measure(signal: str, value: float | None, threshold: float | None) -> str:
-    """The comparison that decided: "step time 31 ms, limit 25 ms"."""
+    """The comparison that decided: "step time 31 ms, the aim is at most 25 ms"."""
     if value is None or (signal == "step_seconds" and not (value and threshold)):  # no step was taken yet
         return ""
     if signal == "quiet_seconds" and not threshold:
         return f"no caller for {duration(value)}"
     known = _SIGNALS.get(signal, _spaced(signal) + " {value}" + ("" if threshold is None else ", limit {threshold}"))
-    return known.format(value=amount(signal, value), threshold=amount(signal, threshold))
+    said, limit = amount(signal, value), amount(signal, threshold)
+    if said == limit and said.endswith("%") and threshold is not None and value != threshold:
+        said, limit = (f"{100 * each:.3g}%" for each in (value, threshold))
+    return known.format(value=said, threshold=limit)
 
 
 def amount(signal: str, value: float | None) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from app.quantities import duration
+
 
 class ChangeKind(StrEnum):
     """What happened. The subject is the engine for `engine.*`, `gate.*` and `worker.*`, and the part for `part.*`."""
@@ -15,6 +17,7 @@ class ChangeKind(StrEnum):
     ENGINE_DRAINED = "engine.drained"
     ENGINE_UNDRAINED = "engine.undrained"
     ENGINE_VERSION = "engine.version"
+    ENGINE_REPLACED = "engine.replaced"
     GATE_CLOSED = "gate.closed"
     GATE_OPENED = "gate.opened"
     WORKER_LOST = "worker.lost"
@@ -26,6 +29,7 @@ class ChangeKind(StrEnum):
     STEWARD_LEADS = "steward.leads"
     PART_STARTED = "part.started"
     PART_DIED = "part.died"
+    UP_KILLED = "up.killed"
     VERSION_CHANGED = "version.changed"
     DATABASE_LOST = "database.lost"
     DATABASE_BACK = "database.back"
@@ -41,6 +45,7 @@ TROUBLE = frozenset(
         ChangeKind.ENDPOINT_DISABLED,
         ChangeKind.BUDGET_SPENT,
         ChangeKind.PART_DIED,
+        ChangeKind.UP_KILLED,
         ChangeKind.DATABASE_LOST,
     }
 )
@@ -49,6 +54,7 @@ TROUBLE = frozenset(
 PRIVATE = ("host", "pid")
 """Facts for the operator alone: accounts do not see on which machines the parts run."""
 
+_LAPSED = "the worker of {subject} {silence}, so its lease ended; it goes on and joins again"
 _SENTENCES = {
     ChangeKind.ENGINE_DOWN: "{subject} does not serve any more: {reason}",
     ChangeKind.ENGINE_READY: "{subject} is ready",
@@ -56,17 +62,19 @@ _SENTENCES = {
     ChangeKind.ENGINE_DRAINED: "{subject} is drained by an operator",
     ChangeKind.ENGINE_UNDRAINED: "{subject} takes new work again, by an operator",
     ChangeKind.ENGINE_VERSION: "{subject} runs vLLM {to} instead of {from}",
+    ChangeKind.ENGINE_REPLACED: "{subject} is another engine now, which serves {to}",
     ChangeKind.GATE_CLOSED: "the gate of {subject} closed: {reason}",
     ChangeKind.GATE_OPENED: "the gate of {subject} opened: {reason}",
-    ChangeKind.WORKER_LOST: "the worker of {subject} was lost; its chunks went back to the queue",
+    ChangeKind.WORKER_LOST: "{worker} {silence}, so its lease ended; its chunks go back to the queue",
     ChangeKind.BREAKER_OPENED: "webhook {subject} failed {failures} times in a row; nothing is sent until {until}",
     ChangeKind.BREAKER_CLOSED: "webhook {subject} accepts deliveries again",
     ChangeKind.ENDPOINT_DISABLED: "webhook {subject} was disabled: {reason}",
-    ChangeKind.BUDGET_SPENT: "budget {subject} is spent: {message}",
+    ChangeKind.BUDGET_SPENT: "budget {subject} {spent}: {message}",
     ChangeKind.BUDGET_RENEWED: "budget {subject} is renewed",
     ChangeKind.STEWARD_LEADS: "a steward has taken the lead",
     ChangeKind.PART_STARTED: "{subject} started, version {version}",
     ChangeKind.PART_DIED: "{subject} {end}; it is started again",
+    ChangeKind.UP_KILLED: "{subject} was killed, or its machine stopped; it was started again {down} later, {until}",
     ChangeKind.VERSION_CHANGED: "{subject} runs version {to} instead of {from}",
     ChangeKind.DATABASE_LOST: "the {subject} did not answer the steward any more",
     ChangeKind.DATABASE_BACK: "the {subject} answers the steward again, after {seconds} s",
@@ -81,7 +89,7 @@ class _Facts(dict[str, Any]):
         return f"{name} not known"
 
 
-def _end(code: object) -> str:
+def how_ended(code: object) -> str:
     """How a process ended. A negative exit code is the signal that it died of."""
     if not isinstance(code, int):
         return "ended by itself"
@@ -94,5 +102,16 @@ def sentence(kind: str, subject: str, data: Mapping[str, Any]) -> str:
     if kind not in _SENTENCES:
         return f"{kind}: {subject}"
     known = {name: value for name, value in data.items() if value is not None}
-    known["end"] = _end(known.get("exit_code"))
-    return _SENTENCES[ChangeKind(kind)].format_map(_Facts(known, subject=subject))
+    known["end"] = how_ended(known.get("exit_code"))
+    silent = known.get("silent_seconds")
+    known["silence"] = "did not report in time" if silent is None else f"did not report for {duration(silent)}"
+    known["worker"] = f"the worker of {subject}" if known.get("engine") else f"a worker on {_machine(subject, known)}"
+    known["spent"] = "has too little left" if known.get("percent", 100) < 100 else "is spent"
+    lapsed = kind == ChangeKind.ENGINE_RELEASED and known.get("lapsed")
+    form = _LAPSED if lapsed else _SENTENCES[ChangeKind(kind)]
+    return form.format_map(_Facts(known, subject=subject))
+
+
+def _machine(subject: str, known: Mapping[str, Any]) -> str:
+    """The host that a change is about; an account does not see which."""
+    return f"host {subject}" if subject == known.get("host") else subject

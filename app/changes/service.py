@@ -12,6 +12,7 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from app import __version__
+from app.causes import cause
 from app.changes import sql
 from app.changes.kinds import ChangeKind
 from app.db.pool import Connection, Database
@@ -65,7 +66,7 @@ async def started(database: Database, part: str) -> None:
         async with database.relaxed() as conn:
             await conn.execute(sql.START, values)
     except (TimeoutError, psycopg.Error, *TRANSIENT) as error:
-        _log.warning("change.not_noted", part=part, error=str(error).strip())
+        _log.warning("change.not_noted", part=part, error=cause(error))
 
 
 async def died(database: Database, part: str, exit_code: int) -> None:
@@ -75,7 +76,7 @@ async def died(database: Database, part: str, exit_code: int) -> None:
         async with database.relaxed() as conn:
             await record(conn, ChangeKind.PART_DIED, part, facts)
     except (TimeoutError, psycopg.Error, *TRANSIENT) as error:
-        _log.warning("change.not_noted", part=part, error=str(error).strip())
+        _log.warning("change.not_noted", part=part, error=cause(error))
 
 
 async def page(

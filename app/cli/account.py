@@ -267,7 +267,7 @@ def _confirm(account: str, text: str, as_json: bool = False) -> None:
 
 def _row(account: Account) -> tuple[object, ...]:
     counts = account.keys, account.webhooks, account.files, account.batches, account.open_batches
-    return account.account_id, account.state, *counts, tables.when(account.created_at, brief=True)
+    return account.account_id, account.state, *counts, tables.when(account.created_at, brief=console.is_terminal)
 
 
 def _described(account: Account) -> dict[str, object]:

@@ -12,6 +12,7 @@ from app.audit.export import Exported
 from app.audit.log import Entry
 from app.audit.record import DONE
 from app.audit.verifier import Verifier
+from app.causes import cause
 from app.cli import tables
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
@@ -96,7 +97,9 @@ def export(
         try:
             return await exporting.export(conn, _store(), keys, folder, account)
         except OSError as error:
-            raise Failure(f"{folder} cannot be written: {error}.", "Name an empty folder, or a new one.") from None
+            raise Failure(
+                f"{folder} cannot be written: {cause(error)}.", "Name an empty folder, or a new one."
+            ) from None
 
     made = _with_store(lambda: on_database(current, verb))
     if as_json:

@@ -9,6 +9,7 @@ from app.cli import batch_ids, progress_bar, tables
 from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, pairs, settings
 from app.cli.text import places
+from app.cli.unchanged import unchanged
 from app.quantities import duration, many
 
 app = typer.Typer(
@@ -114,13 +115,15 @@ def remove(batch: BatchId, as_json: Json = False) -> None:
 def _change(batch: str, verb: Literal["pause", "resume", "cancel", "retry"], done: str, *, as_json: bool) -> None:
     with Client.of(settings()) as client:
         request_id = batch_ids.resolve(client, batch)
+        before = client.get(f"/ai/batches/{request_id}")
         found = client.call("POST", f"/ai/batches/{request_id}/{verb}")
     if as_json:
         tables.document(console, found)
         return
     counts = found["progress"]
     unanswered = many(counts["total"] - counts["succeeded"], "item")
-    tables.sentence(console, done.format(id=request_id, open=unanswered))
+    same = unchanged(request_id, verb, before["status"], tables.when(before["finished_at"]))
+    tables.sentence(console, same or done.format(id=request_id, open=unanswered))
 
 
 def _described(batch: Object) -> dict[str, object]:
@@ -131,7 +134,7 @@ def _described(batch: Object) -> dict[str, object]:
         "model": batch["model"],
         "state": batch["status"] + (f", run {run}" if run > 1 else ""),
         "items": _items(batch["progress"]) + (f"; {places(batch['progress'])}" if batch["finished_at"] is None else ""),
-        "tokens": _tokens(batch["usage"], final=batch["finished_at"] is not None),
+        "tokens": _tokens(batch["usage"]),
         "tags": ", ".join(batch["tags"]) or None,
         "metadata": ", ".join(f"{key}={value}" for key, value in (batch["metadata"] or {}).items()) or None,
         "submitted": tables.when(batch["created_at"]),
@@ -163,13 +166,12 @@ def _items(progress: dict[str, int]) -> str:
     return f"{progress['succeeded']:,} of {progress['total']:,} done, {progress['failed']:,} failed"
 
 
-def _tokens(usage: Object, *, final: bool) -> str | None:
-    """Token counts. They are added when chunks end, so they lag behind the items of a batch that runs."""
-    counted = "" if final else ", counted as chunks end"
+def _tokens(usage: Object) -> str | None:
+    """Tokens of the results that are stored."""
     if not usage["total_tokens"]:
-        return None if final else f"none{counted}"
+        return None
     cached = usage["prompt_tokens_details"]["cached_tokens"]
-    return f"{usage['prompt_tokens']:,} in ({cached:,} cached), {usage['completion_tokens']:,} out{counted}"
+    return f"{usage['prompt_tokens']:,} in ({cached:,} cached), {usage['completion_tokens']:,} out"
 
 
 def _eta(estimate: Object | None) -> str | None:

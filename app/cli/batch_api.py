@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 import orjson
 
+from app.causes import cause
 from app.sentences import ended
 from app.user_errors import Failure
 
@@ -92,9 +93,8 @@ class BatchApi:
                 answer = self._http.send(self._http.build_request(method, f"{self.url}{path}", **options), stream=True)
             except httpx.TransportError as error:
                 if not left:
-                    reason = str(error) or type(error).__name__
                     raise Failure(
-                        ended(f"{self.name} does not answer: {reason}"), "Correct its URL, or try later."
+                        ended(f"{self.name} does not answer: {cause(error)}"), "Correct its URL, or try later."
                     ) from error
             else:
                 if not (left and answer.status_code in _PASSING):

@@ -4,23 +4,22 @@ from typing import Annotated
 
 import typer
 
-from app.batches import budgets as verbs
+from app.budgets import service as budgets
+from app.budgets import terms as budget_terms
+from app.budgets.rules import Budget, Owner, Scope
 from app.cli import tables
 from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database
 from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
-from app.engines import catalogue
-from app.engines.model_registry import with_adopted
-from app.metering import budget_terms, budgets
-from app.metering.budget_rules import Budget, Scope
 from app.quantities import moment
 from app.tenants import service as tenants
+from app.user_errors import Failure
 
 app = typer.Typer(help="Set, list and remove budgets.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="name of the budget")]
-_COLUMNS = ("name", "for", "spent", "held", "max", "period", "renewed at")
+_COLUMNS = ("name", "for", "spent", "reserved", "available", "max", "period", "renewed at", "owner")
 
 
 @app.command("set")
@@ -28,44 +27,83 @@ def set_budget(
     name: Name,
     max_cost: Annotated[str | None, typer.Option(help="money of a window, like '100 USD'")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="tokens of a window, instead of money")] = None,
-    period: Annotated[str, typer.Option(help="hour, day, week, month, or total")] = "month",
-    tz: Annotated[str, typer.Option(help="time zone of the windows, like Europe/Berlin")] = "UTC",
+    period: Annotated[str | None, typer.Option(help="hour, day, week, month, or total; if new: month")] = None,
+    tz: Annotated[str | None, typer.Option(help="time zone of the windows, like Europe/Berlin; if new: UTC")] = None,
     key: Annotated[str | None, typer.Option(help="only this key, by its id")] = None,
     workflow: Annotated[str | None, typer.Option(help="only this workflow")] = None,
-    soft: Annotated[list[int] | None, typer.Option(help="per cent at which an event is written; repeatable")] = None,
-    divert_at: Annotated[
-        int | None, typer.Option(help="per cent from which work that is not critical takes a fallback")
+    whole_account: Annotated[
+        bool, typer.Option("--whole-account", help="not only a key or a workflow any more")
+    ] = False,
+    alerts_at: Annotated[
+        list[str] | None, typer.Option(help="per cent at which an event is written; repeatable; or none")
     ] = None,
-    fallback: Annotated[list[str] | None, typer.Option(help="a model to divert to; repeatable, the first fits")] = None,
-    when_spent: Annotated[str, typer.Option(help="what new batches do once it is spent: wait, or refuse")] = "wait",
-    strict: Annotated[bool, typer.Option("--strict", help="hold all that a request can cost")] = False,
+    queued: Annotated[
+        str | None, typer.Option(help="what queued work does at the limit: alert, wait, or refuse; if new: wait")
+    ] = None,
+    synchronous: Annotated[
+        str | None, typer.Option(help="what calls do at the limit: alert, or refuse; if new: refuse")
+    ] = None,
+    reserve: Annotated[
+        str | None, typer.Option(help="what is kept for work before it runs: expected, or maximum; if new: expected")
+    ] = None,
+    divert_at: Annotated[int | None, typer.Option(hidden=True)] = None,
+    fallback: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
+    soft: Annotated[list[int] | None, typer.Option(hidden=True)] = None,
+    when_spent: Annotated[str | None, typer.Option(hidden=True)] = None,
+    strict: Annotated[bool | None, typer.Option("--strict", hidden=True)] = None,
     account: Account = "local",
     reason: Reason = None,
     as_json: Json = False,
 ) -> None:
-    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    """Add a budget, or change the one of this name. It keeps what it has spent, and the terms that are not given. Only operators
+    can change it then.
+    """
+    if whole_account and (key or workflow):
+        raise Failure("--whole-account: the budget would be of a key or a workflow, too.", "Leave one of them out.")
     most = {"max_cost": max_cost, "max_tokens": max_tokens, "period": period, "tz": tz}
-    of = {"key": key, "workflow": workflow, "soft": soft, "divert_at": divert_at, "fallback": fallback}
-    terms = most | of | {"when_spent": when_spent, "strict": strict}
+    of = {"key": key, "workflow": workflow, "alerts_at": _alerts(alerts_at)}
+    limit = {name: value for name, value in (("queued", queued), ("synchronous", synchronous)) if value is not None}
+    how = {"on_limit": limit or None, "reserve": reserve}
+    old = {"soft": soft, "when_spent": when_spent, "strict": strict, "divert_at": divert_at, "fallback": fallback}
+    terms = most | of | how | old
     given = {name: value for name, value in terms.items() if value is not None}
-    file = catalogue.load(settings().models_file)
+    without = ("key", "workflow") if whole_account else ()
 
-    async def put(conn: Connection) -> Budget:
-        tenant_id, models = await tenants.find_tenant(conn, account), await with_adopted(conn, file)
-        return await verbs.put(conn, models, tenant_id, name, given, where="--")
+    async def amend(conn: Connection) -> tuple[int, Budget | None]:
+        tenant_id = await tenants.find_tenant(conn, account)
+        return tenant_id, await budgets.amend(
+            conn, tenant_id, name, given, without=without, by=Owner.OPERATOR, where="--"
+        )
 
-    budget = on_database_recorded(settings(), put, reason)
+    tenant_id, before = on_database_recorded(settings(), amend, reason)
+    budget = on_database(settings(), lambda conn: budgets.named(conn, tenant_id, name))
     if as_json:
         tables.document(console, budget_terms.view(budget))
         return
+    tables.sentence(console, _state(budget), "green")
+    if before is not None and before.owner != budget.owner:
+        tables.sentence(console, f"It was account {account}'s own; only operators can change it now.")
+
+
+def _alerts(given: list[str] | None) -> list[int | str] | None:
+    """The per cents; what is no number is left for the terms to refuse."""
+    if given is None:
+        return None
+    numbers = [] if given == ["none"] else given
+    return [int(each) if each.isascii() and each.isdecimal() and len(each) < 20 else each for each in numbers]
+
+
+def _state(budget: Budget) -> str:
+    reserved, available = budget.shown(budget.begun), budget.shown(max(0, budget.available))
     until = f"; renews {moment(budget.window_to)}" if budget.window_to else ""
-    used = f"{budget.of_max(budget.spent)} spent"
-    tables.sentence(console, f"Budget {budget.name}: {used}{until}.", "green")
+    return (
+        f"Budget {budget.name}: {budget.of_max(budget.spent)} spent, {reserved} reserved, {available} available{until}."
+    )
 
 
 @app.command("list")
 def list_budgets(account: Account = "local", as_json: Json = False) -> None:
-    """List the budgets of an account, with what is spent and held."""
+    """List the budgets of an account, with what is spent, reserved and available."""
 
     async def read(conn: Connection) -> list[Budget]:
         return await budgets.listing(conn, await tenants.find_tenant(conn, account))
@@ -76,7 +114,9 @@ def list_budgets(account: Account = "local", as_json: Json = False) -> None:
     elif not found:
         tables.sentence(console, f"Account {account} has no budget.")
     else:
-        tables.show(console, _COLUMNS, [_cells(budget) for budget in found], whole=("name",), wide=("held",))
+        cells = [_cells(budget) for budget in found]
+        tables.show(console, _COLUMNS, cells, whole=("name",), wide=("owner", "reserved"))
+        tables.sentence(console, "Requests through engines' doors are in `slackwater spend`, and in no budget.", "dim")
 
 
 @app.command("rm")
@@ -84,7 +124,7 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
     """Remove a budget. Work that waited for its money goes on."""
 
     async def delete(conn: Connection) -> None:
-        await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
+        await budgets.remove(conn, await tenants.find_tenant(conn, account), name, by=Owner.OPERATOR)
 
     on_database_recorded(settings(), delete, reason)
     if as_json:
@@ -95,5 +135,5 @@ def remove(name: Name, account: Account = "local", reason: Reason = None, as_jso
 
 def _cells(budget: Budget) -> tuple[object, ...]:
     of = "the account" if budget.scope == Scope.ACCOUNT else f"{budget.scope} {budget.scope_value}"
-    amounts = (budget.shown(amount) for amount in (budget.spent, budget.held, budget.max))
-    return (budget.name, of, *amounts, budget.period, budget.window_to and moment(budget.window_to))
+    amounts = (budget.shown(amount) for amount in (budget.spent, budget.begun, max(0, budget.available), budget.max))
+    return (budget.name, of, *amounts, budget.period, budget.window_to and moment(budget.window_to), budget.owner)

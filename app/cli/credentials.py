@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from app.api_url import base_url
+from app.cli.data_dir_lock import running
 from app.settings import Settings
 from app.user_errors import Failure
 
@@ -71,6 +72,8 @@ def find(settings: Settings) -> tuple[str, str]:
     key = settings.api_key.get_secret_value().strip() or (known.key if known and known.url == url else "")
     if not key:
         remedy = "Set SLACKWATER_API_KEY, or run `slackwater login`; `slackwater key create` makes a key on the server."
+        if (owner := running(settings.data_dir)) is not None and owner.url == url and known is None:
+            remedy = f"`slackwater up` is starting (pid {owner.pid}): its Ready block comes with a key."
         raise Failure(f"There is no API key for {url}.", remedy)
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise Failure(

@@ -25,7 +25,7 @@ _TRIES, _PAUSE_SECONDS = 3, 0.05  # `running` holds the lock for a moment
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A running installation: the URL of its API, the supervisor's process, and since when it runs (ISO 8601, UTC). `console`:
-    the URL of its console; empty: it has none. `models_file`: its catalogue; empty: not known.
+    the URL of its console; empty: it has none. `models_file`: its catalogue; empty: not known. `command`: what was called.
     """
 
     url: str
@@ -33,14 +33,20 @@ class Owner:
     since: str
     console: str = ""
     models_file: str = ""
+    command: str = "up"
+
+    @property
+    def named(self) -> str:
+        """The command and its process, in words."""
+        return f"`slackwater {self.command}` runs (pid {self.pid})"
 
 
 @contextmanager
-def owned(settings: Settings) -> Iterator[None]:
+def owned(settings: Settings, command: str = "up") -> Iterator[None]:
     """Hold the data directory's lock and write the owner into it. Raises Failure if another process holds it."""
     with _locked(settings) as lock:
         since, console = clock.now().isoformat(timespec="seconds"), origin.of(settings) if settings.console_port else ""
-        owner = Owner(base_url(settings), os.getpid(), since, console, str(settings.models_file.absolute()))
+        owner = Owner(base_url(settings), os.getpid(), since, console, str(settings.models_file.absolute()), command)
         lock.truncate(0)
         lock.write(json.dumps(asdict(owner)))
         lock.flush()
@@ -105,4 +111,4 @@ def _where(lock: TextIO) -> str:
         return ""
     since = datetime.fromisoformat(owner.since)
     age = duration((clock.now() - since).total_seconds())
-    return f": {owner.url}, pid {owner.pid}, since {since.astimezone():%Y-%m-%d %H:%M:%S} ({age})"
+    return f": `slackwater {owner.command}` at {owner.url}, pid {owner.pid}, since {since.astimezone():%Y-%m-%d %H:%M:%S} ({age})"

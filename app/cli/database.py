@@ -11,7 +11,7 @@ from app.audit import actor
 from app.audit.actor import Actor
 from app.db import embedded
 from app.db.pool import Connection
-from app.db.watched_connection import WatchedConnection
+from app.db.pooled_connection import PooledConnection
 from app.settings import Settings
 from app.user_errors import explained
 
@@ -37,7 +37,7 @@ def on_database(
     """
 
     async def call() -> Answer:
-        async with await WatchedConnection.to(embedded.database_url(settings)) as conn:
+        async with await PooledConnection.to(embedded.database_url(settings)) as conn:
             return await verb(conn)
 
     with explained(), acting(reason):

@@ -46,7 +46,7 @@ def send_test(subscription_id: SubscriptionId, as_json: Json = False) -> None:
         tables.document(console, found)
     outcome = _outcome(found["last_attempt"])
     if found["state"] != DeliveryState.DELIVERED:
-        remedy = "`slackwater subscription deliveries` shows the attempts."
+        remedy = f"`slackwater subscription deliveries {subscription_id.hex}` shows the attempts."
         if found["state"] == DeliveryState.DEAD:
             raise Failure(ended(f"Not delivered: {found['reason']}"), f"It will not be tried again; {remedy}")
         remedy = f"It will be tried again; {remedy}"
@@ -102,7 +102,8 @@ def redeliver(subscription_id: SubscriptionId, delivery_id: DeliveryId) -> None:
     """Send one delivery again now, in whatever state it is."""
     with Client.of(settings()) as client:
         client.call("POST", f"{_path(subscription_id)}/deliveries/{delivery_id}/redeliver")
-    tables.sentence(console, "it is sent again now; `slackwater subscription delivery` shows the attempts")
+    command = f"slackwater subscription delivery {subscription_id.hex} {delivery_id}"
+    tables.sentence(console, f"it is sent again now; `{command}` shows the attempts")
 
 
 def replay(

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from app import processes, telemetry
 from app.api_url import base_url
+from app.batches.validation import strict_json
 from app.cli import demo_output, engine, privacy
 from app.cli.api_address import until_ready
 from app.cli.doctor import require_engine
@@ -25,6 +26,7 @@ from app.engines import catalogue
 from app.engines import model_weights as weights
 from app.events import EventKind
 from app.settings import DEMO_MODELS, Settings
+from app.tenants.key_scope import EVERYTHING
 from app.user_errors import Failure
 
 MODEL = "@cf/openai/gpt-oss-120b"
@@ -92,8 +94,9 @@ def read_items(file: Path) -> list[dict[str, Any]]:
             try:
                 item = orjson.loads(line)
             except orjson.JSONDecodeError as error:
+                problem = strict_json.not_utf8(line) or error
                 raise Failure(
-                    f"{file}, line {number}: {error}", "Each line is one request as a JSON object."
+                    f"{file}, line {number}: {problem}", "Each line is one request as a JSON object."
                 ) from error
             if not isinstance(item, dict):
                 raise Failure(f"{file}, line {number}: no JSON object", "Each line is one request as a JSON object.")
@@ -117,7 +120,7 @@ async def _demo(plan: DemoPlan) -> None:
     with plan.log_file.open("w") as log:
         telemetry.configure(plan.settings, "demo", log)
         privacy.warn(plan.settings)
-        supervisor = Supervisor(plan.settings, log)
+        supervisor = Supervisor(plan.settings, log, command="demo")
         on_signals(supervisor)
         try:
             await attended(supervisor, _watch(plan, supervisor))
@@ -152,7 +155,7 @@ async def _prepare(plan: DemoPlan) -> None:
         raise Failure(f"SLACKWATER_ENGINE_MODEL names no model of the catalogue: {plan.settings.engine_model}")
 
     def report(line: str) -> None:
-        plan.console.log(line, markup=False)
+        plan.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     with plan.console.status(f"Preparing the model {escape(model.served)} (once) …"):
         await asyncio.to_thread(weights.prepare, plan.settings, model, report)
@@ -163,7 +166,7 @@ async def _watch(plan: DemoPlan, supervisor: Supervisor) -> None:
     """Run the demo as an API client. Its key is revoked at the end."""
     with plan.console.status("Starting PostgreSQL, API, notifier, steward, maintenance and GPU worker …"):
         await supervisor.ready.wait()
-        key = await asyncio.to_thread(create_key, plan.settings, ACCOUNT, "demo", 1)
+        key = await asyncio.to_thread(create_key, plan.settings, ACCOUNT, "demo", 1, scope=EVERYTHING)
     try:
         await _wait_for_api(plan)
         options: dict[str, Any] = {"base_url": base_url(plan.settings), "timeout": 30, "trust_env": False}
@@ -231,7 +234,7 @@ async def _poll(plan: DemoPlan, client: httpx.AsyncClient, path: str, request_id
     """Poll until the batch is neither queued nor running. Show its progress and the engine's state meanwhile."""
     text = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    started = False
+    started, waiting = False, demo_output.Waiting(plan.console)
     with suppress(TimeoutError), Progress(*columns, console=plan.console) as progress:
         task = progress.add_task("queued", total=len(plan.items))
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -246,7 +249,9 @@ async def _poll(plan: DemoPlan, client: httpx.AsyncClient, path: str, request_id
                     plan.stages.done("wait for the engine")
                 counts = result["progress"]
                 description = "running" if started else f"queued, the engine is {await _engine(plan.settings)}"
-                progress.update(task, completed=counts["succeeded"] + counts["failed"], description=description)
+                done = counts["succeeded"] + counts["failed"]
+                progress.update(task, completed=done, description=description)
+                waiting.tell(f"the batch is {description}; {done} of {len(plan.items)} are done")
                 await asyncio.sleep(0.5)
     raise Failure(f"The batch was not done within {_PATIENCE_SECONDS} seconds.", f"The log is {plan.log_file}.")
 

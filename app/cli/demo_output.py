@@ -15,10 +15,12 @@ from app.cli.receiver import Received
 from app.cli.text import plain
 from app.engines.native_response import answer_in
 from app.engines.outcome import usage_of
+from app.quantities import duration
 from app.settings import Settings, masked
 from app.user_errors import Failure
 
 Object = dict[str, Any]
+TELL_SECONDS = 15.0
 _SHOWN = 5  # answers of a demo
 
 
@@ -34,6 +36,22 @@ class StageTimes:
         now = clock.monotonic()
         self.seconds.append((name, now - self._since))
         self._since = now
+
+
+class Waiting:
+    """Says every `TELL_SECONDS` what the demo waits for, where no terminal shows it."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began = self._told = clock.monotonic()
+
+    def tell(self, text: str) -> None:
+        """What it waits for now."""
+        now = clock.monotonic()
+        if not self._console.is_terminal and now - self._told >= TELL_SECONDS:
+            self._told = now
+            line = f"{duration(now - self._began)}: {text}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def answers(console: Console, items: list[Object], result: Object, *, show_all: bool) -> None:

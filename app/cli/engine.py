@@ -36,7 +36,7 @@ Port = Annotated[int, typer.Option(min=1, max=65535, help="port of the engine")]
 Name = Annotated[str, typer.Argument(help="name of the engine (see `engine list`)")]
 Verb = Literal["drain", "drain now", "undrain"]
 
-_COLUMNS = ("engine", "state", "model", "batch", "sync", "worker")
+_COLUMNS = ("engine", "state", "model", "batch", "sync", "worker", "report")
 _POLL_SECONDS = 0.5
 
 
@@ -56,7 +56,7 @@ def run(port: Port = 8000) -> None:
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the engines: state, model, batch requests in flight / allowance, synchronous requests, worker."""
+    """List the engines: state, model, batch requests in flight / allowance, synchronous requests, worker, its last report."""
     found = overview(configured())
     if as_json:
         tables.document(console, [described(engine) for engine in found])
@@ -164,7 +164,8 @@ def drain_progress(engine: EngineOverview) -> str:
 def _row(engine: EngineOverview) -> tuple[object, ...]:
     worker = f"{engine.host}:{engine.pid}" if engine.alive else None
     batch = f"{engine.batch_in_flight}/{engine.allowance}"
-    return engine.name, summary(engine), engine.model, batch, engine.sync_in_flight, worker
+    report = engine_overview.heard(engine.silent_seconds, silent=engine.overdue or not engine.alive)
+    return engine.name, summary(engine), engine.model, batch, engine.sync_in_flight, worker, report
 
 
 def summary(engine: EngineOverview) -> str:

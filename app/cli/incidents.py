@@ -16,6 +16,7 @@ from app.db.pool import Connection
 from app.quantities import seconds_of
 
 _MOST_DAYS = 35
+_MOST_NAMED = 8  # subjects in a message
 _WELL = {"engine.ready", "gate.opened", "breaker.closed", "budget.renewed"}
 
 
@@ -36,14 +37,21 @@ def incidents(
         raise typer.BadParameter(f"--since must be a length of time like 90m, 24h or 7d, at most {_MOST_DAYS}d.")
     begin = clock.now() - timedelta(seconds=seconds)
 
-    async def read(conn: Connection) -> list[Incident]:
-        return await timeline.timeline(conn, since=begin, only_trouble=trouble, subject=subject, limit=limit)
+    async def read(conn: Connection) -> tuple[list[Incident], set[str]]:
+        found = await timeline.timeline(conn, since=begin, only_trouble=trouble, subject=subject, limit=limit)
+        others = await timeline.timeline(conn, since=begin) if subject and not found else []
+        return found[::-1], {each.subject for each in others}
 
-    found = on_database(settings(), read)[::-1]
+    found, known = on_database(settings(), read)
     if as_json:
         tables.document(console, [timeline.document(each) for each in found])
     elif found:
-        tables.show(console, ("at", "what", "", "ids"), map(_row, found), whole=("at",), wide=("ids",))
+        at = f"at ({tables.zone()})" if console.is_terminal else "at"
+        tables.show(console, (at, "what", "", "ids"), map(_row, found), whole=(at,), wide=("ids",))
+    elif subject and subject not in known:
+        named = f" Something is known of: {', '.join(sorted(known)[:_MOST_NAMED])}." if known else ""
+        words = f'Nothing is known of a subject "{subject}" in the last {since}.{named}'
+        console.print(words, markup=False, highlight=False)
     else:
         console.print(f"Nothing happened in the last {since}.", markup=False, highlight=False)
 
@@ -52,7 +60,7 @@ def _row(each: Incident) -> tuple[object, ...]:
     style = "red" if each.trouble else "green" if each.kind in _WELL else ""
     account = f" ({each.account_id})" if each.account_id else ""
     ids = ", ".join(f"{name} {_short(value)}" for name, value in each.ids.items() if value != each.subject)
-    return tables.when(each.position.at, brief=True), Text(each.kind, style), each.message + account, ids
+    return tables.when(each.position.at, brief=console.is_terminal), Text(each.kind, style), each.message + account, ids
 
 
 def _short(value: object) -> str:

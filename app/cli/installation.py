@@ -10,7 +10,7 @@ import typer
 
 from app import private_targets
 from app.cli.options import Json, console, settings
-from app.settings import MOST_SLOTS
+from app.settings import MOST_SLOTS, Settings
 from app.user_errors import Failure
 
 
@@ -39,10 +39,7 @@ def up(
     if slots is not None and attach is None:
         raise Failure("--slots: it says what an attached engine runs.", "Name the engine, too: --attach URL.")
     current = settings(engine_url=_engine_url(attach), engine_slots=slots, engine_model=model, port=port)
-    # On one machine, receivers are on it too.
-    if "webhook_allow_private" not in current.model_fields_set and private_targets.only_here(current):
-        current = current.model_copy(update={"webhook_allow_private": "loopback"})
-    run(current, console, verbose=verbose)
+    run(_on_one_machine(current), console, verbose=verbose)
 
 
 def demo(
@@ -65,7 +62,7 @@ def doctor(
     """Check this machine and its settings, and say how to fix each problem."""
     from app.cli.doctor import main as check
 
-    raise typer.Exit(check(settings(engine_url=attach), as_json=as_json))
+    raise typer.Exit(check(_on_one_machine(settings(engine_url=_engine_url(attach))), as_json=as_json))
 
 
 def migrate(
@@ -82,6 +79,13 @@ def migrate(
     from app.cli import schema
 
     schema.migrate(settings(), console, roles=roles, contract=contract)
+
+
+def _on_one_machine(current: Settings) -> Settings:
+    """The settings as `up` has them: on one machine, receivers of webhooks are on it too."""
+    if "webhook_allow_private" in current.model_fields_set or not private_targets.only_here(current):
+        return current
+    return current.model_copy(update={"webhook_allow_private": "loopback"})
 
 
 def _engine_url(attach: str | None) -> str | None:

@@ -23,7 +23,7 @@ from app.quantities import seconds_of
 from app.settings import Settings
 from app.tenants import service as tenants
 from app.tenants.api_key import ApiKey
-from app.tenants.key_scope import EVERYTHING, KeyLimits, KeyRole, KeyScope, described
+from app.tenants.key_scope import USUAL, KeyLimits, KeyRole, KeyScope, described
 from app.tenants.rate_limits import NO_LIMITS
 from app.tenants.service import KeyInfo
 from app.user_errors import Failure, explained
@@ -48,7 +48,7 @@ _LONGEST_OVERLAP = 30 * 86_400.0
 
 
 _Role = Annotated[
-    KeyRole, typer.Option(help="viewer: no prompt, no answer; submitter: no webhook, no budget; admin: everything")
+    KeyRole, typer.Option(help="viewer: no prompt, no answer; submitter: no webhook, no budget; admin: these, too")
 ]
 _Models = Annotated[list[str] | None, typer.Option(help="only this model may be asked for; repeatable")]
 _Endpoints = Annotated[
@@ -61,7 +61,7 @@ _Networks = Annotated[list[str] | None, typer.Option(help="only from this networ
 def create(
     account: Account = "local",
     name: Annotated[str, typer.Option(help="what the key is for")] = "unnamed",
-    role: _Role = KeyRole.ADMIN,
+    role: _Role = KeyRole.SUBMITTER,
     model: _Models = None,
     endpoint: _Endpoints = None,
     network: _Networks = None,
@@ -164,7 +164,7 @@ def create_key(
     days: float | None,
     limits: KeyLimits = NO_LIMITS,
     pins: Mapping[str, str] = MappingProxyType({}),
-    scope: KeyScope = EVERYTHING,
+    scope: KeyScope = USUAL,
     reason: str | None = None,
 ) -> str:
     """Create an API key and return it. It cannot be read again later. `days`: how long it lives; None: until it is revoked."""
@@ -241,9 +241,8 @@ def _key_id(key: str) -> str:
 
 def _row(key: KeyInfo) -> tuple[object, ...]:
     brief = console.is_terminal
-    used, made, ends = (
-        tables.when(moment, brief=brief) for moment in (key.last_used_at, key.created_at, key.expires_at)
-    )
+    used = tables.last_used(key.last_used_at, brief=brief)
+    made, ends = (tables.when(moment, brief=brief) for moment in (key.created_at, key.expires_at))
     limits = [(key.limits.requests, "requests"), (key.limits.tokens, "tokens")]
     a_minute = ", ".join(f"{most:,} {what}" for most, what in limits if most is not None) or None
     limited = [*(key.scope.models or ()), *(key.scope.endpoints or ()), *map(str, key.scope.networks or ())]

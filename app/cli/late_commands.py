@@ -6,7 +6,10 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from pydantic import Field, ValidationError
 from typer.core import TyperCommand, TyperGroup
+
+from app.wrong_values import wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +54,17 @@ class LateGroup(TyperGroup):
         if args[0] in self._places:
             self.commands[args[0]] = self._places.pop(args[0]).imported()
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name. What is wrong with a value is said in our words, in place of pydantic's."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                error.message = _said(error.__cause__, error.param)
+            raise
+
+
+def _said(error: ValidationError, param: Any) -> str:
+    bounds = param.type_descriptor.parameter_info
+    return wrong(error.errors(include_url=False)[0], of=Field(ge=bounds.min, le=bounds.max))

@@ -13,6 +13,8 @@ from app.quantities import duration, many
 _CONSOLE = re.compile(r"(?P<at>\d{4}-\d\d-\d\dT\S+Z) \[(?P<level>\w+)\s*\] (?P<part>\S+)\s+(?P<text>.*)")
 _FACT = re.compile(r"\b(\w+)=('[^']*'|\S+)")
 _STYLES = {"warning": "yellow", "error": "bold red", "critical": "bold red", "debug": "dim"}
+DATABASE_DOWN, DATABASE_BACK = "database.down", "database.restarted"
+_CONNECTION = re.compile(r"connect|database|server|broker", re.IGNORECASE)
 _PROBLEM = "error "  # as app.user_errors prints it
 _TRACEBACK = re.compile(r"\s*(\+ )?(Exception Group )?Traceback \(most recent call last\):")
 
@@ -88,6 +90,22 @@ def draining(line: LogLine) -> str:
         return ""
     patience = duration(float(facts.get("seconds", 0)))
     return f"{line.part.rpartition('/')[2]} finishes {many(int(facts['in_flight']), 'request')}, in at most {patience}."
+
+
+def of_database(line: LogLine) -> str:
+    """What the supervisor says of its database, in words: that it has ended, or is back; empty for other events."""
+    event, _, rest = line.text.partition(" ")
+    if event == DATABASE_DOWN:
+        return "The database has ended; it is started again. What the parts say of that is in the logs only."
+    if event == DATABASE_BACK:
+        seconds = dict(_FACT.findall(rest)).get("seconds")
+        return "The database is back" + (f", after {duration(float(seconds))}." if seconds else ".")
+    return ""
+
+
+def names_connection(line: LogLine) -> bool:
+    """Whether the event is about a connection, as those are that follow from the end of a database."""
+    return _CONNECTION.search(line.text) is not None
 
 
 def last_error(lines: Sequence[str]) -> str:

@@ -6,10 +6,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from app.cli import log_files, log_lines
-from app.cli.options import console
+from app.cli import log_files, log_lines, tables
+from app.cli.data_dir_lock import running
+from app.cli.options import console, errors
 from app.cli.options import settings as configured
 
+_DEMO = "demo"
 Part = Annotated[
     str | None,
     typer.Argument(
@@ -28,6 +30,9 @@ def logs(
 ) -> None:
     """Show the logs of the parts that `slackwater up` runs on this machine."""
     settings = configured()
+    owner = running(settings.data_dir)
+    if owner is not None and owner.command == _DEMO != part:
+        tables.sentence(errors, f"{owner.named}, whose parts all write to one log: `slackwater logs {_DEMO}`.")
     files = log_files.chosen(settings.data_dir, part)
     if part is None:
         ours = [file for file in files if file.stem in log_files.OURS]

@@ -75,8 +75,8 @@ def revoke(token: Annotated[str, typer.Argument(help="token id, or the whole tok
 
 def _row(token: TokenInfo) -> tuple[object, ...]:
     brief = console.is_terminal
-    moments = (token.expires_at, token.last_used_at, token.created_at)
-    ends, used, made = (tables.when(moment, brief=brief) for moment in moments)
+    used = tables.last_used(token.last_used_at, brief=brief)
+    ends, made = (tables.when(moment, brief=brief) for moment in (token.expires_at, token.created_at))
     return token.token_id, token.name, token.role, token.state(clock.now()), ends, used, made, token.created_by
 
 

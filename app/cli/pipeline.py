@@ -11,9 +11,11 @@ import typer
 from rich.live import Live
 
 from app import clock
+from app.batches.validation import strict_json
 from app.cli import input_files, pipeline_ids, pipeline_view, results, tables
 from app.cli.client import Client, response_json
 from app.cli.options import Json, checked_key, console, errors, settings
+from app.cli.unchanged import unchanged
 from app.user_errors import Failure
 
 app = typer.Typer(
@@ -257,12 +259,14 @@ def remove(pipeline: PipelineId, as_json: Json = False) -> None:
 
 def _change(pipeline: str, verb: str, done: str, body: Object | None = None, *, as_json: bool) -> None:
     with Client.of(settings()) as client:
-        path = f"/{pipeline_ids.resolve(client, pipeline)}/{verb}"
-        found = pipeline_ids.call(client, "POST", path, **({} if body is None else {"json": body}))
+        path = f"/{pipeline_ids.resolve(client, pipeline)}"
+        before = pipeline_ids.call(client, "GET", path)
+        found = pipeline_ids.call(client, "POST", f"{path}/{verb}", **({} if body is None else {"json": body}))
     if as_json:
         tables.document(console, found)
         return
-    tables.sentence(console, done.format(id=found["id"]))
+    same = "" if body else unchanged(found["id"], verb, before["status"], pipeline_view.ended(before))
+    tables.sentence(console, same or done.format(id=found["id"]))
 
 
 def _definition(client: Client, path: Path, input_file: Path | None, limit: int | None) -> Object:
@@ -270,9 +274,9 @@ def _definition(client: Client, path: Path, input_file: Path | None, limit: int 
     if not path.is_file():
         raise Failure(f"{path}: there is no such file.", "Name the file with the definition of the pipeline.")
     try:
-        given = orjson.loads(path.read_bytes())
+        given = orjson.loads(text := path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise Failure(f"{path} is not JSON: {error}.", _FORM) from error
+        raise Failure(f"{path} is not JSON: {strict_json.not_utf8(text) or error}.", _FORM) from error
     if not isinstance(given, dict):
         raise Failure(f"{path} is not a JSON object.", _FORM)
     if input_file is not None:

@@ -46,7 +46,7 @@ def facts(pipeline: Object) -> dict[str, object]:
         "items": f"{counts['completed']:,} of {counts['total']:,} done, {counts['failed']:,} failed",
         "cost": _cost(pipeline["cost"]),
         "created": tables.when(_moment(pipeline["created_at"])),
-        "ended": tables.when(_moment(pipeline["ended_at"])),
+        "ended": ended(pipeline),
         "expires": tables.when(_moment(pipeline["expires_at"])),
         "done": _eta(pipeline.get("eta")),
         "waits": waiting.get("message"),
@@ -56,6 +56,11 @@ def facts(pipeline: Object) -> dict[str, object]:
 def created(pipeline: Object, *, brief: bool) -> str | None:
     """When it was created. `brief`: without the day if that is today."""
     return tables.when(_moment(pipeline["created_at"]), brief=brief)
+
+
+def ended(pipeline: Object) -> str | None:
+    """When it ended; None: it has not."""
+    return tables.when(_moment(pipeline["ended_at"]))
 
 
 def rows(pipeline: Object, *, bars: bool) -> list[Sequence[object]]:

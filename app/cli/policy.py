@@ -11,6 +11,7 @@ import typer
 
 from app import clock
 from app.admission import policy_versions
+from app.causes import cause
 from app.cli import tables
 from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database, user
@@ -172,7 +173,7 @@ def _read(file: Path) -> str:
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"{file} cannot be read: {error}.", "Name a text file with the rules.") from None
+        raise Failure(f"{file} cannot be read: {cause(error)}.", "Name a text file with the rules.") from None
 
 
 def _confirm(version: PolicyVersion, new: bool, as_json: bool) -> None:

@@ -9,6 +9,7 @@ import sys
 
 import app.quick_start  # noqa: F401
 from app import processes, telemetry
+from app.causes import cause
 from app.db import embedded, migrate, session_settings
 from app.db.pool import Database
 from app.errors import BehindPooler, SchemaMismatch, ServerUnfit
@@ -28,7 +29,7 @@ def prepare(settings: Settings) -> None:
     except (ServerUnfit, BehindPooler) as error:
         raise Failure(error.message, error.remedy) from error
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        reason = cause(error)
         raise Failure(f"The database cannot be used: {reason}", "Run `slackwater doctor` for details.") from error
 
 

@@ -15,6 +15,7 @@ from app import private_targets
 from app.access import origin
 from app.api_url import base_url
 from app.batches import why_text
+from app.causes import cause
 from app.cli import credentials, key, status
 from app.cli.database import on_database
 from app.cli.doctor import attached_engine
@@ -25,6 +26,7 @@ from app.quantities import many
 from app.sentences import ended
 from app.settings import Settings
 from app.states import EngineIntake
+from app.tenants.key_scope import EVERYTHING
 from app.user_errors import Failure
 
 ACCOUNT = "local"
@@ -52,17 +54,17 @@ def access(settings: Settings) -> Access:
         made = (
             ""
             if key.has_key(settings, ACCOUNT)
-            else key.create_key(settings, ACCOUNT, "first key", None, reason=_REASON)
+            else key.create_key(settings, ACCOUNT, "first key", None, scope=EVERYTHING, reason=_REASON)
         )
         return Access(url, made, stored=False)
     if known and known.account == ACCOUNT and key.is_live(settings, ACCOUNT, known.key):
         credentials.relocate(settings.data_dir, url)
         return Access(url, "", stored=True)
-    made = key.create_key(settings, ACCOUNT, "this machine", None, reason=_REASON)
+    made = key.create_key(settings, ACCOUNT, "this machine", None, scope=EVERYTHING, reason=_REASON)
     try:
         credentials.save(settings.data_dir, url, ACCOUNT, made)
     except OSError as error:  # show the key all the same
-        log.warning("key.not_stored", error=str(error))
+        log.warning("key.not_stored", error=cause(error))
         return Access(url, made, stored=False)
     return Access(url, made, stored=True)
 
@@ -79,7 +81,7 @@ def engine_problem(settings: Settings) -> tuple[EngineOverview | None, str]:
     """
     engine = _engine(settings)
     if engine is not None and engine.intake != EngineIntake.OPEN:
-        return engine, f"{engine.name} is drained; `slackwater engine undrain {engine.name}` undoes it."
+        return engine, f"{engine.name} is drained; `{program()} engine undrain {engine.name}` undoes it."
     if engine is not None and engine.ready:
         return engine, ""
     if engine is not None and engine.problems:
@@ -150,12 +152,14 @@ def commands(settings: Settings, access: Access, served: str) -> list[tuple[str,
 
 
 def program() -> str:
-    """The command to call this installation's `slackwater` from the current directory."""
+    """The command to call this installation's `slackwater` from the current directory: its name only if it was called by that,
+    because another terminal may have another PATH.
+    """
     command = Path(sys.argv[0])
     if command.name != "slackwater":
         return f"{shlex.quote(sys.executable)} -m app.cli.main"
     found = shutil.which("slackwater")
-    if found and Path(found).resolve() == command.resolve():
+    if found and os.path.normpath(found) == str(command):
         return "slackwater"
     whole = Path(os.path.abspath(command))  # links are not resolved, because the command works as it was called
     return shlex.quote(str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole))

@@ -27,8 +27,14 @@ def described(settings: Settings) -> list[dict[str, str]]:
     return [
         {
             "variable": f"SLACKWATER_{name.upper()}",
-            "value": masked(value),
+            "value": masked(value) if _is_known(settings, name) else "not set",
             "meaning": Settings.model_fields[name].description or "",
         }
         for name, value in settings
     ]
+
+
+def _is_known(settings: Settings, name: str) -> bool:
+    """Whether the value holds. An attached engine says its slots and its model itself, where nobody has set them."""
+    left_to_engine = name == "engine_slots" or (name == "engine_model" and bool(settings.attached_to))
+    return name in settings.model_fields_set or not left_to_engine

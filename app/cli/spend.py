@@ -10,12 +10,15 @@ import typer
 from app.cli import spend_export, spend_reports, tables
 from app.cli.database import on_database
 from app.cli.options import Json, console, settings
-from app.cli.spend_options import Account, Since, listed, money_text, read
-from app.metering import documents, reports
+from app.cli.spend_options import Account, Since, Tz, listed, money_text, read
+from app.engines import catalogue
+from app.metering import harvest, reports
+from app.metering.harvest import Harvest
 from app.metering.reports import UsageRow
 from app.quantities import many
 
 app = typer.Typer(help="Report what requests used and cost; explain a change; compare the ledger with the queue.")
+app.command("prices")(spend_reports.prices)
 app.command("explain")(spend_reports.explain)
 app.command("latency")(spend_reports.latency)
 app.command("sessions")(spend_reports.sessions)
@@ -31,6 +34,7 @@ def spend(
         str, typer.Option(help=f"what to group by, separated by commas: {', '.join(reports.DIMENSIONS)}")
     ] = ",".join(reports.USUAL),
     since: Since = "24h",
+    tz: Tz = "UTC",
     account: Account = None,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +42,7 @@ def spend(
     if context.invoked_subcommand:
         return
     names = listed(by, reports.DIMENSIONS)
-    found = read(since, account, lambda conn, scope: reports.usage(conn, names, scope))
+    found = read(since, account, lambda conn, scope: reports.usage(conn, names, scope), tz)
     if as_json:
         tables.document(console, [_document(names, row) for row in found])
         return
@@ -47,9 +51,10 @@ def spend(
         return
     rows = [_cells(row) for row in found]
     tables.show(console, (*names, *_COUNTS), rows, whole=names[:1], wide=("cached", "failed"), numbers=_COUNTS)
-    _total(found)
-    for row in read(since, account, reports.harvested):
-        _harvest(row)
+    accounts = read(since, account, lambda conn, scope: reports.usage(conn, ("account",), scope), tz)
+    _total(found, len({row.group for row in accounts}))
+    file = catalogue.load(settings().models_file)
+    _harvested(read(since, account, lambda conn, scope: harvest.read(conn, scope, file), tz))
 
 
 @app.command("check")
@@ -78,7 +83,7 @@ def _cells(row: UsageRow) -> tuple[object, ...]:
     return (*row.group, *counts, money_text(row.cost, row.currency))
 
 
-def _total(found: Sequence[UsageRow]) -> None:
+def _total(found: Sequence[UsageRow], accounts: int) -> None:
     currencies = {row.currency for row in found if row.cost is not None}
     costs = [
         money_text(sum((row.cost or Decimal() for row in found if row.currency == name), Decimal()), name)
@@ -86,14 +91,18 @@ def _total(found: Sequence[UsageRow]) -> None:
     ]
     tokens = sum(row.counts.tokens for row in found)
     requests = many(sum(row.counts.requests for row in found), "request")
+    requests += f" of {accounts:,} accounts" if accounts > 1 else ""
     tables.sentence(console, " · ".join([requests, f"{tokens:,} tokens", *filter(None, costs)]), "dim")
 
 
-def _harvest(row: UsageRow) -> None:
-    """What was done in the headroom of engines; its cost is what it would have cost at the models' prices."""
-    hours = documents.harvest(row)["engine_hours"]
-    parts = [f"{row.counts.tokens:,} tokens", f"{hours:,g} engine hours", money_text(row.cost, row.currency)]
-    tables.sentence(console, f"Harvested: {' · '.join(filter(None, parts))}", "dim")
+def _harvested(rows: Sequence[Harvest]) -> None:
+    """What was done in the headroom of engines; where calls would have cost something else, what they would have cost."""
+    tokens = sum(row.counts.tokens for row in rows)
+    costs = " and ".join(filter(None, (money_text(row.cost, row.currency) for row in rows)))
+    listed = " and ".join(filter(None, (money_text(row.list_cost, row.currency) for row in rows)))
+    parts = [f"{tokens:,} tokens", harvest.engine_hours(rows), costs, f"as calls {listed}" if listed != costs else ""]
+    if tokens:
+        tables.sentence(console, f"Harvested: {' · '.join(filter(None, parts))}", "dim")
 
 
 def _document(by: Sequence[str], row: UsageRow) -> dict[str, Any]:

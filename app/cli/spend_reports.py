@@ -1,14 +1,15 @@
-"""`slackwater spend explain|latency|sessions`: why the cost changed, how long answers took, how sessions grow."""
+"""`slackwater spend prices|explain|latency|sessions`: rate card, why the cost changed, times of answers, growth of sessions."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app.cli import tables
-from app.cli.options import Json, console
-from app.cli.spend_options import Account, Since, listed, period, read
+from app.cli.options import Json, console, settings
+from app.cli.spend_options import Account, Since, Tz, listed, period, read
 from app.db.pool import Connection
+from app.engines import catalogue
 from app.metering import documents, explain_text, explained, money, reports, session_report, sketch
 from app.metering.explained import Explanation
 from app.metering.reports import Scope
@@ -19,24 +20,50 @@ from app.user_errors import Failure
 _TERMS = 12  # are shown; the rest is one line
 _SHOWN = (0.5, 0.99)  # quantiles; --json has more
 _SESSIONS = 5
+_PRICES = ("input", "cached_input", "output")
+
+
+def prices(as_json: Json = False) -> None:
+    """Show the rate card: what a million tokens cost, by model and kind of work, and from when on."""
+    file = catalogue.load(settings().models_file).models
+    found = [row for name in sorted(file) for row in documents.prices(file[name])]
+    if as_json:
+        tables.document(console, found)
+    elif not found:
+        tables.sentence(console, "No model has a price.")
+    else:
+        numbers = ("input", "cached", "output")
+        tables.show(console, ("model", "work", "from", *numbers, "currency"), map(_price, found), numbers=numbers)
+
+
+def _price(row: dict[str, Any]) -> tuple[object, ...]:
+    begins = row["from"] and row["from"][:16].replace("T", " ")
+    return (
+        row["model"],
+        row["work"],
+        begins,
+        *(f"{row[name]:.6f}".rstrip("0").rstrip(".") for name in _PRICES),
+        row["currency"],
+    )
 
 
 def explain(
     before: Annotated[str, typer.Argument(help="a period, like last-week, 2026-10 or 2026-11-01..2026-11-07")],
     after: Annotated[str, typer.Argument(help="the period that is compared with it")],
     by: Annotated[str, typer.Option(help=f"one of {', '.join(explained.BY)}")] = "workflow",
+    tz: Tz = "UTC",
     account: Account = None,
     as_json: Json = False,
 ) -> None:
     """Explain why the cost changed from one period to another. The terms add up to the change."""
     if by not in explained.BY:
         raise Failure(f"--by {by[:40]}: unknown.", f"Choose one of {', '.join(explained.BY)}.")
-    old, new = period(before, "BEFORE"), period(after, "AFTER")
+    old, new = period(before, "BEFORE", tz), period(after, "AFTER", tz)
 
     async def change(conn: Connection, scope: Scope) -> list[Explanation]:
         return await explained.change(conn, by, old, new, scope.tenant_id)
 
-    found = read(before, account, change)
+    found = read(before, account, change, tz)
     if as_json:
         tables.document(
             console, [documents.explanation(by, each.currency, each.before, each.after, each.terms) for each in found]
@@ -67,25 +94,30 @@ def _show(by: str, found: Explanation, before: str, after: str) -> None:
 def latency(
     by: Annotated[str, typer.Option(help=f"separated by commas: {', '.join(reports.DIMENSIONS)}")] = "workflow,model",
     since: Since = "24h",
+    tz: Tz = "UTC",
     account: Account = None,
     as_json: Json = False,
 ) -> None:
     """Report the time to the first token (TTFT) and to the end of answers, which half, or 99 %, did not exceed."""
     names = listed(by, reports.DIMENSIONS)
-    found = read(since, account, lambda conn, scope: reports.latencies(conn, names, scope))
+    found = read(since, account, lambda conn, scope: reports.latencies(conn, names, scope), tz)
     if as_json:
         tables.document(console, [documents.latency(names, row) for row in found])
         return
     if not found:
         tables.sentence(console, "No answer with a known latency in that time.")
         return
-    numbers = ("answers", "TTFT p50", "TTFT p99", "whole p50", "whole p99")
+    numbers = ("streams", "TTFT p50", "TTFT p99", "answers", "whole p50", "whole p99")
     rows = []
     for row in found:
-        times = [sketch.quantile(counts, q) for counts in (row.first_token, row.duration) for q in _SHOWN]
-        shown = (None if ms is None else duration(ms / 1000) for ms in times)
-        rows.append((*row.group, f"{max(sum(row.duration), sum(row.first_token)):,}", *shown))
+        rows.append((*row.group, *_times(row.first_token), *_times(row.duration)))
     tables.show(console, (*names, *numbers), rows, whole=names[:1], numbers=numbers)
+
+
+def _times(counts: Sequence[int]) -> list[str | None]:
+    """How many were measured, and how long they took."""
+    found = (sketch.quantile(counts, q) for q in _SHOWN)
+    return [f"{sum(counts):,}", *(None if ms is None else duration(ms / 1000) for ms in found)]
 
 
 def sessions(

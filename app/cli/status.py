@@ -19,6 +19,7 @@ from app.cli.text import places, plain
 from app.engines.adoption import SLOTS, SLOTS_WRONG
 from app.quantities import duration, many
 from app.settings import Settings
+from app.states import EngineIntake
 from app.user_errors import Failure
 
 Status = dict[str, Any]
@@ -73,7 +74,9 @@ def report(settings: Settings, to: Console, *, as_json: bool, only_duties: bool 
 
 def show(found: Status, url: str, to: Console) -> None:
     """Print one screen: overall state, parts, engines, queue, and each problem with its remedy."""
-    head = Text.assemble(_coloured(found["status"]), f" · Slackwater {found['version']} at {url}")
+    head = Text.assemble(
+        _coloured(found["status"]), plain(_drained(found)), f" · Slackwater {found['version']} at {url}"
+    )
     to.print(head, soft_wrap=True)
     to.print()
     rows = [
@@ -94,6 +97,14 @@ def show(found: Status, url: str, to: Console) -> None:
     for line in problems(found):
         to.print()
         to.print(plain(line), soft_wrap=not to.is_terminal)
+
+
+def _drained(found: Status) -> str:
+    """Which engines an operator keeps from work: it may be why nothing runs."""
+    names = [problem["engine"] for problem in found["problems"] if problem["code"] == "drained"]
+    if len(names) > 1:
+        return f" · {len(names)} engines are drained"
+    return f" · {names[0]} is drained" if names else ""
 
 
 def problems(found: Status) -> list[str]:
@@ -169,9 +180,10 @@ def _engine(engine: Status) -> Text:
     return Text.assemble(
         plain(engine["name"] + " "),
         _coloured(engine["state"]),
+        plain("" if engine["intake"] == EngineIntake.OPEN else ", drained"),
         plain(f" · {engine['mode']} · {engine['model'] or 'model unknown'}{window}{version}\n"),
         plain(f"{engine['message']}\n"),
-        plain(f"{places} · protection {engine['protection']} the engine"),
+        plain(places + (f" · protection {engine['protection']} the engine" if engine["protection"] else "")),
     )
 
 

@@ -194,6 +194,8 @@ def _send_items(client: Client, lines: Iterator[bytes], size: int | None, option
     path = f"/ai/run/{options.model or default_model(client)}"
     with progress_bar.uploading(lines, size) as content:
         result = client.call("POST", path, params=params, headers=headers, content=content)
+    if client.warning:
+        tables.sentence(errors, f"Warning: {client.warning}")
     return str(result["request_id"])
 
 

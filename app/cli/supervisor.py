@@ -14,11 +14,15 @@ import psycopg
 import structlog
 
 from app import clock, life_signs, optional_packages, processes
+from app.causes import cause
 from app.changes import service as changes
+from app.cli import last_run
 from app.cli.data_dir_lock import owned
+from app.cli.last_run import KilledRun
 from app.cli.log_files import last_error
 from app.db import cluster, direct, embedded
 from app.db.pool import Database
+from app.db.transient_errors import TRANSIENT
 from app.db.watched_connection import WatchedConnection
 from app.environment import PART, child_environment
 from app.optional_packages import NotInstalled
@@ -59,7 +63,7 @@ class Supervisor:
     """Runs the database (if embedded) and all parts. `run` returns after `stop`, when everything has stopped.
 
     Parts write to `output`, or without it each to its own file in `data_dir/logs`. `on_stage` is called with the name of
-    each stage of the start.
+    each stage of the start. `command`: the one that runs it.
     """
 
     def __init__(
@@ -68,7 +72,9 @@ class Supervisor:
         output: TextIO | None = None,
         *,
         on_stage: Callable[[str], None] = lambda stage: None,
+        command: str = "up",
     ) -> None:
+        self._command = command
         self._settings = settings
         self._output = output
         self._on_stage = on_stage
@@ -77,6 +83,7 @@ class Supervisor:
         self._environment = child_environment(settings, {MARK: self._mark})
         parts = {name: module for name, module in PARTS.items() if name != "console" or settings.console_port}
         self._children = [Child(name, module) for name, module in parts.items()]
+        self._killed: KilledRun | None = None
         self.stopping = asyncio.Event()
         self.ready = asyncio.Event()
 
@@ -88,6 +95,7 @@ class Supervisor:
         """Start everything and keep it running until `stop`. Raises Failure if it cannot start."""
         optional_packages.check(self._settings)
         async with self._sole_owner(), self._database():
+            await self._note_killed()
             tasks = [asyncio.create_task(self._keep(child)) for child in self._children]
             keeper = asyncio.create_task(self._keep_database())
             self.ready.set()
@@ -103,12 +111,18 @@ class Supervisor:
     @asynccontextmanager
     async def _sole_owner(self) -> AsyncIterator[None]:
         """Hold the data directory's lock, and kill processes that a killed predecessor left running."""
-        with owned(self._settings):
+        with owned(self._settings, self._command):
+            self._killed = last_run.begin(self._settings.data_dir)
             await self._kill_leftovers()
             try:
                 yield
             finally:
                 await self._kill_leftovers()
+                self.ended()
+
+    def ended(self) -> None:
+        """Note that this run ends as it was told to."""
+        last_run.end(self._settings.data_dir)
 
     async def _kill_leftovers(self) -> None:
         """Kill every part of this installation and its engine, which has its own mark."""
@@ -149,14 +163,15 @@ class Supervisor:
         try:
             await (await psycopg.AsyncConnection.connect(url)).close()
         except psycopg.OperationalError as error:
-            log.warning("database.down", error=str(error).strip().split("\n")[0])
+            log.warning("database.down", error=cause(error))
         else:
             return
+        began = clock.monotonic()
         try:
             await asyncio.to_thread(embedded.start, self._settings)
-            log.info("database.restarted")
+            log.info("database.restarted", seconds=round(clock.monotonic() - began, 1))
         except Exception as failure:
-            log.error("database.restart_failed", error=str(failure))
+            log.error("database.restart_failed", error=cause(failure))
         await self._stop_requested(within=1)
 
     async def _stop_requested(self, within: float) -> bool:
@@ -223,6 +238,18 @@ class Supervisor:
                 Database(embedded.direct_url(self._settings), size=1) as database,
             ):
                 await changes.died(database, part, code)
+
+    async def _note_killed(self) -> None:
+        """Write to the timeline that the run before this one was killed. Without the database it is not noted."""
+        if self._killed is None:
+            return
+        with suppress(TimeoutError, psycopg.Error, *TRANSIENT):
+            async with (
+                asyncio.timeout(_NOTE_SECONDS),
+                Database(embedded.direct_url(self._settings), size=1) as database,
+                database.relaxed() as conn,
+            ):
+                await self._killed.note(conn)
 
     async def _start(self, child: Child) -> asyncio.subprocess.Process:
         signs = self._signs_of(child)
@@ -304,6 +331,7 @@ def on_signals(supervisor: Supervisor) -> None:
     def handle() -> None:
         nonlocal stopping
         if stopping:
+            supervisor.ended()
             os._exit(130)
         stopping = True
         supervisor.stop()

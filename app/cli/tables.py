@@ -16,6 +16,7 @@ from rich.text import Text
 
 from app import clock
 from app.cli.text import plain
+from app.quantities import used_ago
 
 WIDE_COLUMNS = 100  # a narrower terminal leaves out the columns in `wide`
 _PATIENCE_SECONDS = 1.0
@@ -116,6 +117,16 @@ def when(moment: str | datetime | None, *, brief: bool = False) -> str | None:
     if local.date() == today.date():
         return f"{local:%H:%M:%S}"
     return f"{local:%m-%d %H:%M}" if local.year == today.year else f"{local:%Y-%m-%d}"
+
+
+def zone() -> str:
+    """This machine's zone now."""
+    return f"{clock.now().astimezone():%Z}"
+
+
+def last_used(moment: datetime | None, *, brief: bool) -> str | None:
+    """When it was last used, which is noted at most once a minute; with `brief` as how long ago, else as it was noted."""
+    return used_ago((clock.now() - moment).total_seconds()) if moment and brief else when(moment)
 
 
 def _text(cell: object) -> Text:

@@ -1,6 +1,7 @@
 """Texts of several commands: those from other systems, safe for the terminal, and where items are."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from rich.text import Text
@@ -16,4 +17,6 @@ def plain(value: object) -> Text:
 
 def places(counts: Mapping[str, Any], prefix: str = "") -> str:
     """Where the items without a result are, from the counts of a document of the API, whose names have this prefix."""
-    return item_counts.words(*(counts.get(prefix + place, 0) for place in ("queued", "claimed", "in_engine")))
+    at = counts.get(prefix + "returns_at")
+    queued, claimed, in_engine = (counts.get(prefix + place, 0) for place in ("queued", "claimed", "in_engine"))
+    return item_counts.words(queued, claimed, in_engine, datetime.fromisoformat(at) if at else None)

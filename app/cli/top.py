@@ -1,6 +1,7 @@
 """`slackwater top`: the installation live on a terminal, from the JSON routes of the API. `top_view` draws it."""
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ def top(
     """Show engines, queue, batches and the protection of synchronous callers, live. Ctrl-C ends it."""
     settings = configured()
     with ExitStack() as stack:
-        reader = Reader(settings, _client(settings, stack))
+        reader = Reader(settings, lambda: stack.enter_context(Client.of(settings)))
         first = reader.read()
         if once or not console.is_terminal:
             console.print(top_view.frame(first, console.width, console.height))
@@ -44,20 +45,16 @@ def top(
                 sight = reader.read()
 
 
-def _client(settings: Settings, stack: ExitStack) -> Client | None:
-    """A client with the key of this user; None: there is no key, so only the state of the installation is shown."""
-    try:
-        return stack.enter_context(Client.of(settings))
-    except Failure:
-        return None
-
-
 class Reader:
-    """Reads what a frame shows. An API that does not answer later is shown in the frame, with what was read before."""
+    """Reads what a frame shows. An API that does not answer later is shown in the frame, with what was read before.
 
-    def __init__(self, settings: Settings, client: Client | None) -> None:
+    `connect` makes a client with the key of this user. While it raises Failure, only the state of the installation is shown.
+    """
+
+    def __init__(self, settings: Settings, connect: Callable[[], Client]) -> None:
         self._settings = settings
-        self._client = client
+        self._connect = connect
+        self._client: Client | None = None
         self._slow: dict[str, Any] = {}
         self._read_at = -HISTORY_SECONDS
         self._last: Sight | None = None
@@ -77,12 +74,13 @@ class Reader:
     def _read(self) -> Sight:
         status = installation.fetch(self._settings)
         url = api_url(self._settings)
-        if self._client is None:
-            note = "Batches and histories need a key: `slackwater login`, or SLACKWATER_API_KEY."
-            return Sight(url, clock.now(), status, note=note)
-        page = self._client.page("/ai/batches", state=["running", "queued", "paused"], limit=MOST_BATCHES)
+        try:
+            client = self._client = self._client or self._connect()
+        except Failure as failure:
+            return Sight(url, clock.now(), status, note=f"Batches and histories need a key. {failure.remedy}")
+        page = client.page("/ai/batches", state=["running", "queued", "paused"], limit=MOST_BATCHES)
         if clock.monotonic() >= self._read_at + HISTORY_SECONDS:
-            self._slow, self._read_at = self._history(self._client, status), clock.monotonic()
+            self._slow, self._read_at = self._history(client, status), clock.monotonic()
         batches = sorted(page.rows, key=lambda batch: batch["status"] != "running")
         return Sight(url, clock.now(), status, batches=batches, more_batches=bool(page.cursor), **self._slow)
 

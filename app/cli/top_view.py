@@ -118,15 +118,19 @@ def _engines(sight: Sight, *, wide: bool) -> RenderableType:
 
 
 def _engine(engine: Document, samples: Sequence[Document], now: datetime, *, wide: bool) -> list[Text]:
-    """Its requests are those of the status, as the queue counts them. Memory and tokens are of a sample that is new."""
-    last = samples[-1] if samples else None
+    """Its requests are those of the status, as the queue counts them. Memory and tokens are of a sample that is new, and not
+    of an engine that is down.
+    """
+    last = samples[-1] if samples and engine["state"] not in ("down", "starting") else None
     if last is not None and (now - datetime.fromisoformat(last["at"])).total_seconds() > _FRESH_SECONDS:
         last = None
     row = [plain(engine["name"]), _coloured(engine["state"])]
-    row.append(Text(f"{_count(engine['batch_in_flight'])}/{engine['allowance']}", HARVEST))
+    inside, allowed = engine["batch_in_flight"], engine["allowance"]
+    row.append(Text(f"{_count(inside)}{'→' if inside and inside > allowed else '/'}{allowed}", HARVEST))
     row.append(Text(_count(engine["sync_in_flight"]), SYNC))
     row.append(Text(f"{last['kv_usage']:.0%}" if last and last["kv_usage"] is not None else "–"))
-    row += [Text(_rate(last, name), style) for name, style in (("batch_tokens", HARVEST), ("sync_tokens", SYNC))]
+    for kind, style in (("batch", HARVEST), ("sync", SYNC)):
+        row.append(Text(_rate(last, kind, engine[f"{kind}_in_flight"]), style))
     if wide:
         size = -(-len(samples) // _SPARK)
         rates = [_mean(samples[n : n + size]) for n in range(0, len(samples), size or 1)]
@@ -138,7 +142,13 @@ def _gate(engine: Document) -> Text:
     """What the engine does with batch work, and why."""
     wrong = any(problem["severity"] == "error" for problem in engine["problems"])
     style = WARN if wrong or engine["state"] == "down" else QUIET
-    text = plain(f"  {engine['message']}")
+    inside, allowed = engine["batch_in_flight"], engine["allowance"]
+    fell = (
+        f"; {inside:,} batch requests are in it, {allowed:,} are allowed from now on"
+        if inside and inside > allowed
+        else ""
+    )
+    text = plain(f"  {engine['message']}{fell}")
     text.stylize(style)
     return text
 
@@ -221,8 +231,11 @@ def _mean(samples: Sequence[Document]) -> float:
     return float(sum(each["batch_tokens"] for each in samples) / max(1, sum(each["seconds"] for each in samples)))
 
 
-def _rate(sample: Document | None, name: str) -> str:
-    return "–" if sample is None else f"{sample[name] / max(sample['seconds'], 0.001):,.0f}"
+def _rate(sample: Document | None, kind: str, in_flight: int | None) -> str:
+    """Tokens a second. Not known of requests that are in the engine now, if the sample is from before the first of them."""
+    if sample is None or (in_flight and not sample[kind] and not sample[f"{kind}_tokens"]):
+        return "–"
+    return f"{sample[f'{kind}_tokens'] / max(sample['seconds'], 0.001):,.0f}"
 
 
 def _ms(milliseconds: float) -> str:

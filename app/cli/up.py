@@ -146,7 +146,7 @@ class Greeter:
                 await self._engine_ready(lambda: False)
                 await asyncio.to_thread(self._greet, "")
         except Exception as error:
-            remedy = f"slackwater key create --account {ready_message.ACCOUNT}"
+            remedy = f"{ready_message.program()} key create --account {ready_message.ACCOUNT}"
             log.error("start.not_greeted", error=str(error), url=base_url(self._settings), remedy=remedy)
 
     async def _start(self) -> str:

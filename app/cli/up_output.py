@@ -7,6 +7,7 @@ unchanged.
 import asyncio
 import threading
 from collections import defaultdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ _POLL_SECONDS = 0.1
 _QUIET_POLL_SECONDS = 1.0
 _QUIET_SECONDS = 5.0  # without a new line, from which on the logs are looked at less often
 _STALLED_SECONDS = 2.0
+_HELD_SECONDS = 1.0  # a part may notice before the supervisor that the database has ended
+_SETTLING_SECONDS = 60.0  # after the database is back, until everything is as before
 _BAR_WIDTH = 20
 
 
@@ -39,34 +42,68 @@ class Screen:
         self._tails = [Tail.from_end(log_file(data_dir, part)) for part in OURS]
         self._polling = threading.Lock()
         self._quiet_at = clock.monotonic() + _QUIET_SECONDS
+        self._held: list[tuple[float, Path, str]] = []
+        self._database_until = 0.0  # until then the parts may suffer from the end of the database
         self._tracebacks: defaultdict[Path, log_lines.Tracebacks] = defaultdict(log_lines.Tracebacks)
 
     async def run(self) -> None:
         """Show new lines and rotate the files, until cancelled. A terminal that blocks does not block the supervisor."""
         try:
             while True:
-                if any(tail.grows for tail in self._tails):
+                if self._held or any(tail.grows for tail in self._tails):
                     self._quiet_at = clock.monotonic() + _QUIET_SECONDS
                     await asyncio.to_thread(self.poll)
                 for file in self._files:
                     rotate(file)
                 await asyncio.sleep(_POLL_SECONDS if clock.monotonic() < self._quiet_at else _QUIET_POLL_SECONDS)
         finally:
-            self.poll()
+            self.poll(last=True)
 
-    def poll(self) -> None:
-        """Show new lines, unless another thread has been doing so for longer than `_STALLED_SECONDS`."""
+    def poll(self, *, last: bool = False) -> None:
+        """Show new lines, with `last` those that are held, too. Not if another thread has been doing so for longer than
+        `_STALLED_SECONDS`.
+        """
         if self._polling.acquire(timeout=_STALLED_SECONDS):
             try:
                 for tail in self._tails:
                     for line in tail.read():
-                        self._show(tail.file, line)
+                        self._take(tail.file, line)
+                due = clock.monotonic() - (0.0 if last else _HELD_SECONDS)
+                for each in [each for each in self._held if each[0] <= due]:
+                    self._held.remove(each)
+                    self._show(*each[1:])
             finally:
                 self._polling.release()
 
     def say(self, text: str) -> None:
         """Print a line of our own."""
         self.console.print(Text(text), soft_wrap=True)
+
+    def _take(self, file: Path, line: str) -> None:
+        """Show a line, or hold it, or leave it to the log: of the end of the database one line is enough."""
+        event, now = log_lines.parse(line), clock.monotonic()
+        if self._verbose or event is None:
+            self._show(file, line)
+        elif file == self._tails[0].file:
+            if not self._told_of_database(event, now):
+                self._show(file, line)
+        elif now < self._database_until and (event.level == "warning" or log_lines.names_connection(event)):
+            return
+        elif not event.quiet and log_lines.names_connection(event):
+            self._held.append((now, file, line))
+        else:
+            self._show(file, line)
+
+    def _told_of_database(self, event: log_lines.LogLine, now: float) -> bool:
+        """Whether the line of the supervisor is about its database, and has been said in words."""
+        if not (said := log_lines.of_database(event)):
+            return False
+        down = event.text.startswith(log_lines.DATABASE_DOWN)
+        if not (down and self._database_until == inf):
+            self.say(said)
+        self._held.clear()
+        self._database_until = inf if down else now + _SETTLING_SECONDS
+        return True
 
     def _show(self, file: Path, line: str) -> None:
         event = log_lines.parse(line)

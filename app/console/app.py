@@ -15,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from app.admission.control import AdmissionControl, no_budget
+from app.admission.control import AdmissionControl
+from app.admission.spent_shares import ReadShares
 from app.console import error_pages, stream
 from app.console.guard import Guard
 from app.console.looks import Looks
@@ -53,8 +54,8 @@ async def running(app: Starlette, settings: Settings) -> AsyncIterator[None]:
         await session_settings.require_at_start(database)
         models = ModelRegistry(reader, entries, offers=True)
         await models.renew()
-        admission = AdmissionControl(database, models, secret_key(settings), no_budget)
-        await admission.policy.renew()
+        admission = AdmissionControl(database, models, secret_key(settings), ReadShares(reader))
+        await admission.renew()
         app.state.parts = Parts(settings, database, reader, models, admission, app.state.templates, Looks(), egress)
         keeping = asyncio.create_task(admission.keep())
         log.info("console.serving", url=app.state.parts.origin)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from app.audit.acts import Act
+from app.causes import cause
 from app.console import compression
 from app.console.page import theme, whole
 from app.console.parts import parts_of, viewer_of
@@ -51,7 +52,7 @@ async def refused(request: Request, error: Exception) -> Response:
 
 async def away(request: Request, error: Exception) -> Response:
     """Of a database that does not answer in time."""
-    log.warning("database.unavailable", verb=request.url.path, error=str(error).strip())
+    log.warning("database.unavailable", verb=request.url.path, error=cause(error))
     return alone(request, 503, _or_unsure(request, AWAY))
 
 

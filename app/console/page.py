@@ -142,6 +142,9 @@ NOTES = {
     "hook-enabled": "A test event is sent; when it is accepted, waiting events follow.",
     "hook-deleted": "Deleted: it gets no events any more. What waited for it is gone.",
     "tested": "A test event is sent now.",
+    "budget-made": "The budget is made; queued work follows it within seconds.",
+    "budget-changed": "The budget is changed; queued work follows it within seconds.",
+    "budget-deleted": "The budget is deleted; what waited for its money goes on.",
     "key-revoked": "The key is revoked. It stops working everywhere within seconds.",
 }
 

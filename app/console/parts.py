@@ -10,6 +10,7 @@ from app.access import origin
 from app.access.oidc import Provider
 from app.access.roles import Viewer
 from app.admission.control import AdmissionControl
+from app.batches.installation_status import Installation
 from app.batches.why_chain import Polls
 from app.console.arriving import Arriving
 from app.console.looks import Looks
@@ -18,6 +19,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue
 from app.engines.model_registry import ModelRegistry
+from app.engines.rate_card import Work
 from app.queue.answer_lengths import AnswerLengths
 from app.settings import Settings
 from app.webhooks.egress import EgressClient
@@ -38,13 +40,18 @@ class Parts:
 
     @property
     def catalogue(self) -> Catalogue:
-        """The models at this moment."""
+        """The models at this moment, with their prices for calls."""
         return self.models.current
 
+    @property
+    def queued_catalogue(self) -> Catalogue:
+        """The same with their prices for batches."""
+        return self.models.priced(Work.BATCH)
+
     async def freshen(self) -> None:
-        """Read models and policy again, unless that was done just now. Each look calls it; without one nothing is read."""
+        """Read models, policy and budgets again, unless that was just done. Each look calls it; without one nothing is read."""
         await self.models.fresh()
-        await self.admission.policy.fresh()
+        await self.admission.fresh()
 
     @cached_property
     def polls(self) -> Polls:
@@ -55,6 +62,11 @@ class Parts:
     def arriving(self) -> Arriving:
         """The files that browsers send at this moment."""
         return Arriving()
+
+    @cached_property
+    def installation(self) -> Installation:
+        """The state of the installation and its problems, as `GET /status` shows them."""
+        return Installation(self.reader, self.settings.webhook_allow_private)
 
     @cached_property
     def lengths(self) -> AnswerLengths:

@@ -21,20 +21,31 @@ KEY_LIFETIME = timedelta(minutes=10)
 PATIENCE_SECONDS = 30.0  # for the queued answer; it is not cancelled after that
 _SYNC_SECONDS = 120.0
 _POLL_SECONDS = 0.25
+_PASSING = (429, 503)  # of a poll; the batch is there
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How a request went. Seconds count from its submission. `batch_id`: of the queued one. None: not known, or not yet."""
+    """How a request went. Seconds count from its submission. `retry_after`: seconds after which a refused one may be sent again.
+    `batch_id`: of the queued one; `waits_for`: what it waits for. None: not known, or not yet.
+    """
 
     text: str = ""
     error: str = ""
+    retry_after: int | None = None
     first_token: float | None = None
     seconds: float | None = None
     prompt: int = 0
     cached: int = 0
     output: int = 0
     batch_id: str = ""
+    waits_for: str = ""
+
+    def refuse(self, response: httpx.Response) -> None:
+        """Note why a request was refused. Its body must have been read."""
+        after = response.headers.get("retry-after", "")
+        self.retry_after = int(after) if after.isdecimal() else None
+        self.error = _message(response)
 
     def count(self, usage: dict[str, Any] | None) -> None:
         """Note the tokens of an answer."""
@@ -89,7 +100,8 @@ async def _at_once(client: httpx.AsyncClient, ask: Ask, outcome: Outcome) -> Non
     body = {**ask.body, "model": ask.model, "stream": True, "stream_options": {"include_usage": True}}
     async with client.stream("POST", "/v1/chat/completions", json=body) as response:
         if response.status_code != 200:
-            outcome.error = _message(await response.aread())
+            await response.aread()
+            outcome.refuse(response)
             return
         async for line in response.aiter_lines():
             if not line.startswith("data: ") or line == "data: [DONE]":
@@ -109,17 +121,23 @@ async def _queued(client: httpx.AsyncClient, ask: Ask, outcome: Outcome) -> None
     began, path, query = clock.monotonic(), f"/run/{ask.model}", {"queueRequest": "true"}
     submitted = await client.post(path, params=query, json={"requests": [ask.body]})
     if submitted.status_code != 200:
-        outcome.error = _message(submitted.content)
+        outcome.refuse(submitted)
         return
     outcome.batch_id = submitted.json()["result"]["request_id"]
     while clock.monotonic() - began < PATIENCE_SECONDS:
         await asyncio.sleep(_POLL_SECONDS)
         answer = await client.post(path, params=query, json={"request_id": outcome.batch_id})
-        found = (answer.json().get("result") or {}) if answer.status_code == 200 else {}
-        if found.get("responses"):
+        if answer.status_code in _PASSING:
+            continue
+        found = _result(answer)
+        if found.get("responses"):  # whatever the status, which is 500 where every item has failed
             outcome.seconds = clock.monotonic() - began
             _read(found["responses"][0], outcome)
             return
+        if answer.status_code != 200:
+            outcome.refuse(answer)
+            return
+        outcome.waits_for = str((found.get("waiting") or {}).get("message") or "")
 
 
 def _read(item: dict[str, Any], outcome: Outcome) -> None:
@@ -132,12 +150,19 @@ def _read(item: dict[str, Any], outcome: Outcome) -> None:
     outcome.count(result.get("usage"))
 
 
-def _message(content: bytes) -> str:
+def _result(response: httpx.Response) -> dict[str, Any]:
+    """What an envelope has; empty: it has nothing, or is none."""
     try:
-        found = orjson.loads(content)
-    except ValueError:
-        return "The API's answer cannot be read."
-    if isinstance(found.get("error"), dict):
-        return str(found["error"].get("message"))
-    errors = found.get("errors") or [{}]
-    return str(errors[0].get("message") or "The API refused the request.")
+        found = orjson.loads(response.content).get("result")
+    except (ValueError, AttributeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _message(response: httpx.Response) -> str:
+    """The error's own words, in either dialect."""
+    try:
+        found = orjson.loads(response.content)
+        return str((found.get("error") or found["errors"][0])["message"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"The API answered with the status {response.status_code} and without a reason"

@@ -11,6 +11,8 @@ from psycopg.types.json import Jsonb
 from app.console import queries_sql as sql
 from app.db import day_tables, name_prefix
 from app.db.pool import Connection
+from app.engines.overview import heard
+from app.engines.told_state import told_code
 from app.files import ids
 from app.states import BatchState, EngineState
 
@@ -202,7 +204,8 @@ async def events(conn: Connection, batch_id: int) -> list[EventRow]:
 @dataclass(frozen=True, slots=True)
 class EngineRow:
     """An engine as its worker last reported it. `held_seconds`: since state and reason are what they are.
-    `batch_in_flight`: batch requests that are in it.
+    `batch_in_flight`: batch requests that are in it. `silent_seconds`: since that report. `overdue`: more of them were due since.
+    `detail`: how the process of one that does not serve ended. `usual_seconds`: how long its last start took.
     """
 
     engine_id: int
@@ -222,6 +225,16 @@ class EngineRow:
     alive: bool
     intake: str
     problems: Sequence[Mapping[str, str]]
+    silent_seconds: float
+    overdue: bool
+    mode: str = "attached"
+    detail: str | None = None
+    usual_seconds: float | None = None
+
+    @property
+    def heard(self) -> str:
+        """How long ago its worker reported it."""
+        return heard(self.silent_seconds, silent=self.overdue or not self.alive)
 
     @property
     def ready(self) -> bool:
@@ -233,7 +246,7 @@ class EngineRow:
         """The reason of its gate, or one made from its state."""
         if not self.alive:
             return "engine_down"
-        return self.reason or f"engine_{self.state}"
+        return told_code(self.state, self.mode, self.reason, has_worker=True)
 
 
 async def served_models(conn: Connection) -> list[str]:

@@ -15,7 +15,7 @@ from app.headroom.samples import StoredSample
 PAGE_ENGINES = 24
 MOST_GATES = 600  # changes of the gate in one drawing
 _LATELY = timedelta(minutes=1)
-_SUMMARY = 17  # columns of an EngineRow
+_SUMMARY = 22  # columns of an EngineRow
 
 
 class Tide(NamedTuple):
@@ -31,7 +31,7 @@ class Tide(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EngineDetail:
-    """More about one engine. Times are in seconds. `silent`: since its last heartbeat; `lease`: that its worker's still holds."""
+    """More about one engine. Times are in seconds. `lease`: that its worker's still holds."""
 
     mode: str
     url: str
@@ -43,7 +43,6 @@ class EngineDetail:
     start_seconds: float | None
     detail: str | None
     intake_since: datetime
-    silent: float
     host: str | None
     pid: int | None
     lease: float | None

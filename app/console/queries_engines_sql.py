@@ -1,13 +1,15 @@
 """The SQL of the pages about engines. Histories are read in stretches, the gate by the index of the decision log."""
 
 from app.engines.adoption import DOWN
+from app.engines.sql import AWAY, OVERDUE, SILENT_SECONDS
 from app.headroom.samples_sql import SUMS
 from app.queue.item_counts_sql import OF_ENGINE
 from app.worker_lease import WORKER_LEASE_HOLDS
 
 _COLUMNS = f"""e.engine_id, e.name, coalesce(p.model, '') as model, e.protection, e.state, e.reason, e.signal, e.value,
        e.threshold, extract(epoch from now() - e.reason_since)::float8 as held, e.slots, e.allowance, {OF_ENGINE},
-       e.sync_in_flight, coalesce(w.{WORKER_LEASE_HOLDS}, false) as alive, e.intake, e.problems"""
+       e.sync_in_flight, coalesce(w.{WORKER_LEASE_HOLDS}, false) as alive, e.intake, e.problems, {SILENT_SECONDS}, {OVERDUE},
+       {AWAY}"""
 _FROM = "from engine e left join pool p on p.pool_id = e.pool_id left join worker w on w.worker_id = e.worker_id"
 
 PAGE = f"""
@@ -17,7 +19,7 @@ order by e.name limit %(limit)s"""
 
 ONE = f"""
 select {_COLUMNS}, e.mode, e.url, e.version, e.dialect, e.scheduling_policy, e.max_model_len, e.served_name, e.start_seconds,
-       e.detail, e.intake_since, extract(epoch from now() - e.heartbeat_at)::float8, w.host, w.pid,
+       e.detail, e.intake_since, w.host, w.pid,
        greatest(0, extract(epoch from w.lease_until - now()))::float8,
        greatest(0, extract(epoch from e.expected_at - now()))::float8
 {_FROM} where e.name = %(name)s"""

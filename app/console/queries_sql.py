@@ -6,7 +6,8 @@ Every statement is bounded: it walks an index from a position, looks keys up, or
 from collections.abc import Collection
 
 from app.db.name_prefix import begins
-from app.queue.item_counts_sql import DELTAS, OF_ENGINE, TOKENS
+from app.engines.sql import AWAY, OVERDUE, SILENT_SECONDS
+from app.queue.item_counts_sql import DELTAS, FOLDED_TOKENS, OF_ENGINE
 from app.states import EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -23,7 +24,7 @@ from (select count(*) filter (where e.state = '{EngineState.READY}' and w.{WORKE
 
 _FOLDED = f"""
 select b.batch_id, b.request_id, t.tenant_id, t.account_id, b.model, b.state, b.run, b.total,
-       b.ok + coalesce(d.ok, 0), b.failed + coalesce(d.failed, 0), {TOKENS},
+       b.ok + coalesce(d.ok, 0), b.failed + coalesce(d.failed, 0), {FOLDED_TOKENS},
        b.created_at, b.opened_at, b.finalized_at, b.expires_at, b.tags, b.meta, b.policy, b.endpoint, b.line_id, b.traceparent,
        b.name, b.est_tokens, b.pipeline_id
 from {{source}} join tenant t on t.tenant_id = b.tenant_id{DELTAS}"""
@@ -100,7 +101,7 @@ order by v.event_id desc, e.name"""
 ENGINES = f"""
 select e.engine_id, e.name, coalesce(p.model, ''), e.protection, e.state, e.reason, e.signal, e.value, e.threshold,
        extract(epoch from now() - e.reason_since)::float8, e.slots, e.allowance, {OF_ENGINE}, e.sync_in_flight,
-       coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake, e.problems
+       coalesce(w.{WORKER_LEASE_HOLDS}, false), e.intake, e.problems, {SILENT_SECONDS}, {OVERDUE}, {AWAY}
 from engine e left join pool p on p.pool_id = e.pool_id left join worker w on w.worker_id = e.worker_id
 where w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day' order by e.name"""
 

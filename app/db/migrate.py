@@ -15,6 +15,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 from tenacity import retry_if_result as until
 
 import migrations
+from app.causes import cause
 from app.db import direct, schema, session_settings
 from app.errors import SchemaMismatch
 
@@ -102,7 +103,7 @@ def _is_locked(error: BaseException) -> bool:
 
 def _report(state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
-    log.warning("migration.waits", attempt=state.attempt_number, error=str(error).strip().split("\n")[0])
+    log.warning("migration.waits", attempt=state.attempt_number, error=cause(error) if error else "")
 
 
 def revisions(url: str) -> tuple[str | None, str | None]:

@@ -2,8 +2,9 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -27,13 +28,17 @@ class NotConfirmed(OperationalError):
     """
 
 
-class LastStatement(Protocol):
-    """What a transaction sends together with its commit. `statement` is asked for at that moment."""
+class AtCommit(Protocol):
+    """What a transaction sends together with its commit. `statements` are asked for at that moment. Those of a lower `rank` are
+    sent before, so that all transactions lock tables in one order.
+    """
 
-    def statement(self) -> tuple[str, Params]: ...
+    rank: int
+
+    def statements(self) -> Sequence[tuple[str, Params]]: ...
 
 
-Last = TypeVar("Last", bound=LastStatement)
+Last = TypeVar("Last", bound=AtCommit)
 
 
 class PooledConnection(WatchedConnection):
@@ -48,7 +53,7 @@ class PooledConnection(WatchedConnection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cursor_factory = _Cursor
-        self._last: dict[type[Any], LastStatement] = {}
+        self._last: dict[type[Any], AtCommit] = {}
         ours = weakref.ref(self)  # a handler that refers to the connection would keep it open when it is forgotten
         self.add_notice_handler(lambda diagnostic: _note(ours(), diagnostic))
 
@@ -71,13 +76,14 @@ class PooledConnection(WatchedConnection):
                     watch.begin()
                 if outermost and self._last:
                     await ending.enter_async_context(self._whole_or_nothing())
-                    for last in self._last.values():
-                        await self.execute(*last.statement())
+                    for last in sorted(self._last.values(), key=attrgetter("rank")):
+                        for statement in last.statements():
+                            await self.execute(*statement)
 
     def at_commit(self, kind: type[Last]) -> Last:
-        """The last statement of this kind of the open transaction, made when it is first asked for.
+        """The last statements of this kind of the open transaction, made when they are first asked for.
 
-        A row that others wait for is changed by such a statement, so that nobody waits for it while this process, or its host,
+        A row that others wait for is changed by such statements, so that nobody waits for it while this process, or its host,
         has stopped between two statements. What is added to it in a savepoint stays when that is rolled back. Raises
         RuntimeError outside of a transaction.
         """

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from app.causes import cause
 from app.db.transient_errors import TRANSIENT
 
 
@@ -16,7 +17,7 @@ async def repeated(work: Callable[[], Awaitable[None]], seconds: float, log: Any
         try:
             await work()
         except (TimeoutError, *TRANSIENT) as error:
-            log.warning(failed, error=str(error).strip())
+            log.warning(failed, error=cause(error))
         except Exception:  # it is tried again; the loop has to go on
             log.exception(failed)
 

@@ -46,7 +46,7 @@ REPORT = "sw_report"  # may be bound to some accounts
 DAILY = ("item_payload", "item_result")
 
 _QUEUE = {
-    **dict.fromkeys(("batch", "item_payload", "batch_phase", "chunk", "sched", "lane"), "rawd"),
+    **dict.fromkeys(("batch", "item_payload", "batch_phase", "chunk", "sched"), "rawd"),
     **dict.fromkeys(("item_result", "batch_delta", "batch_error", "answer_length"), "rawd"),
     **dict.fromkeys(("event", "delivery", "response_events", "removed_counts", "line"), "rawd"),
     **dict.fromkeys(("account_kek", "batch_key", "shredding"), "rawd"),
@@ -54,7 +54,7 @@ _QUEUE = {
     **dict.fromkeys(
         ("usage", "usage_day", "usage_writer", "dropped_usage", "latency_minute", "session_growth"), "rawd"
     ),
-    **dict.fromkeys(("budget", "budget_slice", "quota", "quota_reached", "request_sample", "change"), "rawd"),
+    **dict.fromkeys(("budget", "reservation", "quota", "quota_reached", "request_sample", "change"), "rawd"),
     **dict.fromkeys(
         ("file", "file_batch", "upload", "upload_part", "object_store", "worker", "engine", "pool"), "rawd"
     ),
@@ -131,7 +131,7 @@ GRANTS: Mapping[str, RoleGrants] = {
     REPORT: RoleGrants(
         "reports: usage, budgets and the audit log with its seals, read only",
         {
-            **dict.fromkeys(("usage", "usage_day", "line", "budget", "lane", "tenant", "ledger_check"), "r"),
+            **dict.fromkeys(("usage", "usage_day", "line", "budget", "tenant", "ledger_check"), "r"),
             **_READS_RECORDS,
         },
     ),
@@ -144,6 +144,6 @@ _BY_LINE = "line_id in (select l.line_id from line l)"
 ROWS_OF_ACCOUNTS: Mapping[str, str] = {
     "tenant": "account_id = any({accounts})",
     **dict.fromkeys(("audit", "audit_seal", "audit_checkpoint"), "account = any({accounts})"),
-    **dict.fromkeys(("line", "budget", "lane"), _BY_TENANT),
+    **dict.fromkeys(("line", "budget"), _BY_TENANT),
     **dict.fromkeys(("usage", "usage_day"), _BY_LINE),
 }

@@ -69,14 +69,22 @@ class Reading:
     settings: Mapping[str, str]
 
 
+def losing(found: Reading) -> tuple[str, str] | None:
+    """Why the database may lose what it has confirmed, and how that is corrected. None: it does not. Pure."""
+    has = found.settings
+    if wrong := [name for name, good in DURABILITY_SETTINGS.items() if has[name] not in good]:
+        return (
+            f"The database may lose what it has confirmed: {', '.join(f'{name} = {has[name]}' for name in wrong)}",
+            f"Set {', '.join(f'{name} = on' for name in wrong)} for the server and for the role {found.role}.",
+        )
+    return None
+
+
 def problem(found: Reading) -> tuple[str, str] | None:
     """What is wrong with these settings, and how it is corrected. None: nothing. Pure."""
+    if (loss := losing(found)) is not None:
+        return loss
     has = found.settings
-    if losing := [name for name, good in DURABILITY_SETTINGS.items() if has[name] not in good]:
-        return (
-            f"The database may lose what it has confirmed: {', '.join(f'{name} = {has[name]}' for name in losing)}",
-            f"Set {', '.join(f'{name} = on' for name in losing)} for the server and for the role {found.role}.",
-        )
     if wrong := [name for name, value in OF_ROLE.items() if has[name] != value]:
         role, database = f'"{found.role}"', f'"{found.database}"'
         return (

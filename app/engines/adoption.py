@@ -22,6 +22,7 @@ FOREIGN = "not_vllm"
 UNUSABLE = "engine_unusable"
 SLOTS = "slots_unknown"
 SLOTS_WRONG = "slots_wrong"
+_NAME_SLOTS = "Name its --max-num-seqs: --slots, or SLACKWATER_ENGINE_SLOTS, or `slots` in the list of engines."
 OPEN_MEDIA = "media_domains_open"
 
 PRIORITY = "priority"
@@ -158,7 +159,7 @@ def slots_unknown(found: int) -> EngineProblem:
     return EngineProblem(
         SLOTS,
         f"The engine does not say how many requests it runs at once{learned}.",
-        "Name its --max-num-seqs: --slots, or SLACKWATER_ENGINE_SLOTS, or `slots` in the list of engines.",
+        _NAME_SLOTS,
     )
 
 
@@ -167,7 +168,7 @@ def slots_wrong(given: int, found: int) -> EngineProblem:
     return EngineProblem(
         SLOTS_WRONG,
         f"The settings say that the engine runs {given:,} requests at once, but it ran {found:,} while others waited.",
-        "Name its --max-num-seqs: --slots, or SLACKWATER_ENGINE_SLOTS, or `slots` in the list of engines.",
+        _NAME_SLOTS,
     )
 
 
@@ -177,7 +178,7 @@ def away(*, managed: bool = False) -> EngineProblem:
         return EngineProblem(
             DOWN, "The engine is being started.", "Wait; slackwater logs gpu-worker shows the progress."
         )
-    return EngineProblem(DOWN, "The engine does not answer.", "Start it, or correct SLACKWATER_ENGINE_URL.")
+    return EngineProblem(DOWN, "The engine does not answer.", "Start it, or correct --attach (SLACKWATER_ENGINE_URL).")
 
 
 def key_refused(status: int) -> EngineProblem:
@@ -204,6 +205,14 @@ def foreign() -> EngineProblem:
         FOREIGN,
         "The server at the engine's URL answers, but not as an engine does: it has neither /health nor /v1/models (HTTP 404).",
         "Correct --attach (SLACKWATER_ENGINE_URL): host and port of the engine, without a path.",
+    )
+
+
+def lists_as_slackwater(models: object) -> bool:
+    """Whether a list of models may be that of an API of Slackwater: every model in it is Slackwater's, or there is none."""
+    data = models.get("data") if isinstance(models, Mapping) else None
+    return isinstance(data, list) and all(
+        isinstance(entry, Mapping) and entry.get("owned_by") == "slackwater" for entry in data
     )
 
 
@@ -239,10 +248,11 @@ def _adopted(seen: Sighting, requested: str | None, task: Task) -> Model:
 
 def _missing(requested: str | None, seen: Sighting) -> EngineProblem:
     if requested is None:
-        fix = "Set SLACKWATER_ENGINE_MODEL to a model that the catalogue describes."
+        fix = "Name a model that the catalogue describes: --model (SLACKWATER_ENGINE_MODEL)."
         return EngineProblem(MISSING, "The engine does not say what it serves.", fix)
     served = ", ".join(seen.names) or "no model that it names"
-    other = f", or set SLACKWATER_ENGINE_MODEL={seen.names[0]}" if seen.names else ""
+    name = next(iter(seen.names), None)
+    other = f", or name what it serves: --model {name} (SLACKWATER_ENGINE_MODEL={name})" if name else ""
     return EngineProblem(
         MISSING,
         f"The engine serves {served}, not {requested}.",

@@ -4,10 +4,12 @@ It is read from a TOML file (`app/models.toml` shows every key). Errors are repo
 """
 
 import tomllib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from decimal import Decimal
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -16,7 +18,11 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import PydanticCustomError
 
 from app import host_lists
+from app.causes import cause
+from app.engines import rate_card
+from app.engines.rate_card import Currency, Money, Rate, Work
 from app.settings import SHIPPED_MODELS
+from app.wrong_values import field_at, wrong
 
 Capability = Literal["async_queue", "function_calling", "json_mode", "reasoning", "vision", "lora"]
 Shape = Literal["native", "openai", "responses"]
@@ -25,7 +31,6 @@ Pooling = Literal["mean", "cls", "last"]
 Text = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(gt=0)]
 HostName = Annotated[str, Field(pattern=f"^{host_lists.NAME.pattern}$")]
-Money = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
 
 _KEY_FLAG = "--api-key"
 _NO_KEY = (
@@ -34,7 +39,17 @@ _NO_KEY = (
 )
 _STRICT = ConfigDict(extra="forbid")
 _NOT_INHERITED = ("aliases", "serves")
+_PRICES = ("price", "prices")  # who has one of its own inherits neither
+_FOLLOWS = ("name", "served", "served_aliases", "adopted")  # from the tables' names
+_WRITTEN = {"since": "from"}  # the keys of fields that have another name here
 _SHIPPED = "slackwater"  # what a catalogue extends to have the tables that come with us, too
+
+_PATTERNS = {
+    "currency": 'three capital letters, as in "EUR"',
+    "package": 'the name and version of a package, as in "some-weights==1.0"',
+    "sha256": "64 of the digits 0-9 and a-f",
+    "media_hosts": 'names of hosts, as in "images.example.com"',
+}
 
 
 def _keyless(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -58,7 +73,11 @@ class Price:
     input: Money
     cached_input: Money
     output: Money
-    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] = "USD"
+    currency: Currency = "USD"
+
+    def always(self) -> Rate:
+        """As a line of a rate card, where it is the first price of calls."""
+        return Rate((Work.SYNC,), self.input, self.cached_input, self.output, self.currency)
 
 
 @dataclass(frozen=True)
@@ -94,7 +113,8 @@ class Model:
     """One entry under its canonical name. `served` is the model whose engines answer: the pool's key.
 
     `served_aliases` are that model's aliases. `adopted`: an attached engine brought it, and no file describes it. `media_hosts`:
-    from which its engines may fetch images that a request names.
+    from which its engines may fetch images that a request names. `prices`: its rate card, if it has one; `price` is then that of
+    one kind of work at one moment (see `Catalogue.priced`).
     """
 
     __pydantic_config__ = _STRICT
@@ -114,6 +134,23 @@ class Model:
     capabilities: frozenset[Capability] = frozenset()
     adopted: bool = False
     media_hosts: tuple[HostName, ...] = ()
+    prices: tuple[Rate, ...] = ()
+
+    @property
+    def card(self) -> tuple[Rate, ...]:
+        """All its prices, also where it has but one."""
+        return self.prices or ((self.price.always(),) if self.price else ())
+
+    def price_of(self, work: Work, at: datetime) -> Price | None:
+        """What this kind of work costs at this moment; None: nothing."""
+        if not self.prices:
+            return self.price
+        rate = rate_card.holding(self.prices, work, at)
+        return Price(rate.input, rate.cached_input, rate.output, rate.currency or "USD") if rate else None
+
+    def priced(self, work: Work, at: datetime) -> "Model":
+        """This model with the price of this kind of work at this moment."""
+        return replace(self, price=self.price_of(work, at)) if self.prices else self
 
     def may_replace(self, asked: "Model", *, queued: bool) -> bool:
         """Whether a request for another model can be routed to this one, if its content fits. `queued`: it waits in the queue."""
@@ -161,6 +198,7 @@ class Catalogue:
 
     models: Mapping[str, Model]
     _by_name: Mapping[str, Model]
+    _priced: dict[tuple[Work, int], "Catalogue"] = field(default_factory=dict, compare=False, repr=False)
 
     def resolve(self, name: str) -> Model | None:
         """The model with this canonical name or alias; None if unknown."""
@@ -173,12 +211,36 @@ class Catalogue:
             return self
         return Catalogue(MappingProxyType({**self.models, **new}), MappingProxyType({**self._by_name, **new}))
 
+    def priced(self, work: Work, at: datetime) -> "Catalogue":
+        """This catalogue with the prices of this kind of work at this moment. Itself where no model has a rate card."""
+        if not self._changes:
+            return self
+        key = work, bisect_right(self._changes, at)
+        if key not in self._priced:
+            models = {name: model.priced(work, at) for name, model in self.models.items()}
+            by_name = {name: models[model.name] for name, model in self._by_name.items()}
+            self._priced[key] = Catalogue(MappingProxyType(models), MappingProxyType(by_name))
+        return self._priced[key]
+
+    @cached_property
+    def _changes(self) -> list[datetime]:
+        """When a price begins to hold."""
+        return sorted({rate.since for model in self.models.values() for rate in model.prices})
+
     def served_by(self, engines: frozenset[str]) -> "Catalogue":
         """Those of these models which are answered by the engines of these models."""
         return Catalogue(
             MappingProxyType({name: model for name, model in self.models.items() if model.served in engines}),
             MappingProxyType({name: model for name, model in self._by_name.items() if model.served in engines}),
         )
+
+
+_TABLES: Mapping[tuple[str, ...], type[Price | Rate | Launch | WeightsSource]] = {
+    ("price",): Price,
+    ("prices",): Rate,
+    ("launch",): Launch,
+    ("launch", "source"): WeightsSource,
+}
 
 
 @lru_cache(256)
@@ -194,8 +256,10 @@ def load(path: Path) -> Catalogue:
     """Read and check a models file once per process. Raises CatalogueError."""
     try:
         content = tomllib.loads(path.read_text(), parse_float=Decimal)
-    except (OSError, ValueError) as error:
-        raise CatalogueError(f"{path}: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise CatalogueError(f"The model catalogue {path} cannot be read: {cause(error)}") from error
+    except ValueError as error:
+        raise CatalogueError(f"{path} is not TOML: {error}") from error
     tables, extended = content.pop("models", None), content.pop("extends", None)
     if extended not in (None, _SHIPPED):
         raise CatalogueError(f'{path}: extends: must be "{_SHIPPED}", whose catalogue is meant, got {extended!r}')
@@ -222,18 +286,33 @@ def _model(path: Path, tables: Mapping[str, Any], name: str) -> Model:
             raise CatalogueError(f"{where}] serves: {served!r} is not a model of this file with its own engines")
         if "launch" in own:
             raise CatalogueError(f"{where}] launch: belongs to {served!r}, whose engines answer")
-        own = {key: value for key, value in target.items() if key not in _NOT_INHERITED} | own
+        not_inherited = _NOT_INHERITED if own.keys().isdisjoint(_PRICES) else (*_NOT_INHERITED, *_PRICES)
+        own = {key: value for key, value in target.items() if key not in not_inherited} | own
         _check_window(where, own, served, target)
-    for key in ("name", "served", "served_aliases", "adopted"):
+    for key in _FOLLOWS:
         if key in own:
             raise CatalogueError(f"{where}] {key}: unknown; it follows from the tables' names")
     aliases = tables[served].get("aliases", ())
     try:
-        return _checker().validate_python({**own, "name": name, "served": served, "served_aliases": aliases})
+        model = _checker().validate_python({**own, "name": name, "served": served, "served_aliases": aliases})
+        base = [model.price.always()] if model.price and model.prices else []
+        return replace(model, prices=rate_card.checked([*base, *model.prices]))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False)[0]
         *table, key = [str(part) for part in first["loc"] if not isinstance(part, int)]
-        raise CatalogueError(f"{where}{''.join('.' + t for t in table)}] {key}: {first['msg']}") from error
+        known = fields(_TABLES.get(tuple(table), Model))
+        names = [_WRITTEN.get(each.name, each.name) for each in known if each.name not in _FOLLOWS]
+        said = wrong(
+            first,
+            secret="env" in table,
+            table="a table",
+            pattern=_PATTERNS.get(key, ""),
+            names=names if table else [*names, "serves"],
+            of=field_at(Model, first["loc"]),
+        )
+        raise CatalogueError(f"{where}{''.join('.' + t for t in table)}] {key}: {said}") from error
+    except ValueError as error:
+        raise CatalogueError(f"{where}] prices: {error}") from error
 
 
 def _check_window(where: str, own: Mapping[str, Any], served: str, target: Mapping[str, Any]) -> None:

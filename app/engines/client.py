@@ -211,17 +211,19 @@ class EngineClient:
         try:
             documents = await asyncio.gather(
                 self._json("/v1/models"),
-                _or_none(self._json("/version")),
-                _or_none(self._json("/server_info", config_format="json")),
+                _or_none(self._json, "/version"),
+                _or_none(self._json, "/server_info", config_format="json"),
             )
+            if adoption.lists_as_slackwater(documents[0]) and await self._is_slackwater():
+                raise Contradiction(adoption.slackwater())
             dialect = self._named or dialects.by_owner(documents[0]) or await self._by_page()
-            page = await _or_none(self.page(TRTLLM.metrics.path)) if dialect is TRTLLM and TRTLLM.metrics else None
+            page = await _or_none(self.page, TRTLLM.metrics.path) if dialect is TRTLLM and TRTLLM.metrics else None
             seen, self._dialect = adoption.read(*documents, page, dialect), dialect
         except ValueError as error:
             raise EngineAway(str(error)) from error
         except EngineAway as error:
             if error.status in (401, 403):
-                own = adoption.is_slackwater(await _or_none(self._json("/status")))
+                own = await self._is_slackwater()
                 raise Contradiction(adoption.slackwater() if own else adoption.key_refused(error.status)) from error
             if error.status in (404, 405):
                 if await self._status("/health") == 404:
@@ -230,6 +232,9 @@ class EngineClient:
                 return replace(adoption.UNSEEN, terms=dialects.terms_of(named, None)) if named else adoption.UNSEEN
             raise
         return seen
+
+    async def _is_slackwater(self) -> bool:
+        return adoption.is_slackwater(await _or_none(self._json, "/status"))
 
     async def _by_page(self) -> Dialect:
         """The dialect by the metrics page; the one that was known before, if the page cannot be read now."""
@@ -240,7 +245,7 @@ class EngineClient:
 
     async def task(self) -> Task:
         """The engine's task; text generation if it does not report one."""
-        return adoption.task_of(await _or_none(self._json("/openapi.json")))
+        return adoption.task_of(await _or_none(self._json, "/openapi.json"))
 
     async def page(self, path: str) -> str:
         """The text of the page at this path. Raises EngineAway."""
@@ -325,9 +330,9 @@ def _asked(request: EngineRequest) -> bytes | None:
     return None if body is None else orjson.dumps(body)
 
 
-async def _or_none(asking: Awaitable[object]) -> object:
+async def _or_none(ask: Callable[..., Awaitable[object]], path: str, **query: str) -> object:
     try:
-        return await asking
+        return await ask(path, **query)
     except EngineAway:
         return None
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from app import processes
+from app.causes import cause
 from app.engines import engine_list
 from app.engines.engine_list import DNS, FILE, EngineListError, ListedEngine
 
@@ -30,7 +31,7 @@ async def find(spec: str, resolve: Resolve = addresses) -> list[ListedEngine]:
     try:
         found = await resolve(host)
     except (TimeoutError, OSError, UnicodeError) as error:
-        raise _nothing(spec, host, getattr(error, "strerror", None) or "no answer in time") from error
+        raise _nothing(spec, host, cause(error)) from error
     if not found:
         raise _nothing(spec, host, "it has no address")
     return [ListedEngine(processes.address(address, port)) for port in ports for address in found]
@@ -41,9 +42,8 @@ def _read(path: str) -> list[ListedEngine]:
     try:
         return engine_list.of_file(place.read_text(), str(place))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         remedy = "Correct the path in SLACKWATER_ENGINES; it is relative to the folder in which the worker starts."
-        raise EngineListError(f"{place} cannot be read: {reason}.", remedy) from error
+        raise EngineListError(f"{place} cannot be read: {cause(error)}.", remedy) from error
 
 
 def _nothing(spec: str, host: str, reason: str) -> EngineListError:

@@ -9,14 +9,19 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.settings import MOST_SLOTS, Settings, bare_url
+from app.wrong_values import field_at, wrong
 
 FILE, DNS = "file:", "dns://"
 _PORTS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_PATTERNS = {
+    "name": "a letter or digit, then up to 99 letters, digits, dots, hyphens and underscores",
+    "url": "http://HOST:PORT or https://HOST:PORT",
+}
 _EXAMPLE = "dns://vllm.example.svc:8000-8007,8100"
 
 
@@ -64,7 +69,7 @@ class _Entry(BaseModel):
     url: Annotated[str, Field(pattern="^https?://[^/]+")]
     model: Annotated[str, Field(min_length=1)] | None = None
     slots: Annotated[int, Field(gt=0, le=MOST_SLOTS)] | None = None
-    kind: Annotated[str, Field(pattern="^(auto|vllm|sglang|trtllm|openai)$")] | None = None
+    kind: Literal["auto", "vllm", "sglang", "trtllm", "openai"] | None = None
     page_dir: Annotated[str, Field(min_length=1)] | None = None
 
 
@@ -79,11 +84,24 @@ def of_file(text: str, place: str) -> list[ListedEngine]:
     try:
         entries = _File.model_validate(tomllib.loads(text)).engine
     except tomllib.TOMLDecodeError as error:
-        raise EngineListError(f"{place}: {error}", "Correct that line; docs/attach.md has an example.") from error
+        raise EngineListError(
+            f"{place} is not TOML: {error}", "Correct that line; docs/attach.md has an example."
+        ) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part + 1) if isinstance(part, int) else part for part in first["loc"])
-        raise EngineListError(f"{place}: {where}: {first['msg']}", "docs/attach.md lists the keys.") from error
+        key = str(first["loc"][-1])
+        said = wrong(
+            first,
+            secret=key == "url",  # it may have a password
+            table="a table",
+            pattern=_PATTERNS.get(key, ""),
+            names=list((_File if len(first["loc"]) == 1 else _Entry).model_fields),
+            of=field_at(_File, first["loc"]),
+        )
+        raise EngineListError(
+            f"{place}: {where}: {said}", "Correct that line; docs/attach.md lists the keys."
+        ) from error
     found = [ListedEngine(bare_url(entry.url), **entry.model_dump(exclude={"url"})) for entry in entries]
     for what, values in (("name", [each.name for each in found]), ("url", [each.url for each in found])):
         if twice := next((value for value in values if values.count(value) > 1), None):

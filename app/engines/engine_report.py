@@ -36,9 +36,9 @@ NOTHING_KNOWN = Facts()
 class EngineReport:
     """The new values of the engine's row: its state and its reason. `signal` was `value`, compared with `threshold`.
 
-    `detail`: a telemetry problem. `start_seconds`: how long its last start took, None if not measured anew. `expected_seconds`:
-    time until it should answer. `hungry`: its worker waits for work. `batch_in_flight`: items whose results are not stored;
-    `in_engine`: those of them in the engine now, as (batch id, items).
+    `detail`: a telemetry problem, or how its process ended. `start_seconds`: how long its last start took, None if not measured
+    anew. `expected_seconds`: time until it should answer. `hungry`: its worker waits for work. `batch_in_flight`: items whose
+    results are not stored; `in_engine`: those of them in the engine now, as (batch id, items).
     """
 
     ready: bool
@@ -57,9 +57,12 @@ class EngineReport:
     in_engine: tuple[tuple[int, int], ...] = ()
 
     @property
-    def urgent(self) -> tuple[bool, str | None, bool]:
-        """The values whose change is reported at once: readiness, its reason, and that a drained engine is empty."""
-        return self.ready, self.reason, self.reason == DRAINING and not (self.batch_in_flight or self.sync_in_flight)
+    def urgent(self) -> tuple[bool, str | None, bool, str | None]:
+        """The values whose change is reported at once: readiness, its reason, that a drained engine is empty, and how its process
+        ended.
+        """
+        empty = self.reason == DRAINING and not (self.batch_in_flight or self.sync_in_flight)
+        return self.ready, self.reason, empty, None if self.ready else self.detail
 
 
 # The columns of reports in SQL, with their types. Lists are JSON, because an array of arrays would be taken for one.

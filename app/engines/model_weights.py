@@ -15,6 +15,7 @@ from pathlib import Path
 
 from app import processes
 from app import settings as configuration
+from app.causes import cause
 from app.engines import catalogue
 from app.engines.catalogue import CatalogueError, Model, WeightsSource
 from app.settings import Settings
@@ -66,7 +67,7 @@ def _build(source: WeightsSource, target: Path, report: Report) -> None:
         (partial / "converted").rename(target)
         report(f"model: ready in {target}")
     except OSError as error:
-        raise ModelUnavailable(f"{target}: {error}") from error
+        raise ModelUnavailable(f"The weights cannot be put into {target}: {cause(error)}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -1,21 +1,24 @@
 """Engines as operators see them: for the command line, and for the status document."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
 from app.db.pool import Connection
 from app.engines import sql
-from app.engines.adoption import DOWN
 from app.engines.dialects import VLLM
 from app.engines.engine_report import DRAINING
-from app.states import EngineIntake, EngineState
+from app.engines.told_state import told_state as told_state  # noqa: PLC0414  (of this module, too)
+from app.quantities import duration
+from app.states import ENGINE, EngineIntake, EngineState
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """An engine in the status document. `since`: of state and `reason`. `silent_seconds`: time since its last heartbeat.
 
-    `held_seconds`: time since `since`. `overdue`: its worker has missed heartbeats, though its lease may still hold.
+    `held_seconds`: time since `since`. `overdue`: its worker has missed heartbeats, though its lease may still hold. `detail`: of
+    one that does not serve, how its process ended.
     """
 
     name: str
@@ -41,6 +44,7 @@ class EngineInfo:
     intake: str = EngineIntake.OPEN.value
     dialect: str = VLLM.name
     overdue: bool = False
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class EngineOverview:
     """An engine for operators. `alive`: a worker with a live lease controls it; `host` and `pid` are that worker's.
 
     `leased`: chunks leased by this worker. `intake_seconds`: time since `intake` changed. `start_seconds`: duration of its
-    last start.
+    last start. `silent_seconds` and `overdue` as in EngineInfo.
     """
 
     name: str
@@ -72,6 +76,8 @@ class EngineOverview:
     intake_seconds: float
     problems: list[dict[str, str]]
     start_seconds: float | None
+    silent_seconds: float
+    overdue: bool
 
     def drained(self, settle_seconds: float) -> bool:
         """Whether the engine takes no new work and no request is in flight on it.
@@ -89,13 +95,10 @@ class EngineOverview:
         return self.alive and self.state == EngineState.READY and self.intake == EngineIntake.OPEN
 
 
-def told_state(state: str, mode: str, reason: str | None, *, has_worker: bool) -> EngineState:
-    """The state as people are told it: down without a worker, and starting while its worker starts an engine of its own."""
-    if not has_worker:
-        return EngineState.DOWN
-    if (state, mode, reason) == (EngineState.DOWN, "managed", DOWN):
-        return EngineState.STARTING
-    return EngineState(state)
+def heard(silent_seconds: float, *, silent: bool) -> str:
+    """How long ago an engine's worker reported it: "4 s ago"; if more reports were due since, "silent for 3 min"."""
+    age = duration(max(1, round(silent_seconds)))
+    return f"silent for {age}" if silent else f"{age} ago"
 
 
 async def overview(conn: Connection) -> list[EngineOverview]:
@@ -106,3 +109,10 @@ async def overview(conn: Connection) -> list[EngineOverview]:
 async def recent_engines(conn: Connection) -> list[EngineInfo]:
     """Every engine that has a worker, or that a worker reported within the last day, by name."""
     return [EngineInfo(*row) for row in await (await conn.execute(sql.RECENT)).fetchall()]
+
+
+async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
+    """How many engines are in each state, as people are told it."""
+    rows = await (await conn.execute(sql.STATES)).fetchall()
+    found = Counter(told_state(state, mode, reason, has_worker=alive) for state, mode, reason, alive in rows)
+    return [("engines", state.value, float(found[EngineState(state)])) for state in ENGINE.stored()]

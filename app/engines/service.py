@@ -112,22 +112,30 @@ async def take_engine(
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The worker that controls an engine, the engine's URL, mode and model, and the end of the worker's lease."""
+    """The worker that controls an engine, the engine's name, URL, mode and model, and the end of the worker's lease."""
 
     worker_id: int
+    host: str
+    pid: int
+    name: str
     url: str
     mode: str
     model: str
     lease_until: datetime
+
+    @property
+    def worker(self) -> str:
+        """The worker in words."""
+        return f"worker {self.worker_id} (host {self.host}, pid {self.pid})"
 
     def outlives(self, before: "Holder | None") -> bool:
         """Whether it has renewed its lease since `before`. A killed worker does not."""
         return before is not None and before.worker_id == self.worker_id and before.lease_until < self.lease_until
 
 
-async def holder(conn: Connection, name: str) -> Holder | None:
-    """The worker that controls the engine of this name; None if no worker with a live lease does."""
-    row = await (await conn.execute(sql.HOLDER, {"name": name})).fetchone()
+async def holder(conn: Connection, name: str, url: str) -> Holder | None:
+    """The worker that controls the engine of this name, else the one at this URL; None if no worker with a live lease does."""
+    row = await (await conn.execute(sql.HOLDER, {"name": name, "url": url})).fetchone()
     return None if row is None else Holder(*row)
 
 
@@ -172,9 +180,11 @@ async def start_seconds(conn: Connection, engine_id: int) -> float | None:
     return None if row is None else row[0]
 
 
-async def release_engine(conn: Connection, engine_id: int, worker_id: int) -> None:
-    """Release the controller lease, so that a standby worker need not wait until it lapses."""
-    await conn.execute(sql.RELEASE, {"engine_id": engine_id, "worker_id": worker_id})
+async def release_engine(conn: Connection, engine_id: int, worker_id: int, *, lapsed: bool = False) -> None:
+    """Release the controller lease, so that a standby worker need not wait until it lapses. `lapsed`: it has done so, and the
+    worker goes on without it.
+    """
+    await conn.execute(sql.RELEASE, {"engine_id": engine_id, "worker_id": worker_id, "lapsed": lapsed})
 
 
 async def list_engines(conn: Connection) -> list[Engine]:

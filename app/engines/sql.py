@@ -2,10 +2,10 @@
 
 from app.changes import sql as changes
 from app.changes.kinds import ChangeKind
-from app.engines.adoption import MISSING, TOO_SMALL
+from app.engines.adoption import DOWN, MISSING, TOO_SMALL
 from app.engines.engine_report import REPORT_COLUMNS
 from app.states import CHUNK, ENGINE, INTAKE, EngineIntake, EngineState
-from app.worker_lease import WORKER_LEASE_HOLDS, worker_overdue
+from app.worker_lease import WORKER_LEASE_HOLDS, WORKER_LEASE_LAPSED, worker_overdue
 
 FIND_POOL = "select pool_id from pool where model = %(model)s"
 ADD_POOL = "insert into pool (model) values (%(model)s) on conflict (model) do nothing"
@@ -40,7 +40,26 @@ _FREE = f"""(e.worker_id is null or e.worker_id = excluded.worker_id or not exis
 IS_TAKEN = f"""
 select from engine e join worker w using (worker_id)
 where (e.name = %(name)s or e.url = %(url)s) and w.worker_id <> %(worker_id)s and w.{WORKER_LEASE_HOLDS}"""
+
+# Who takes the engine of a worker whose lease has lapsed notes its loss: after it nobody knows which engine that worker had.
+_LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', l.name,
+  jsonb_strip_nulls(jsonb_build_object('engine', l.name, 'worker', l.worker_id, 'host', l.host, 'pid', l.pid,
+    'silent_seconds', round(extract(epoch from now() - l.renewed_at)::numeric, 1),
+    'batches', work.batches, 'chunks', work.chunks))
+  from lost l join taken on true
+  cross join lateral (select count(*) as chunks, jsonb_agg(distinct b.request_id) as batches
+    from chunk c join batch b using (batch_id) where c.worker_id = l.worker_id and {CHUNK.guard("reap", "c.")}) work"""
+
+# Another model, or an engine that we start in place of one that somebody else does, or the reverse.
+_REPLACED = f"""select now(), '{ChangeKind.ENGINE_REPLACED}', f.name, jsonb_build_object('engine', f.name, 'from', f.model,
+    'to', (select model from pool where pool_id = %(pool_id)s), 'mode', %(mode)s::text)
+  from former f join taken on true where (f.pool_id, f.mode) is distinct from (%(pool_id)s, %(mode)s::text)"""
 TAKE = f"""
+with former as materialized (select e.name, e.pool_id, e.mode, p.model from engine e join pool p using (pool_id)
+       where e.name = %(name)s),
+lost as materialized (select e.name, w.worker_id, w.host, w.pid, w.renewed_at from engine e join worker w using (worker_id)
+       where e.name = %(name)s and w.worker_id <> %(worker_id)s and w.{WORKER_LEASE_LAPSED} for update of w skip locked),
+taken as (
 insert into engine as e (name, pool_id, url, arrival_url, mode, slots, worker_id, state)
 select %(name)s, %(pool_id)s, %(url)s, %(arrival_url)s, %(mode)s, %(slots)s, %(worker_id)s, '{EngineState.STARTING}'
 where not exists (select from engine o join worker w on w.worker_id = o.worker_id
@@ -48,14 +67,21 @@ where not exists (select from engine o join worker w on w.worker_id = o.worker_i
 on conflict (name) do update set pool_id = excluded.pool_id, url = excluded.url,
     arrival_url = excluded.arrival_url, mode = excluded.mode, slots = excluded.slots,
     worker_id = excluded.worker_id, state = excluded.state, reason = null, allowance = 0, heartbeat_at = now(),
-    signal = null, value = null, threshold = null, reason_since = now(), detail = null, problems = '[]', batch_in_flight = 0,
+    reason_since = case when e.reason = '{DOWN}' then e.reason_since
+      when excluded.mode = 'attached' and e.state = '{EngineState.READY}'
+        then greatest(e.heartbeat_at, (select w.renewed_at from worker w where w.worker_id = e.worker_id)) else now() end,
+    signal = null, value = null, threshold = null, detail = null, problems = '[]', batch_in_flight = 0,
     in_engine = '{{}}', sync_in_flight = 0, expected_at = null,
     start_seconds = case when (e.pool_id, e.mode) = (excluded.pool_id, excluded.mode) then e.start_seconds end
 where {_FREE} and {ENGINE.guard("restart", "e.")}
-returning engine_id"""
+returning engine_id),
+noted as ({changes.also(f"{_LOST} union all {_REPLACED}")})
+select engine_id from taken"""
 
 
-# By the workers that hold their engines: state, reason and allowance. `reason_since` is PostgreSQL's time. What the reports
+# By the workers that hold their engines: state, reason and allowance. `reason_since` is PostgreSQL's time; an engine that its new
+# worker finds down has been so since an earlier worker found it down, else since one was heard of last, if that had it ready; an
+# engine that the worker starts itself, since it was taken. What the reports
 # change for the installation is noted: that an engine serves, does not, or has another version. For a statement with a CTE
 # `renewed` of workers; `reported` has the engines whose workers control them.
 _READY = f"case when r.ready then '{ENGINE.target('report_ready')}' else '{ENGINE.target('report_down')}' end"
@@ -84,7 +110,8 @@ REPORTED = f"""
     batch_in_flight = r.batch_in_flight, in_engine = r.in_engine::jsonb, sync_in_flight = r.sync_in_flight,
     start_seconds = coalesce(r.start_seconds, e.start_seconds),
     expected_at = now() + make_interval(secs => r.expected_seconds),
-    reason_since = case when (e.state, e.reason) is distinct from ({_READY}, r.reason) then now() else e.reason_since end
+    reason_since = case when (e.state, e.reason) is distinct from ({_READY}, r.reason)
+      and not (e.state = '{EngineState.STARTING}' and r.reason = '{DOWN}') then now() else e.reason_since end
   from report r where e.engine_id = r.engine_id and e.worker_id = r.worker_id and {_MAY_REPORT}
   returning e.engine_id, e.worker_id, e.intake),
  noted as ({changes.also(_MOVED)})"""
@@ -94,10 +121,14 @@ UNCHANGED = """
  reported as (select e.engine_id, e.worker_id, e.intake from renewed join engine e using (worker_id)
        where e.engine_id = any(%(engine_ids)s::bigint[]))"""
 
-_RELEASED = f"""select now(), '{ChangeKind.ENGINE_RELEASED}', name, jsonb_build_object('engine', name)
+# `lapsed`: its worker goes on, but has lost its lease.
+_RELEASED = f"""select now(), '{ChangeKind.ENGINE_RELEASED}', name,
+  jsonb_strip_nulls(jsonb_build_object('engine', name, 'lapsed', nullif(%(lapsed)s, false), 'silent_seconds',
+    case when %(lapsed)s then round(extract(epoch from now() - renewed_at)::numeric, 1) end))
   from before, released where before.state = '{EngineState.READY}'"""
 RELEASE = f"""
-with before as materialized (select name, state from engine where engine_id = %(engine_id)s),
+with before as materialized (select e.name, e.state, w.renewed_at
+  from engine e left join worker w on w.worker_id = %(worker_id)s where engine_id = %(engine_id)s),
 released as (update engine set state = '{EngineState.DOWN}', worker_id = null, reason = 'released', allowance = 0,
     heartbeat_at = now(), signal = null, value = null, threshold = null, reason_since = now(), detail = null,
     expected_at = null, problems = '[]', batch_in_flight = 0, in_engine = '{{}}', sync_in_flight = 0
@@ -105,9 +136,9 @@ where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard(
 {changes.also(_RELEASED)}"""
 
 HOLDER = f"""
-select e.worker_id, e.url, e.mode, coalesce(p.model, ''), w.lease_until
+select e.worker_id, w.host, w.pid, e.name, e.url, e.mode, coalesce(p.model, ''), w.lease_until
 from engine e join worker w using (worker_id) left join pool p on p.pool_id = e.pool_id
-where e.name = %(name)s and w.{WORKER_LEASE_HOLDS}"""
+where (e.name = %(name)s or e.url = %(url)s) and w.{WORKER_LEASE_HOLDS} order by e.name <> %(name)s limit 1"""
 
 START_SECONDS = "select start_seconds from engine where engine_id = %(engine_id)s"
 
@@ -121,6 +152,13 @@ on conflict (name) do update set url = excluded.url, mode = excluded.mode, state
     reason_since = case when (e.state, e.reason) is distinct from (excluded.state, excluded.reason) then now()
                    else e.reason_since end
 where {_FREE} and {ENGINE.guard("report_down", "e.")}"""
+
+# Of engine e with its worker w: how long ago it was reported, and whether its worker is late with that.
+SILENT_SECONDS = "extract(epoch from now() - greatest(e.heartbeat_at, w.renewed_at))::float8"
+OVERDUE = f"coalesce({worker_overdue('w.')}, false)"
+
+# Of engine e: who starts it, how the process of one that does not serve ended, and how long its last start took.
+AWAY = f"e.mode, case when e.state <> '{EngineState.READY}' then e.detail end, e.start_seconds"
 
 # Engine e with its worker w: others were last heard of so long ago that only the overview and the status of all still show them.
 KNOWN_OF = f"(w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day')"
@@ -161,15 +199,21 @@ select e.name, coalesce(p.model, ''), e.mode, e.state, e.reason, e.reason_since,
        e.slots, e.batch_in_flight, e.sync_in_flight, e.url, e.heartbeat_at, w.host, w.pid,
        coalesce(w.{WORKER_LEASE_HOLDS}, false),
        (select count(*)::int from chunk c where {CHUNK.guard("finish", "c.")} and c.worker_id = e.worker_id),
-       extract(epoch from now() - e.intake_since)::float8, e.problems, e.start_seconds
+       extract(epoch from now() - e.intake_since)::float8, e.problems, e.start_seconds, {SILENT_SECONDS}, {OVERDUE}
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
+
+# What is told of the state of every engine.
+STATES = f"""
+select e.state, e.mode, e.reason, coalesce(w.{WORKER_LEASE_HOLDS}, false)
+from engine e left join worker w on w.worker_id = e.worker_id"""
 
 # The engines for status documents: also those without a worker, if a worker reported them within the last day.
 RECENT = f"""
 select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshold, e.reason_since, e.slots, e.allowance,
        e.serves, e.max_model_len, e.version, e.scheduling_policy, e.protection, e.problems,
-       coalesce(w.{WORKER_LEASE_HOLDS}, false), extract(epoch from now() - greatest(e.heartbeat_at, w.renewed_at))::float8,
-       extract(epoch from now() - e.reason_since)::float8, e.intake, e.dialect, coalesce({worker_overdue("w.")}, false)
+       coalesce(w.{WORKER_LEASE_HOLDS}, false), {SILENT_SECONDS},
+       extract(epoch from now() - e.reason_since)::float8, e.intake, e.dialect, {OVERDUE},
+       case when e.state <> '{EngineState.READY}' then e.detail end
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
 where {KNOWN_OF} order by e.name"""
 

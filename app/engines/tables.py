@@ -67,7 +67,7 @@ engine = Table(
         server_default=func.now(),
         comment="when state or reason last changed",
     ),
-    Column("detail", Text, comment="what is wrong with its telemetry"),
+    Column("detail", Text, comment="what is wrong with its telemetry, or how its process ended"),
     Column(
         "start_seconds", Float(53), comment="how long it recently took to start or to recover, as its worker measured"
     ),

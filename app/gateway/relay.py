@@ -15,16 +15,18 @@ from typing import Any, Self, TypeVar
 import aiohttp
 
 from app import clock, off_loop
+from app.budgets.calls import CallBudgets, CallSize
 from app.crypto import bearer_token
-from app.db.pool import Connection, Database
+from app.db.pool import Database
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_headers
-from app.engines.outcome import UNREADABLE, Usage, unreadable, usage_of
+from app.engines.outcome import UNREADABLE, unreadable, usage_of
 from app.engines.requests import CHAT, EngineRequest, Target, build, tenant_salt
 from app.engines.service import Engine
 from app.errors import NoCapacity, SlackwaterError
 from app.gateway import call_span, sse_frames
 from app.gateway.announcer import Announcer
+from app.gateway.call_bill import Books, CallBill, SentBody
 from app.gateway.call_span import CallSpan
 from app.gateway.engine_attempt import EngineAttempt, attempt_at
 from app.gateway.engine_directory import EngineDirectory
@@ -46,17 +48,12 @@ from app.gateway.sse_frames import SseEvent
 from app.gateway.wait_queue import WaitQueue
 from app.gateway.waker import Waker
 from app.headroom.arrivals import ANNOUNCING
-from app.metering import sessions
-from app.metering.budget_rules import Budget
 from app.metering.latency import MinuteLatencies
 from app.metering.lines import LineParts
-from app.metering.slice_rows import OnChange
-from app.metering.slices import CallHold, CallSize, Slices
 from app.metering.sync_usage import SyncUsage
 from app.quantities import duration
 from app.settings import Settings
 from app.tracing.span import Origin
-from app.usage_counts import UsageCounts
 
 CONNECT_SECONDS = 2.0
 # A connection that was idle for longer is not reused. vLLM closes idle ones after 5 seconds, and a request sent then is lost.
@@ -67,16 +64,12 @@ _ENGINES_TRIED = 2  # counts only engines that were reached
 T = TypeVar("T")
 
 
-async def _no_events(conn: Connection, budgets: Sequence[Budget]) -> None:
-    """For a gateway without events."""
-
-
 @dataclass(frozen=True, slots=True)
 class SyncCall:
     """A valid synchronous request. `item` is the caller's body. The token counts are estimates; `answer_tokens` is a maximum.
 
     `hurried`: refuse it at once instead of letting it wait in the queue. `open_ended`: see `build`. `line`: where its usage is
-    booked; None: nowhere. `size`: what its budgets hold; None: nothing. `origin`: its span; None: no
+    booked; None: nowhere. `size`: what its budgets reserve; None: nothing. `origin`: its span; None: no
     spans are recorded.
     """
 
@@ -98,9 +91,7 @@ class SyncCall:
 class Gateway:
     """Relays calls. Use as an async context manager."""
 
-    def __init__(
-        self, settings: Settings, database: Database, secret: bytes, on_budget_change: OnChange = _no_events
-    ) -> None:
+    def __init__(self, settings: Settings, database: Database, secret: bytes) -> None:
         self._settings = settings
         self._secret = secret
         self._directory = EngineDirectory(database, settings.gateway_refresh_seconds)
@@ -110,8 +101,9 @@ class Gateway:
         self._waker = Waker(database, self._directory, self._announcer)
         self._session: aiohttp.ClientSession | None = None
         self.usage = SyncUsage(database)
+        self._books = Books(self.usage, secret)
         self.latencies = MinuteLatencies(database)
-        self.slices = Slices(database, on_budget_change)
+        self.budgets = CallBudgets(database)
 
     async def __aenter__(self) -> Self:
         await self._announcer.__aenter__()
@@ -140,8 +132,8 @@ class Gateway:
         )
         async with (
             _spanning(call, streamed=False) as span,
-            self.slices.holding(call.line, call.size) as hold,
-            self._begun(call, timer, span, read, stream=False) as (
+            self.budgets.reserving(call.line, call.size) as reserved,
+            self._begun(bill := CallBill(self._books, call, timer, reserved, streamed=False), span, read) as (
                 attempt,
                 done,
             ),
@@ -150,7 +142,7 @@ class Gateway:
             span.used(done.usage)
             timer.output_tokens = done.usage.completion_tokens
             timer.end()
-            self._meter(call, timer, hold, done.usage)
+            bill.settle(done.usage)
             return done.body
 
     async def stream(self, call: SyncCall) -> AsyncGenerator[SseEvent, None]:
@@ -161,8 +153,13 @@ class Gateway:
         timer, usage = RequestTimer(call.model.served, streamed=True), None
         async with (
             _spanning(call, streamed=True) as span,
-            self.slices.holding(call.line, call.size) as hold,
-            self._begun(call, timer, span, read_first_event, stream=True) as (attempt, (first, rest)),
+            self.budgets.reserving(call.line, call.size) as reserved,
+            self._begun(
+                bill := CallBill(self._books, call, timer, reserved, streamed=True), span, read_first_event
+            ) as (
+                attempt,
+                (first, rest),
+            ),
         ):
             try:
                 event: SseEvent | None = first
@@ -188,25 +185,10 @@ class Gateway:
                 return
             finally:
                 span.used(usage)
-                self._meter(call, timer, hold, usage)
+                bill.settle(usage)
                 self._time(call, timer, attempt)
             span.failed(failure)
             yield sse_frames.failed(failure.code, failure.message)
-
-    def _meter(self, call: SyncCall, timer: RequestTimer, hold: CallHold, usage: Usage | None) -> None:
-        """Count a request that has begun to be answered. Without a usage its prompt is estimated, and it counts as failed."""
-        if call.line is None:
-            return
-        if usage is None:
-            counts = UsageCounts(1, 0, call.prompt_tokens, 0, timer.output_tokens)
-            self.usage.add(call.line, counts, first_token_ms=timer.first_token_ms)
-        else:
-            counts = UsageCounts(1, 1, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
-            self.usage.add(call.line, counts, first_token_ms=timer.first_token_ms, duration_ms=timer.elapsed_ms)
-        hold.settle(counts.prompt, counts.cached, counts.output)
-        if usage is not None and call.session is not None:
-            session = sessions.hashed(self._secret, call.tenant_id, call.session)
-            self.usage.add_turn(call.line, session, counts.prompt, counts.prompt - counts.cached)
 
     def _time(self, call: SyncCall, timer: RequestTimer, attempt: EngineAttempt) -> None:
         """Count how long the tokens of a stream took."""
@@ -216,43 +198,48 @@ class Gateway:
 
     @asynccontextmanager
     async def _begun(
-        self, call: SyncCall, timer: RequestTimer, span: CallSpan, begin: Begin[T], *, stream: bool
+        self, bill: CallBill[SyncCall], span: CallSpan, begin: Begin[T]
     ) -> AsyncIterator[tuple[EngineAttempt, T]]:
         """Send the request to an engine, and let `begin` read the start of its answer. Until that succeeds, another engine
-        may be tried once. Raises SlackwaterError.
+        may be tried once. Whatever becomes of it, it is metered. Raises SlackwaterError.
         """
         assert self._session is not None
-        tokens = call.prompt_tokens, call.answer_tokens
+        call, tokens = bill.call, (bill.call.prompt_tokens, bill.call.answer_tokens)
         refusal: SlackwaterError | None = None
         tried: set[str] = set()
         reached, until = 0, clock.monotonic() + (0 if call.hurried else self._settings.line_seconds)
-        while reached < _ENGINES_TRIED and (chosen := await self._choose_engine(call, tried, until)):
-            [engine] = chosen
-            tried.add(engine.name)
-            span.sent(engine.name)
-            async with attempt_at(engine, self._balance, self._queue, self._announcer, timer, *tokens) as attempt:
-                request = await off_loop.done(call.item, partial(self._request, stream=stream), call, engine)
-                begun = False
-                try:
-                    headers, url = self._headers(call, engine), engine.url + request.route
-                    post = self._session.post(url, data=request.body, headers=headers, allow_redirects=False)
-                    async with post as response:
-                        found = await begun_by(response, begin)
-                        begun = True
-                        yield attempt, found
-                        return
-                except (NotBegun, aiohttp.ClientError, TimeoutError, OSError, *UNREADABLE) as error:
-                    if begun:
-                        raise
-                    outcome = outcome_of(error)
-                refusal = attempt.failed(outcome, request.route)
-            if is_unreachable(outcome):
-                self._balance.avoid(engine.name)
-            else:
-                reached += 1
-            if not another_may_succeed(outcome):
-                raise refusal
-        raise refusal or await self._no_engine(call.model)
+        with bill:
+            while reached < _ENGINES_TRIED and (chosen := await self._choose_engine(call, tried, until)):
+                [engine] = chosen
+                tried.add(engine.name)
+                span.sent(engine.name)
+                async with attempt_at(
+                    engine, self._balance, self._queue, self._announcer, bill.timer, *tokens
+                ) as attempt:
+                    request = await off_loop.done(call.item, partial(self._request, stream=bill.streamed), call, engine)
+                    begun = False
+                    try:
+                        headers, url = self._headers(call, engine), engine.url + request.route
+                        body = SentBody(request.body, bill.sent)
+                        post = self._session.post(url, data=body, headers=headers, allow_redirects=False)
+                        async with post as response:
+                            found = await begun_by(response, begin)
+                            begun = True
+                            yield attempt, found
+                            return
+                    except (NotBegun, aiohttp.ClientError, TimeoutError, OSError, *UNREADABLE) as error:
+                        if begun:
+                            raise
+                        outcome = outcome_of(error)
+                        bill.failed(outcome)
+                    refusal = attempt.failed(outcome, request.route)
+                if is_unreachable(outcome):
+                    self._balance.avoid(engine.name)
+                else:
+                    reached += 1
+                if not another_may_succeed(outcome):
+                    raise refusal
+            raise refusal or await self._no_engine(call.model)
 
     async def _choose_engine(self, call: SyncCall, tried: Set[str], until: float) -> Sequence[Engine]:
         """The best untried engine with room. Waits for one until `until`; empty if there is none by then."""

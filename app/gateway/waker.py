@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Mapping
 import structlog
 
 from app import clock
+from app.causes import cause
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.gateway.announcer import Announcer
@@ -58,7 +59,7 @@ class Waker:
         try:
             served = await self._directory.served(model)
         except TRANSIENT as error:
-            log.debug("database.unavailable", verb="wake", error=str(error).strip())
+            log.debug("database.unavailable", verb="wake", error=cause(error))
             return
         hungry = [engine.arrival_url for engine in served.ready.values() if engine.hungry]
         for url in random.sample(hungry, min(chunks, MOST_WOKEN, len(hungry))):
@@ -69,4 +70,4 @@ class Waker:
             async with self._database.relaxed() as conn:
                 await wakes.call_steward(conn)
         except TRANSIENT as error:
-            log.debug("database.unavailable", verb="call", error=str(error).strip())
+            log.debug("database.unavailable", verb="call", error=cause(error))

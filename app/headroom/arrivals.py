@@ -119,14 +119,15 @@ class Arrivals:
             self._early[request_id] = None
             self._forget_early()
 
-    def observed(self, sampled_at: float, waiting: int, others: int) -> None:
-        """A scrape that began at `sampled_at` shows `waiting` requests, and `others` that are not ours.
+    def observed(self, sampled_at: float, waiting: int, beyond: int) -> None:
+        """A scrape that began at `sampled_at` shows `waiting` requests, and `beyond` that are not our present ones.
 
-        If none waits, every request sent before has its first token. If there are no others, every one of them has ended.
+        If none waits, every request sent before has its first token. If there is none beyond ours, every one has ended: one that
+        may be ours and gone may as well be an announced one.
         """
         sent = [(i, entry) for i, entry in self._open.items() if entry.since < sampled_at - SENT_SECONDS]
         for request_id, entry in sent:
-            if not others:
+            if not beyond:
                 del self._open[request_id]
             elif not waiting and entry.first_token is None:
                 entry.first_token = sampled_at

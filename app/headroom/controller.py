@@ -10,7 +10,8 @@ decides. A value that is unknown counts as full.
     the first caller comes after a silence that grew the steps    yield_burst          what no longer fits yields
     a first token takes too long, if the engine shows no queue    closed_latency       nothing new
     a signal of `gate_rules.CLOSING_SIGNALS` reaches its limit    its own reason       nothing new
-    running + waiting + reserve reaches the engine's slots        closed_slots         own requests, less the excess
+    running + waiting + reserve reaches the engine's slots        full                 own requests, if there are some
+    the same, without own requests or with an excess              closed_slots         own requests, less the excess
     steps take longer than the step budget allows                 shrink_latency       window shrinks, nothing is aborted
     a yield was less than a second ago                            hold                 window stays
     otherwise                                                     ramp, open           window grows, if it is used
@@ -175,7 +176,8 @@ def _rule(state: State, signals: Signals, limits: HeadroomLimits) -> tuple[State
     allowance = min(limits.cap, own + usable - load, max(limits.floor, _fitting(tracked, signals, limits)))
     if load >= usable:
         over = load - usable if load > own else 0
-        return state, Decision(max(0, allowance), Reason.CLOSED_SLOTS, "load", load, usable, surplus=min(own, over))
+        reason = Reason.FULL if 0 < own <= allowance else Reason.CLOSED_SLOTS
+        return state, Decision(max(0, allowance), reason, "load", load, usable, surplus=min(own, over))
     state = tracked
     if reason in (Reason.OPEN, Reason.RAMP) and signals.urgency > 0:
         reason = Reason.DEADLINE_RAMP
@@ -242,7 +244,9 @@ def _moved(state: State, signals: Signals, limits: HeadroomLimits) -> tuple[Stat
 
 
 def step_comparison(measured: float, allowed: float, silence: float) -> tuple[str, float, float]:
-    """What a step takes and may take, in seconds; where nobody has called for a while, for how long, in round seconds."""
+    """What a step takes and may take, in seconds; where nobody has called for a while, for how long: in round seconds, so that
+    an idle engine has nothing new to report.
+    """
     if silence >= SILENCE_SECONDS:
         return "quiet_seconds", silence - silence % (60.0 if silence >= 60 else SILENCE_SECONDS), allowed
     return "step_seconds", measured, allowed

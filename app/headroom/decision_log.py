@@ -15,6 +15,7 @@ from typing import Literal
 import structlog
 
 from app import clock
+from app.causes import cause
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.headroom import sql
@@ -29,6 +30,7 @@ PRUNED_AT_ONCE = 5_000
 CAPACITY = 2_000
 KINDS = tuple(sql.KINDS)
 FAILURES = CLOSED_BY_FAILURE | {Reason.PLUGIN_TRIPPED}  # somebody should look
+STEADY = frozenset({Reason.OPEN, Reason.RAMP, Reason.FULL})  # between them nothing changes but words
 REASON_SECONDS = 1.0  # least time between two rows of which only the reason differs
 SIZE_SECONDS = 10.0  # least time after a row until one of which only the allowance differs
 MATERIAL = 0.25  # share of the larger allowance by which it then differs at least
@@ -117,8 +119,8 @@ class LoggedDecision:
     """The last decision in the log, which may lag, so that what alternates many times a second costs few rows.
 
     A failure is always logged, as is a new reason with another allowance. A new reason alone waits `REASON_SECONDS`, and so does
-    a failure that says something else. A new allowance alone waits `SIZE_SECONDS`, and must be material. Each row starts with
-    the reason at the end of the row before.
+    a failure that says something else; STEADY reasons count as one. A new allowance alone waits `SIZE_SECONDS`, and must be
+    material. Each row starts with the reason at the end of the row before.
     """
 
     def __init__(self, decision: Decision) -> None:
@@ -131,8 +133,8 @@ class LoggedDecision:
         """The logged decision that this one replaces; None: nothing is logged now. `detail`: what a failure says."""
         was, age = self._last, now - self._at
         failed = CLOSED_BY_FAILURE & {decision.reason, was.reason}
-        if decision.reason is was.reason:
-            self._last = decision
+        if decision.reason is was.reason or {decision.reason, was.reason} <= STEADY:
+            self._last = replace(decision, reason=was.reason)
             if failed:
                 if detail == self._detail or age < REASON_SECONDS:
                     return None
@@ -198,7 +200,7 @@ class DecisionLog:
                 await self._prune(conn, self.engine_id)
         except (TimeoutError, *TRANSIENT) as error:
             if not self._unreachable:
-                log.warning("database.unavailable", verb="journal", error=str(error).strip())
+                log.warning("database.unavailable", verb="journal", error=cause(error))
             self._unreachable = True
         finally:
             if not written:

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     SHRINK_LATENCY = "shrink_latency"
     YIELD_BURST = "yield_burst"
     CLOSED_SYNC_WAITING = "closed_sync_waiting"
+    FULL = "full"
     CLOSED_SLOTS = "closed_slots"
     CLOSED_KV = "closed_kv"
     CLOSED_ASLEEP = "closed_asleep"

@@ -24,9 +24,8 @@ class Leaving:
     """What the last scrapes of one engine have shown."""
 
     _beyond: deque[int] = field(default_factory=lambda: deque(maxlen=LOOKS))
-    _changes: deque[int] = field(
-        default_factory=lambda: deque([0], maxlen=_STEPS + 1)
-    )  # `left` at each change, the first gone
+    # `left` at each of the last changes of the counters
+    _changes: deque[int] = field(default_factory=lambda: deque([0], maxlen=_STEPS + 1))
     _counters: object = None
     _changed_at: float = -math.inf
 

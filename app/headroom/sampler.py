@@ -135,7 +135,7 @@ class Sampler:
     def _without_leaving(self, scrape: Scrape, left: int) -> Scrape:
         assert scrape.gauges is not None
         counters, at = _counters(scrape.gauges), scrape.sampled_at
-        leaving = self._leaving.among(scrape.others, left, counters, at, busy_seconds=self.still_seconds)
+        leaving = self._leaving.among(scrape.beyond, left, counters, at, busy_seconds=self.still_seconds)
         return replace(scrape, leaving=leaving)
 
     def _see_ourselves(self, now: float) -> None:

@@ -30,13 +30,19 @@ class Scrape:
     leaving: int = 0
 
     @property
-    def others(self) -> int:
-        """Requests of others in the engine, running or waiting."""
+    def beyond(self) -> int:
+        """Requests in the gauges that are not our present ones: those of others, and ours that have left."""
         if self.gauges is None:
             return 0
         if self.gauges.sync is not None:
             return sum(self.gauges.sync)
-        return max(0, self.gauges.running + self.gauges.waiting - self.own - self.leaving)
+        return max(0, self.gauges.running + self.gauges.waiting - self.own)
+
+    @property
+    def others(self) -> int:
+        """Requests of others in the engine, running or waiting."""
+        told_apart = self.gauges is not None and self.gauges.sync is not None
+        return self.beyond if told_apart else max(0, self.beyond - self.leaving)
 
     @property
     def others_waiting(self) -> int:

@@ -19,7 +19,7 @@ _GROWTH = 1.25
 _PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 2.0, 600.0
 _SAME = 1.25  # two findings that differ by a smaller factor are one
 _SURE = 2
-_LOOKS = 3  # in which requests wait and no more run: an engine takes some of them in with each step
+_LOOKS = 3  # at different steps, in which requests wait and no more run: an engine takes some of them in with each step
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class SlotSearch:
     """What is known so far. `slots`: as many requests may be in the engine. `given`: as many as the settings say; 0: nothing.
     `found`: how many it ran when others waited; 0: that was not seen yet. `times`: how often in a row about so many. `grows_at`:
     monotonic second before which `slots` does not grow. `most`: the most that ran while requests waited, in scrapes in a row;
-    `looks`: how many of these have shown no more.
+    `looks`: how many of these have shown no more, each after a further step; `step`: the engine's counters at the last one.
     """
 
     slots: int = FIRST
@@ -37,6 +37,7 @@ class SlotSearch:
     grows_at: float = -math.inf
     most: int = 0
     looks: int = 0
+    step: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, given: int) -> Self:
@@ -63,8 +64,11 @@ class SlotSearch:
         running, now = int(gauges.running), scrape.sampled_at
         if not gauges.waiting:
             return replace(self._grown(running, now, reserve), most=0, looks=0)
+        step = (gauges.steps, gauges.generation_tokens, gauges.prompt_tokens)
+        if running <= self.most and step == self.step and any(step):
+            return self  # of a step that takes longer than a scrape
         looks = self.looks + 1 if running <= self.most else 0
-        seen = replace(self, most=max(running, self.most), looks=looks)
+        seen = replace(self, most=max(running, self.most), looks=looks, step=step)
         if looks < _LOOKS or not scrape.own or not 0 < seen.most < self.slots or gauges.kv_usage >= kv_ceiling:
             return seen
         return seen._fallen(now, reserve)

@@ -4,9 +4,6 @@ money      prices, costs and amounts as integers
 lines      who and what is told apart; `spend_labels` reads the labels, `families` names prompts that begin alike
 ledger     books usage by hour and line; `sync_usage` adds up that of synchronous requests, `sessions` their prompts
 windows    the calendar windows of a budget; `periods` are those that a person names
-budgets    what is spent and held; the arithmetic is in `budget_rules`, what an owner writes in `budget_terms`
-lanes      the combinations of budgets that apply to queued work
-slices     what one process may spend on synchronous requests, stored by `slice_rows`
 sketch     latencies as counts that are merged by adding
 slope      the growth of a session's prompts
 reports    usage, cost and latency by parts of a line; also `session_report`, `explained`, `variants`

@@ -4,10 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from app import clock
+from app.engines import rate_card
+from app.engines.catalogue import Model
+from app.engines.rate_card import ALWAYS
 from app.metering import explain_text, money, sketch
 from app.metering.compare import MEASURES, Observed
 from app.metering.explain import Term
-from app.metering.reports import LatencyRow, UsageRow
+from app.metering.harvest import Harvest
+from app.metering.reports import LatencyRow
 from app.metering.session_report import Session, SessionRow
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -30,11 +35,28 @@ def session(by: Sequence[str], each: Session) -> dict[str, Any]:
     return {**_group(by, each.group), **numbers}
 
 
-def harvest(row: UsageRow) -> dict[str, Any]:
-    """What queued work used: tokens, hours of engines, and its cost at the models' prices."""
-    cost = None if row.cost is None else float(row.cost)
-    hours = round(row.counts.engine_ms / 3_600_000, 3)
-    return {"tokens": row.counts.tokens, "engine_hours": hours, "cost": cost, "currency": row.currency}
+def harvest(row: Harvest) -> dict[str, Any]:
+    """What queued work used: tokens, hours of engines, its cost at its own prices, and at those of calls."""
+    cost, listed = (None if each is None else float(each) for each in (row.cost, row.list_cost))
+    hours, tokens = round(row.counts.engine_ms / 3_600_000, 3), row.counts.tokens
+    return {"tokens": tokens, "engine_hours": hours, "cost": cost, "list_cost": listed, "currency": row.currency}
+
+
+def prices(model: Model) -> list[dict[str, Any]]:
+    """The rate card of a model, for a million tokens. `from` null: it always did hold; `until` null: no other price follows."""
+    return [
+        {
+            "model": model.name,
+            "work": held.work,
+            "from": None if held.since == ALWAYS else clock.iso(held.since),
+            "until": clock.iso(held.until),
+            "input": float(held.rate.input),
+            "cached_input": float(held.rate.cached_input),
+            "output": float(held.rate.output),
+            "currency": held.rate.currency,
+        }
+        for held in rate_card.history(model.card)
+    ]
 
 
 def explanation(by: str, currency: str, before: int, after: int, terms: Sequence[Term]) -> dict[str, Any]:

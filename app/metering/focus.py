@@ -1,15 +1,20 @@
 """Charges as rows of FOCUS 1.2, the FinOps Open Cost and Usage Specification.
 
 https://focus.finops.org/focus-specification/v1-2/ names the columns; custom ones begin with `x_`. A charge is one kind of token
-(fresh prompt, cached prompt, answer) of one line on one day. Nobody is billed here: the cost is that of the catalogue's prices.
+(fresh prompt, cached prompt, answer) of one line on one day.
+
+The list cost is that of synchronous requests on that day; effective, contracted and billed cost are those of the line's own
+price, which for queued work may be one of batch, flex or idle work. Nobody is billed here.
 """
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 
+from app.metering import windows
 from app.metering.lines import UNQUEUED
+from app.metering.money import TokenPrice
 from app.metering.reports import Charge
 
 _MILLION = 1_000_000
@@ -62,44 +67,51 @@ COLUMNS = (
 )
 
 
-def rows(charge: Charge) -> Iterator[dict[str, object]]:
-    """The rows of a charge that used tokens; none where the model has no price. The requests are those of the first row."""
+def rows(charge: Charge, listed: TokenPrice | None = None) -> Iterator[dict[str, object]]:
+    """The rows of a charge that used tokens; none where the model has no price. The requests are those of the first row.
+
+    `listed`: the price of synchronous requests; None: the charge's own.
+    """
     if charge.price is None:
         return
-    used, price = charge.counts, charge.price
+    used, price, listed = charge.counts, charge.price, listed or charge.price
     meters = (
-        ("Input tokens", used.prompt - used.cached, price.input),
-        ("Cached input tokens", used.cached, price.cached),
-        ("Output tokens", used.output, price.output),
+        ("Input tokens", used.prompt - used.cached, price.input, listed.input),
+        ("Cached input tokens", used.cached, price.cached, listed.cached),
+        ("Output tokens", used.output, price.output, listed.output),
     )
     requests = used.requests
-    for meter, tokens, each in meters:
+    for meter, tokens, each, list_each in meters:
         if tokens:
-            yield _row(charge, meter, tokens, Decimal(each).scaleb(-12), requests)
+            prices = Decimal(each).scaleb(-12), Decimal(list_each).scaleb(-12)
+            yield _row(charge, meter, tokens, *prices, requests)
             requests = 0
 
 
-def _row(charge: Charge, meter: str, tokens: int, unit_price: Decimal, requests: int) -> dict[str, object]:
+def _row(
+    charge: Charge, meter: str, tokens: int, unit_price: Decimal, list_price: Decimal, requests: int
+) -> dict[str, object]:
     assert charge.price is not None
-    cost = f"{tokens * unit_price:f}"
     month = charge.day.replace(day=1)
     sku = f"{charge.model}/{meter.removesuffix(' tokens').lower().replace(' ', '-')}"
     known = {
-        **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
-        **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), f"{unit_price:f}"),
+        **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost"), f"{tokens * unit_price:f}"),
+        "ContractedUnitPrice": f"{unit_price:f}",
+        "ListCost": f"{tokens * list_price:f}",
+        "ListUnitPrice": f"{list_price:f}",
         **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), tokens),
         **dict.fromkeys(("ConsumedUnit", "PricingUnit"), _UNIT),
         **dict.fromkeys(("BillingAccountId", "BillingAccountName"), charge.account_id),
         **dict.fromkeys(("InvoiceIssuerName", "ProviderName", "PublisherName"), _PROVIDER),
         "BillingAccountType": "Account",
         "BillingCurrency": charge.price.currency,
-        "BillingPeriodEnd": _moment((month + timedelta(days=31)).replace(day=1)),
-        "BillingPeriodStart": _moment(month),
+        "BillingPeriodEnd": _begin(charge, (month + timedelta(days=31)).replace(day=1)),
+        "BillingPeriodStart": _begin(charge, month),
         "ChargeCategory": "Usage",
         "ChargeDescription": f"{meter} of {charge.model}, {'as called' if charge.kind in UNQUEUED else 'queued'}",
         "ChargeFrequency": "Usage-Based",
-        "ChargePeriodEnd": _moment(charge.day + timedelta(days=1)),
-        "ChargePeriodStart": _moment(charge.day),
+        "ChargePeriodEnd": _begin(charge, charge.day + timedelta(days=1)),
+        "ChargePeriodStart": _begin(charge, charge.day),
         "PricingCategory": "Standard",
         "ServiceCategory": "AI and Machine Learning",
         "ServiceName": "Inference",
@@ -129,5 +141,6 @@ def _labels(charge: Charge) -> dict[str, object]:
     }
 
 
-def _moment(day: datetime) -> str:
-    return f"{day:%Y-%m-%dT%H:%M:%SZ}"
+def _begin(charge: Charge, day: date) -> str:
+    """When a day of the charge's time zone begins, in UTC, as FOCUS has all times."""
+    return f"{windows.start(windows.zone(charge.tz), day):%Y-%m-%dT%H:%M:%SZ}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.db.pool import Connection
-from app.metering import budget_sql, sketch, sql
+from app.metering import lines, sketch, sql
 from app.metering.lines import UNQUEUED
 from app.usage_counts import COUNTS, UsageCounts
 
@@ -63,16 +63,20 @@ async def keep(conn: Connection, now: datetime) -> bool:
 
 
 async def forget(conn: Connection, tenant_id: int) -> None:
-    """Remove the budgets, the lines and the usage of an account that is being deleted. Call inside a transaction."""
-    for statement in (*budget_sql.FORGET, *sql.FORGET):
+    """Remove the lines and the usage of an account that is being deleted. Call inside a transaction."""
+    for statement in sql.FORGET:
         await conn.execute(statement, {"tenant_id": tenant_id})
 
 
 async def note_check(conn: Connection, drift: int) -> None:
-    """Note the result of a check. `drift`: the sum of all differences between the ledger and the queue, without their signs."""
-    await conn.execute(sql.NOTE_CHECK, {"drift": drift})
+    """Note the result of a check, and how far the labels of accounts are used up. `drift`: the sum of all differences between the
+    ledger and the queue, without their signs.
+    """
+    limits = {"keys": lines.KEYS, "lines": lines.MOST_LINES, "workflows": lines.MOST_WORKFLOWS}
+    limits |= {"tasks": lines.MOST_TASKS, "variants": lines.MOST_VARIANTS, "families": lines.MOST_FAMILIES}
+    await conn.execute(sql.NOTE_CHECK, limits | {"drift": drift})
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
-    """The gauge of the last check: (name, label, value). Empty: there was none yet."""
+    """The gauges of the last check: (name, label, value). Empty: there was none yet."""
     return [tuple(row) for row in await (await conn.execute(sql.GAUGES)).fetchall()]

@@ -1,4 +1,4 @@
-"""What 95 of 100 answers without a limit do not exceed, by account, workflow, task and model. Holds of budgets use it."""
+"""What 95 of 100 answers without a limit do not exceed, by account, workflow, task and model. Reservations of budgets use it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from math import ceil
 from typing import NamedTuple
 
 from app.db.pool import Connection
-from app.metering import budget_sql as sql
+from app.metering import sql
 from app.metering.lines import UNQUEUED, LineParts
 
 LEAST_ANSWERS = 20  # fewer say nothing about the longest of twenty

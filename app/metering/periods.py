@@ -1,10 +1,11 @@
-"""Periods of time as people name them, in UTC. Pure."""
+"""Periods of time as people name them, in a time zone. Pure."""
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
+from app.metering import windows
 from app.quantities import seconds_of
 
 _DAY = timedelta(days=1)
@@ -15,7 +16,7 @@ FORMS = (
 
 
 class Period(NamedTuple):
-    """From `since` until before `until`."""
+    """From `since` until before `until`, both in UTC."""
 
     since: datetime
     until: datetime
@@ -40,25 +41,29 @@ _NAMES: dict[str, Callable[[date], tuple[date, date]]] = {
 NAMES = tuple(_NAMES)
 
 
-def parse(text: str, now: datetime) -> Period:
-    """The period of this name. A length of time ends now, and begins with the hour. Raises ValueError naming all forms."""
+def parse(text: str, now: datetime, where: tzinfo = UTC) -> Period:
+    """The period of this name: days are those of the time zone. A length of time ends now, and begins with the hour.
+
+    Raises ValueError naming all forms.
+    """
     try:
         if text in _NAMES:
-            return _days(*_NAMES[text](now.astimezone(UTC).date()))
+            return _days(where, *_NAMES[text](now.astimezone(where).date()))
         if seconds := seconds_of(text):
             begin = now.astimezone(UTC) - timedelta(seconds=seconds)
             return Period(begin.replace(minute=0, second=0, microsecond=0), now)
         if found := _MONTH.fullmatch(text):
             first = date(int(found[1]), int(found[2]), 1)
-            return _days(first, _month(first + 31 * _DAY))
+            return _days(where, first, _month(first + 31 * _DAY))
         begin_text, dots, end_text = text.partition("..")
         first, last = date.fromisoformat(begin_text), date.fromisoformat(end_text if dots else begin_text)
+        found_days = _days(where, first, last + _DAY)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text[:40]!r} is not a period: write {FORMS} {', '.join(NAMES)}") from error
     if last < first:
         raise ValueError(f"{text[:40]!r} ends before it begins: write the earlier day first")
-    return _days(first, last + _DAY)
+    return found_days
 
 
-def _days(first: date, after: date) -> Period:
-    return Period(*(datetime.combine(day, time(), UTC) for day in (first, after)))
+def _days(where: tzinfo, first: date, after: date) -> Period:
+    return Period(windows.start(where, first), windows.start(where, after))

@@ -16,7 +16,7 @@ DIMENSIONS = {
     "model": "l.model",
     "kind": "l.kind",
     "endpoint": "l.endpoint",
-    "day": "to_char(u.hour at time zone 'UTC', 'YYYY-MM-DD')",
+    "day": "to_char(u.moment at time zone %(tz)s, 'YYYY-MM-DD')",
     "hour": "to_char(u.hour at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:00\"Z\"')",
 }
 SESSION_DIMENSIONS = {
@@ -24,9 +24,11 @@ SESSION_DIMENSIONS = {
     **{name: f"s.{name}" for name in ("workflow", "variant", "model", "endpoint")},
 }
 
-# Old hours are kept as days, and a day is in a period if it begins there.
-_USED = f"""(select {ALL} from usage where hour >= %(since)s and hour < %(until)s
-   union all select {ALL} from usage_day where hour >= %(since)s and hour < %(until)s) u
+# Old hours are kept as days of UTC. One is the day of a time zone, and is in a period, that its noon is in.
+_NOON = "interval '12 hours'"
+_USED = f"""(select {ALL}, hour as moment from usage where hour >= %(since)s and hour < %(until)s
+   union all select {ALL}, hour + {_NOON} from usage_day
+   where hour >= %(since)s::timestamptz - {_NOON} and hour < %(until)s::timestamptz - {_NOON}) u
   join line l using (line_id) join tenant t using (tenant_id)"""
 _WHOSE = "(%(tenant_id)s::int is null or t.tenant_id = %(tenant_id)s)"
 _COST = """sum((u.prompt - u.cached) * l.price_in::numeric + u.cached * l.price_cached::numeric
@@ -68,9 +70,9 @@ from {_USED}
 where {_WHOSE} group by 1, 2, 3, 4, 5, 6, 7 order by 1, 2, 3, 4, 5, 6, 7"""
 
 
-# One row for each day and line.
+# One row for each day of the time zone and line.
 CHARGES = f"""
-select date_trunc('day', u.hour, 'UTC'), t.account_id, l.key_id, l.workflow, l.task, l.critical, l.variant, l.family, l.model,
+select (u.moment at time zone %(tz)s)::date, t.account_id, l.key_id, l.workflow, l.task, l.critical, l.variant, l.family, l.model,
        l.kind, l.endpoint, {", ".join(f"l.{part}" for part in PRICE)}, {_SUMS}
 from {_USED}
 where {_WHOSE} group by 1, 2, l.line_id order by 1, 2, l.line_id"""

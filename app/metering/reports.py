@@ -1,18 +1,17 @@
 """Reports on the ledger: usage, cost and latency by any part of a line, and the comparison of the ledger with the queue.
 
-A period has its hours that begin within [since, until). `tenant_id` None: all accounts.
+A period has its hours that begin within [since, until). `tenant_id` None: all accounts. Days are those of the scope's time zone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from app.db.pool import Connection
-from app.metering import explain, money, report_sql, sketch
+from app.metering import explain, money, report_sql, sketch, windows
 from app.metering.explain import Group
-from app.metering.lines import UNQUEUED
 from app.metering.money import TokenPrice
 from app.usage_counts import UsageCounts
 
@@ -22,11 +21,12 @@ NO_PRICE = TokenPrice(0, 0, 0, "")
 
 
 class Scope(NamedTuple):
-    """Whose usage, and of which time."""
+    """Whose usage, and of which time. `tz`: whose days and hours, a name of the IANA database."""
 
     since: datetime
     until: datetime
     tenant_id: int | None = None
+    tz: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class LatencyRow:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one line used on one day."""
+    """What one line used on one day of the time zone `tz`."""
 
-    day: datetime
+    day: date
     account_id: str
     key_id: str
     workflow: str
@@ -65,6 +65,7 @@ class Charge:
     endpoint: str
     price: TokenPrice | None
     counts: UsageCounts
+    tz: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,28 +82,19 @@ async def usage(conn: Connection, by: Sequence[str], scope: Scope) -> list[Usage
     """Usage by these DIMENSIONS, the most expensive group first."""
     rows = await (await conn.execute(report_sql.usage(tuple(by)), scope._asdict())).fetchall()
     parts = len(by)
-    return [UsageRow(tuple(row[:parts]), row[parts], row[parts + 1], UsageCounts(*row[parts + 2 :])) for row in rows]
-
-
-async def harvested(conn: Connection, scope: Scope) -> list[UsageRow]:
-    """What queued work used, by currency: all of it was done in the headroom of engines."""
-    sums: dict[str | None, UsageRow] = {}
-    for row in await usage(conn, ("kind",), scope):
-        if row.group[0] in UNQUEUED:
-            continue
-        known = sums.setdefault(row.currency, UsageRow((), row.currency, row.cost and Decimal(), UsageCounts()))
-        counts = known.counts
-        counts += row.counts
-        sums[row.currency] = replace(known, cost=None if row.cost is None else (known.cost or 0) + row.cost)
-    return list(sums.values())
+    groups = _Groups(by, scope)
+    return [
+        UsageRow(groups.of(row[:parts]), row[parts], row[parts + 1], UsageCounts(*row[parts + 2 :])) for row in rows
+    ]
 
 
 async def latencies(conn: Connection, by: Sequence[str], scope: Scope) -> list[LatencyRow]:
     """The latencies by these DIMENSIONS, the group with most answers first."""
     rows = await (await conn.execute(report_sql.latencies(tuple(by)), scope._asdict())).fetchall()
-    found: dict[tuple[str, ...], LatencyRow] = {}
-    for *group, name, index, count in rows:
-        getattr(found.setdefault(tuple(group), LatencyRow(tuple(group))), name)[index] += count
+    groups, found = _Groups(by, scope), dict[tuple[str, ...], LatencyRow]()
+    for *parts, name, index, count in rows:
+        group = groups.of(parts)
+        getattr(found.setdefault(group, LatencyRow(group)), name)[index] += count
     return sorted(found.values(), key=lambda row: (-sum(row.duration), -sum(row.first_token), row.group))
 
 
@@ -115,13 +107,28 @@ async def priced_usage(conn: Connection, by: str, scope: Scope) -> list[explain.
 async def charges(conn: Connection, scope: Scope) -> list[Charge]:
     """What each line used on each day, in the order of the days."""
     rows = await (await conn.execute(report_sql.CHARGES, scope._asdict())).fetchall()
-    return [_charge(*row) for row in rows]
+    return [_charge(scope.tz, *row) for row in rows]
 
 
 async def check(conn: Connection) -> list[Difference]:
     """Where the usage of queued work is not what the queue has counted. Both are read in one snapshot."""
     rows = await (await conn.execute(report_sql.CHECK)).fetchall()
     return [Difference(*row) for row in rows]
+
+
+class _Groups:
+    """Groups as a reader has them: the database has hours of UTC, which are shown in the time zone of the scope."""
+
+    def __init__(self, by: Sequence[str], scope: Scope) -> None:
+        self._hours = [place for place, name in enumerate(by) if name == "hour" and scope.tz != "UTC"]
+        self._zone = windows.zone(scope.tz)
+
+    def of(self, parts: Sequence[str]) -> tuple[str, ...]:
+        """The parts of one group."""
+        group = list(parts)
+        for place in self._hours:
+            group[place] = datetime.fromisoformat(group[place]).astimezone(self._zone).isoformat(timespec="minutes")
+        return tuple(group)
 
 
 def _price(
@@ -132,10 +139,10 @@ def _price(
     return TokenPrice(price_in, price_cached, price_out, currency)
 
 
-def _charge(*row: Any) -> Charge:
+def _charge(tz: str, *row: Any) -> Charge:
     of, price, counts = row[:11], row[11:15], row[15:]
     labels = dict(zip((each.name for each in fields(Charge)), of, strict=False))
-    return Charge(**labels, price=_price(*price), counts=UsageCounts(*counts))
+    return Charge(**labels, price=_price(*price), counts=UsageCounts(*counts), tz=tz)
 
 
 def _priced(workflow: str, model: str, kind: str, *rest: Any) -> explain.Usage:

@@ -7,8 +7,8 @@ A header that is not in form is refused. The other places hold what callers wrot
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
 import orjson
 
@@ -37,6 +37,25 @@ class SpendLabels:
 
 
 NO_SPEND_LABELS = SpendLabels()
+
+
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """Whose a request is, and under which labels. What is done on its behalf belongs to the same key and labels."""
+
+    key_id: str = ""
+    labels: SpendLabels = NO_SPEND_LABELS
+
+    def stored(self) -> dict[str, Any]:
+        """As a row keeps it. A prompt family is that of one prompt."""
+        return {"key": self.key_id, **asdict(replace(self.labels, family=NO_SPEND_LABELS.family))}
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any] | None) -> Self:
+        """From a row; None: nobody is known."""
+        if stored is None:
+            return cls()
+        return cls(stored["key"], SpendLabels(**{name: value for name, value in stored.items() if name != "key"}))
 
 
 def read(headers: Mapping[str, str], metadata: Mapping[str, str] | None, tags: Sequence[str]) -> SpendLabels:

@@ -1,4 +1,4 @@
-"""Tables of the ledger: lines, and the usage of each line by hour. Budgets, the lanes of chunks under them, and slices."""
+"""Tables of the ledger: lines, the usage of each line by hour, and what was learned from it."""
 
 from sqlalchemy import (
     ARRAY,
@@ -19,6 +19,7 @@ from sqlalchemy import (
     func,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db.metadata import metadata
 from app.metering.line_columns import PARTS, PRICE, SKETCHES
@@ -68,6 +69,11 @@ line = Table(
     Column("price_out", BigInteger, comment="the same, per token of the answer"),
     Column("currency", Text),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column(
+        "unused_since",
+        DateTime(timezone=True),
+        comment="when nothing used it and nobody had looked it up since; null: it is used",
+    ),
     UniqueConstraint(*PARTS, *PRICE, name="line_parts", postgresql_nulls_not_distinct=True),
 )
 
@@ -133,6 +139,13 @@ ledger_check = Table(
     Column("one", Boolean, CheckConstraint("one", name="one"), primary_key=True, comment="always true: one row"),
     Column("at", DateTime(timezone=True), nullable=False, comment="when the ledger was compared with the queue"),
     Column("drift", BigInteger, nullable=False, comment="sum of all differences, without their signs; should be 0"),
+    Column(
+        "labels",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="share of its labels that an account has used, from one half on, by its name and that of the label",
+    ),
 )
 
 latency_minute = Table(
@@ -148,4 +161,19 @@ latency_minute = Table(
     Column("first_token", ARRAY(Integer), nullable=False, comment="bucket, count, bucket, count, … of a sketch"),
     Column("gap", ARRAY(Integer), nullable=False, comment="the same of the time between two tokens"),
     PrimaryKeyConstraint("minute", "model", "beside", "writer"),
+)
+
+answer_length = Table(
+    "answer_length",
+    metadata,
+    Column("tenant_id", Integer, ForeignKey("tenant.tenant_id"), nullable=False),
+    Column("workflow", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column(
+        "p95", Integer, nullable=False, comment="tokens that 95 of 100 recent answers without a limit do not exceed"
+    ),
+    Column("answers", Integer, nullable=False, comment="of which it was learned"),
+    Column("learned_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    PrimaryKeyConstraint("tenant_id", "workflow", "task", "model"),
 )

@@ -76,14 +76,14 @@ def _days(where: tzinfo, now: datetime, period: Period) -> Window:
     begin = _FIRST_DAY[period](now.astimezone(where).date())
     while True:
         after = _FIRST_DAY[period](begin + timedelta(days=_DAYS_AT_MOST[period]))
-        end = _start(where, after)
+        end = start(where, after)
         if now < end:
-            return _start(where, begin), end
+            return start(where, begin), end
         begin = after  # the clock went back over midnight, so the local date is the day before once more
 
 
-def _start(where: tzinfo, day: date) -> datetime:
-    """The first moment of a local day."""
+def start(where: tzinfo, day: date) -> datetime:
+    """The first moment of a local day, in UTC."""
     midnight = datetime.combine(day, time(), where)
     before, after = midnight.astimezone(UTC), midnight.replace(fold=1).astimezone(UTC)
     return _jump(where, after, before) if after < before else before

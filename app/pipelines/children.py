@@ -74,6 +74,13 @@ class Made:
     timeout: float | None = None
     values: Mapping[str, str] = field(default_factory=lambda: NO_VALUES)
 
+    @property
+    def given(self) -> bytes:
+        """What it asks a model, or outside. One that has its result asks nothing."""
+        if self.request is not None:
+            return self.request.body
+        return self.body if self.timeout is not None else b"{}"
+
 
 @dataclass(slots=True)
 class StageCounts:

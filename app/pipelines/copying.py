@@ -12,6 +12,8 @@ from uuid import UUID
 import orjson
 
 from app import clock
+from app.admission import quotas
+from app.admission.quotas import Demand
 from app.batches.validation.text_generation import ItemError
 from app.db import day_tables
 from app.db.pool import Connection, Database
@@ -73,7 +75,7 @@ async def sample(database: Database, reader: Reader, tenant: Tenant, source_id: 
 async def step(
     database: Database, reader: Reader, rules: Governing, running: Running, source_id: int, low: int, *, readable: bool
 ) -> None:
-    """Copy the next part. Raises Changed, KeysUnavailable, StorageError."""
+    """Copy the next part. Raises Changed, QuotaExceeded, QuotaBusy, KeysUnavailable, StorageError."""
     source, stage = await _source(database, reader, running.tenant_id, source_id)
     part = await _part(database, running, source_id if readable else None, low)
     items = await _items(reader, source, stage, Seqs(low=part.low, high=part.high)) if part.high > part.low else []
@@ -191,7 +193,7 @@ def _copied(
     if seal is not None:
         body, result = seal.payload(number, body), seal.result(number, running.run, result)
     row = copy_format.payload_row(batch_id, number, item.reference, item.affinity, 0, body, vault=vault)
-    return row, (batch_id, number, running.run, int(ok), 1, result, None if ok else error or "failed")
+    return row, (batch_id, number, running.run, int(ok), 0, result, None if ok else error or "failed")
 
 
 async def _write(
@@ -203,6 +205,7 @@ async def _write(
     policy: Mapping[str, Any] | None,
 ) -> None:
     """`policy`: what rules decided about the source, which holds for the copies."""
+    size = sum(map(len, rows))
     count = part.count + len(rows)
     values = {
         "pipeline_id": running.pipeline_id,
@@ -210,14 +213,17 @@ async def _write(
         "high": part.high,
         "last": part.last,
         "count": count,
+        "bytes": size,
     }
     async with database.relaxed() as conn, conn.transaction():
+        await quotas.check_free(conn, running.tenant, Demand(stored_bytes=size))
         await handoff.exclusively(conn)
         await writing.lock(conn, [running])
         if await (await conn.execute(queries.COPIED, values)).fetchone() is None:
             raise Changed
         if rows:
             await stages.copy_items(conn, [copy_format.whole(rows)])
+            await conn.execute(queries.STORED, values)
             await writing.copy(conn, feeding_sql.COPY_RESULTS, feeding_sql.COPY_RESULTS_TYPES, results)
             await writing.govern(conn, running.stages[INPUT], policy)
         if part.last:

@@ -22,6 +22,7 @@ COPIED = """
 update pipeline set copied = %(high)s, source_id = case when %(last)s then null else source_id end,
        inputs = case when %(last)s then %(count)s else inputs end
 where pipeline_id = %(pipeline_id)s and copied = %(low)s and source_id is not null returning pipeline_id"""
+STORED = "update batch set bytes = bytes + %(bytes)s where batch_id = %(pipeline_id)s"
 POLICY = "select policy from batch where batch_id = %(batch_id)s"
 COMPLETE = f"""
 update batch set state = '{BatchState.COMPLETED}', finalized_at = now(), fed = false, total = %(count)s

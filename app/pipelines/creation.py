@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from app.budgets import service as budgets
 from app.db.pool import Connection
 from app.flows import counting
 from app.flows.stages import INPUT, INPUT_NAME, ByValue, Definition, External, Request
@@ -80,7 +81,7 @@ class Source:
 async def create(conn: Connection, new: NewPipeline, given: Lines | Source) -> bool:
     """Store a pipeline with its input. Call in a durable transaction. False: its idempotency key was used before; roll back.
 
-    Raises KeysUnavailable.
+    Raises BudgetSpent, KeysUnavailable.
     """
     waits = isinstance(given, Source)
     batch = StageBatch(
@@ -127,7 +128,7 @@ async def find_key(conn: Connection, tenant_id: int, idempotency_key: str) -> tu
 
 
 async def _add(conn: Connection, new: NewPipeline, inputs: int | None, source_id: int | None) -> bool:
-    """Insert the row of the pipeline, its stages, and their batches. Raises BadInput for numbers out of range."""
+    """Insert the row of the pipeline, its stages, and their batches. Raises BadInput for numbers out of range; BudgetSpent."""
     flow = new.flow
     if inputs is not None:
         counting.check_numbers(flow, inputs)
@@ -145,6 +146,7 @@ async def _add(conn: Connection, new: NewPipeline, inputs: int | None, source_id
     }
     if await (await conn.execute(queries.ADD, values)).fetchone() is None:
         return False
+    (await budgets.look(conn, [stage.line_id for stage in new.stages])).accept()
     ids = [new.pipeline_id, *(stage.batch_id for stage in new.stages)]
     for found, given in zip(flow.stages, new.stages, strict=True):
         await stages.add(conn, _batch(new, found.number, given, ids[found.parent]))

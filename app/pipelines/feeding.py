@@ -7,17 +7,20 @@ anywhere, and two feeders at once only waste work.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
 import structlog
 
 from app import crypto
+from app.admission import quota_events
 from app.admission.control import AdmissionControl
-from app.batches.budget_lanes import LanesChanged
+from app.admission.quotas import QuotaBusy
+from app.budgets.service import BudgetsChanged
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
-from app.errors import KeysUnavailable, PolicyUnknown, RedactionDown, StorageError
+from app.errors import KeysUnavailable, PolicyUnknown, QuotaExceeded, RedactionDown, StorageError
 from app.flows import counting, reads
 from app.flows.reads import NOTHING
 from app.flows.stages import MOST_GROUPS, BySize, OfStage, Stage
@@ -85,7 +88,7 @@ class Feeder:
         """Hand markers on; if that fails, one by one, so that one of them holds up no other."""
         try:
             await self._hand_on(markers)
-        except (Changed, LanesChanged):
+        except (Changed, BudgetsChanged):
             return
         except Exception as error:
             if isinstance(error, WAITS):
@@ -93,6 +96,8 @@ class Feeder:
             if len(markers) > 1:
                 for marker in markers:
                     await self._attempt([marker])
+            elif isinstance(error, QuotaExceeded):
+                await self._pause_for_quota(markers[0].batch_id, error)
             elif _may_come(error):
                 await self._postpone(markers[0], error)
             else:
@@ -216,6 +221,14 @@ class Feeder:
             if await lifecycle.pause(conn, running.tenant_id, running.request_id, why):
                 log.warning("pipeline.paused", pipeline=ids.format_id(running.request_id), why=str(why))
 
+    async def _pause_for_quota(self, batch_id: int, refusal: QuotaExceeded) -> None:
+        """Pause a pipeline whose next items its account may not have."""
+        running, _ = (await pipelines.load(self._database, Keyring.of(self._settings), [batch_id]))[batch_id]
+        with suppress(QuotaExceeded):
+            async with quota_events.told(self._database, running.tenant):
+                raise refusal
+        await self._pause(running, Pause.QUOTA)
+
     async def _copy_source(self) -> bool:
         """Copy a part of a batch that is the input of a pipeline. False: there is none that can be copied."""
         found = await copying.ready(self._database, self._later.now())
@@ -229,7 +242,10 @@ class Feeder:
         running, _ = (await pipelines.load(self._database, keyring, [pipeline_id]))[pipeline_id]
         reader = Reader(self._database, Store.of(self._settings), keyring, crypto.secret_key(self._settings))
         rules = await self.governor.rules([running])
-        await copying.step(self._database, reader, rules, running, source_id, low, readable=readable)
+        try:
+            await copying.step(self._database, reader, rules, running, source_id, low, readable=readable)
+        except QuotaExceeded as refusal:
+            await self._pause_for_quota(pipeline_id, refusal)
         return True
 
     async def _unless_it_fails(self, batch_id: int, work: Awaitable[bool]) -> bool:
@@ -251,14 +267,14 @@ class Feeder:
         self._groups[batch_id] = groups
 
     async def _prepared(self, found: Slice, preparer: Preparer, keyring: Keyring, secret: bytes) -> Prepared:
-        targets, lanes = await preparer.targets(self._database, found)
+        targets, look = await preparer.targets(self._database, found)
         seals, vault_seals = dict[int, BatchSeal](), dict[int, BatchSeal]()
         for number in found.made:
             stage = found.running.stages[number]
             if stage.only_vaults is not None:
                 kept = vault_seals if stage.only_vaults else seals
                 kept[stage.batch_id] = await StoredBodies(self._database, keyring, stage.batch_id).seal()
-        return Prepared(found, targets, seals, Vaults(secret, found.running.tenant_id), vault_seals, lanes)
+        return Prepared(found, targets, seals, Vaults(secret, found.running.tenant_id), vault_seals, look)
 
     async def _rest(self, markers: Sequence[Marker], known: Mapping[int, tuple[Running, int]]) -> None:
         """Leave markers of pipelines that are paused, or that end, until a verb resumes them."""
@@ -275,9 +291,11 @@ class Feeder:
 
 
 def _may_come(error: Exception) -> bool:
-    """Whether what was missing may be there later: keys, or objects."""
-    return (isinstance(error, KeysUnavailable) and not error.gone) or (
-        isinstance(error, StorageError) and not error.missing
+    """Whether what was missing may be there later: keys, objects, or the lock of a quota."""
+    return (
+        (isinstance(error, KeysUnavailable) and not error.gone)
+        or (isinstance(error, StorageError) and not error.missing)
+        or isinstance(error, QuotaBusy)
     )
 
 

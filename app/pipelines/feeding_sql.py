@@ -4,7 +4,7 @@ from app.db.byte_pages import bounded
 
 # Pipelines of these batches, a row for each stage.
 RUNNING = """
-select p.pipeline_id, p.request_id, p.tenant_id, t.account_id, p.state, p.run, p.overruled, p.inputs, p.deadline,
+select p.pipeline_id, p.request_id, p.tenant_id, t.account_id, t.has_quota, p.state, p.run, p.overruled, p.inputs, p.deadline,
        p.definition, s.n, s.batch_id, s.packs, s.taken, s.ran, b.total - b.ok - b.failed, b.model, b.line_id, b.feeds,
        b.state, k.only_vaults, b.policy
 from pipeline p join tenant t using (tenant_id) join stage s using (pipeline_id) join batch b on b.batch_id = s.batch_id
@@ -41,8 +41,9 @@ COPY_RESULTS = """copy item_result (batch_id, seq, run, ok, attempt, body, error
 COPY_RESULTS_TYPES = ("int8", "int4", "int2", "int2", "int2", "bytea", "text")
 
 ADDED = """
-insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added, errors)
-values (%(batch_id)s, %(ok)s, %(failed)s, 0, 0, 0, %(added)s, %(errors)s)"""
+insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added, bytes,
+                         errors, unrun, unrun_ok)
+values (%(batch_id)s, %(ok)s, %(failed)s, 0, 0, 0, %(added)s, %(bytes)s, %(errors)s, %(ok)s + %(failed)s, %(ok)s)"""
 
 # What rules decided about items that were added: a batch keeps the rules and the terms of tools of all its items.
 GOVERNED = """

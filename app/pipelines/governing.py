@@ -117,14 +117,14 @@ class Governor:
         key, labels = self._labels.get(line_id or 0, ("", NO_SPEND_LABELS))
         tenant = Tenant(running.tenant_id, running.account_id, key)
         models, window = self._registry.current, running.flow.window
-        return self._control.begin(tenant, labels, Kind.BATCH, models, window, stored=())
+        return self._control.begin(tenant, labels, Kind.STAGE, models, window, stored=())
 
     async def _renew(self) -> None:
         now = clock.monotonic()
         if now - self._read_at > REFRESH_SECONDS:
             await self._registry.renew()
             self._read_at = now
-        await self._control.policy.renew()
+        await self._control.renew()
         if now - self._learned_at > FRESH_SECONDS:
             self._learned_at = now
             async with self._database.relaxed() as conn:

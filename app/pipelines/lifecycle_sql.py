@@ -1,6 +1,5 @@
 """The SQL by which a pipeline pauses by itself, and goes on all the same."""
 
-from app.pipelines.reads_sql import COST
 from app.states import BatchState
 
 OVERRULE = "update pipeline set overruled = true where pipeline_id = %(pipeline_id)s"
@@ -34,11 +33,10 @@ with looked as materialized (
               when c.failing then 'failing'
               when c.items > p.inputs * %(times)s::int8 then 'items' end as why
   from pipeline p join tenant t using (tenant_id) cross join lateral (
-    select coalesce(sum({COST}::numeric), 0) as cost,
+    select coalesce(sum(b.cost), 0) as cost,
            bool_or(b.ok + b.failed >= %(least)s and b.failed >= (b.ok + b.failed) * %(share)s::float8) as failing,
            sum(b.total) filter (where s.n > 0) as items
-    from stage s join batch b on b.batch_id = s.batch_id left join line l on l.line_id = b.line_id and l.price_in is not null
-    where s.pipeline_id = p.pipeline_id) c
+    from stage s join batch b on b.batch_id = s.batch_id where s.pipeline_id = p.pipeline_id) c
   where p.state = '{BatchState.OPEN}' and p.finalized_at is null)
 select tenant_id, request_id, account_id, why from looked where why is not null order by request_id"""
 

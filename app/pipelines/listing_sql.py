@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from app.db.name_prefix import begins
-from app.pipelines.reads_sql import COLUMNS, COST
+from app.pipelines.reads_sql import COLUMNS
 
 _WHERE = {
     "tenant_id": "p.tenant_id = %(tenant_id)s",
@@ -49,9 +49,9 @@ where p.request_id = %(request_id)s and (%(tenant_id)s::int is null or p.tenant_
 OF_NUMBER = "select request_id, name from pipeline where pipeline_id = %(pipeline_id)s"
 
 # The stages of a page of pipelines, with the folded counts of their batches. The cost is in 10^-12 of the currency.
-STAGES = f"""
+STAGES = """
 select s.pipeline_id, s.n, s.name, b.endpoint <> '', b.finalized_at is not null, b.fed, b.total, b.ok, b.failed,
-       case when l.price_in is not null then {COST} end, l.currency
+       case when l.currency is not null then b.cost end, l.currency
 from stage s join batch b on b.batch_id = s.batch_id left join line l on l.line_id = b.line_id
 where s.pipeline_id = any(%(pipeline_ids)s) order by s.pipeline_id, s.n"""
 

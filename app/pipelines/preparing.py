@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.batches import batch_usage, budget_lanes
-from app.batches.budget_lanes import Lanes
-from app.batches.item_worsts import ItemSizes
+from app.batches import batch_usage
+from app.budgets import service as budgets
+from app.budgets.rules import ItemSizes
+from app.budgets.service import Look
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
 from app.engines.service import ensure_pool
-from app.errors import BadInput, BudgetSpent
+from app.errors import BadInput
 from app.metering import lines
 from app.pipelines.children import Made, Request, Slice
 from app.pipelines.running import RunningStage
@@ -25,7 +26,7 @@ class Preparer:
     settings: Settings
     models: Catalogue
 
-    async def targets(self, database: Database, of: Slice) -> tuple[list[Target], Lanes]:
+    async def targets(self, database: Database, of: Slice) -> tuple[list[Target], Look]:
         """Where the requests of a slice go, and the budgets by which they were cut."""
         asked: dict[tuple[int, str], list[tuple[Made, Request]]] = {}
         for number, made in of.made.items():
@@ -39,12 +40,12 @@ class Preparer:
             for (number, _), model in zip(asked, models, strict=True)
         ]
         async with database.relaxed() as conn:
-            lanes = await budget_lanes.of_new(conn, line_ids)
+            look = await budgets.look(conn, line_ids)
             targets = [
-                await self._target(conn, number, model, line_id, requests, lanes)
+                await self._target(conn, number, model, line_id, requests, look)
                 for ((number, _), requests), model, line_id in zip(asked.items(), models, line_ids, strict=True)
             ]
-        return targets, lanes
+        return targets, look
 
     def _model(self, name: str) -> Model:
         model = self.models.resolve(name)
@@ -68,21 +69,18 @@ class Preparer:
         model: Model,
         line_id: int | None,
         made: Sequence[tuple[Made, Request]],
-        lanes: Lanes,
+        look: Look,
     ) -> Target:
         facts = [request.facts for _, request in made]
-        lane, worsts = lanes.of_line.get(line_id), None
-        if lane is not None:
+        under, amounts = look.of_line.get(line_id), None
+        if under is not None:
             sizes = ItemSizes(
                 [fact.est_tokens for fact in facts],
                 [fact.answer_tokens for fact in facts],
                 [fact.most_tokens for fact in facts],
                 [len(request.body) for _, request in made],
             )
-            try:
-                worsts = lane.worsts(sizes, model)
-            except (BadInput, BudgetSpent):  # it waits for a larger budget
-                worsts = lane.queued_worsts(sizes.est_tokens, model, open_ended=True)
+            amounts = under.queued_amounts(sizes, model.context_window)
         chunks = cut(
             [fact.est_tokens for fact in facts],
             max_tokens=self.settings.chunk_tokens,
@@ -90,6 +88,6 @@ class Preparer:
             keys=[hash((each.affinity, request.facts.prefix)) for each, request in made],
             seqs=[each.seq for each, _ in made],
             line_id=line_id,
-            worsts=worsts,
+            amounts=amounts,
         )
-        return Target(number, await ensure_pool(conn, model.served), chunks)
+        return Target(number, model.name, line_id, await ensure_pool(conn, model.served), chunks)

@@ -59,6 +59,7 @@ class PipelineRow:
 class StageRow:
     """A stage as it is stored. `taken`: results of its parent that were handed on to it. `ran`, `passed`, `refused`: items by how
     they began; `dropped`: items of the parent that made none. `waits_for`: stages that must be final before it starts.
+    `cost`: of its results, in `currency`, of which its model is paid; None: it has no price.
     `parked`: items that wait for an answer from outside, at most MOST_WAITING. `stuck`: results that it waits for were set aside.
     """
 
@@ -75,6 +76,8 @@ class StageRow:
     refused: int
     waits_for: Sequence[int] | None
     line_id: int | None
+    cost: float
+    currency: str | None
     parked: int
     stuck: bool
 

@@ -26,11 +26,12 @@ order by p.created_at desc, p.pipeline_id desc limit %(limit)s"""
 # results that they wait for were set aside.
 STAGES = f"""
 select s.pipeline_id, s.n, s.name, b.batch_id, b.request_id, b.parent_id, s.taken, s.ran, s.passed, s.dropped, s.refused,
-       s.waits_for, b.line_id,
+       s.waits_for, b.line_id, (b.cost / 10 ^ 12)::float8, l.currency,
        (select count(*)::int from (select from parked k where k.batch_id = b.batch_id and {PARKED.guard("answer", "k.")}
                                    limit %(most)s) w),
        exists (select from handoff h where h.batch_id in (b.parent_id, b.batch_id) and {SET_ASIDE})
-from stage s join batch b on b.batch_id = s.batch_id where s.pipeline_id = any(%(pipeline_ids)s) order by s.pipeline_id, s.n"""
+from stage s join batch b on b.batch_id = s.batch_id left join line l on l.line_id = b.line_id
+where s.pipeline_id = any(%(pipeline_ids)s) order by s.pipeline_id, s.n"""
 
 # The sums of a page of pipelines, without their inputs that never run.
 SUMS = """
@@ -38,14 +39,11 @@ select s.pipeline_id, sum(b.total)::int8, sum(b.ok)::int8, sum(b.failed)::int8
 from stage s join batch b on b.batch_id = s.batch_id
 where s.pipeline_id = any(%(pipeline_ids)s) and (s.n > 0 or b.endpoint <> '') group by 1"""
 
-COST = """((b.prompt_tokens - b.cached_tokens) * l.price_in + b.cached_tokens * l.price_cached
-        + b.completion_tokens * l.price_out)"""
-
-# What was used by the stages, in 10^-12 of the currency of their lines, with the price of their submit.
-SPENT = f"""
-select s.pipeline_id, coalesce(sum({COST}), 0)::int8, max(l.currency)
-from stage s join batch b on b.batch_id = s.batch_id join line l on l.line_id = b.line_id and l.price_in is not null
-where s.pipeline_id = any(%(pipeline_ids)s) group by 1"""
+# What the stages have cost, in 10^-12 of the currency in which most of it was paid.
+SPENT = """
+select distinct on (s.pipeline_id) s.pipeline_id, sum(b.cost)::float8, l.currency
+from stage s join batch b on b.batch_id = s.batch_id join line l on l.line_id = b.line_id and l.currency is not null
+where s.pipeline_id = any(%(pipeline_ids)s) group by 1, 3 order by 1, 2 desc, 3"""
 
 # A batch, or the stage of a pipeline, that can be the input of another one.
 SOURCE = f"""

@@ -9,8 +9,8 @@ from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
 from app.batches import requeueing
-from app.batches.budget_lanes import LanesChanged
 from app.batches.requeueing import Part
+from app.budgets.service import BudgetsChanged
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
 from app.errors import Conflict, NotFound
@@ -36,7 +36,7 @@ async def retry(
     Raises NotFound, Conflict, QuotaExceeded, KeysUnavailable.
     """
     while True:
-        with suppress(LanesChanged):
+        with suppress(BudgetsChanged):
             return await _begin_run(database, settings, catalogue, tenant, request_id, of_run)
 
 
@@ -84,7 +84,7 @@ def _refusal(standing: verbs.Standing, of_run: int | None) -> str:
 async def _queue(
     conn: Connection, settings: Settings, catalogue: Catalogue, before: Running, again: list[Again]
 ) -> None:
-    """Queue the requests that run again. Raises ModelUnknown, LanesChanged."""
+    """Queue the requests that run again. Raises ModelUnknown, BudgetsChanged."""
     [(deadline,)] = await (await conn.execute(sql.DEADLINE, {"pipeline_id": before.pipeline_id})).fetchall()
     found: list[tuple[Again, Part]] = []
     for each in again:
@@ -96,4 +96,4 @@ async def _queue(
         owner = each.batch.batch_id, each.batch.run, before.tenant_id, part.pool_id
         await ingest.write_chunks(conn, owner, part.chunks, due)
     for _, part in found:
-        await part.lanes.check(conn)
+        await part.look.check(conn)

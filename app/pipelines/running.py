@@ -16,6 +16,7 @@ from app.pipelines import stored_flow
 from app.queue.bodies import StoredBodies
 from app.sealing.keyring import Keyring
 from app.states import BatchState
+from app.tenants.service import Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class RunningStage:
 @dataclass(frozen=True, slots=True)
 class Running:
     """A pipeline. `stages`: by their number, the input first. `inputs`: None: its source is not final yet. `overruled`: its owner
-    has resumed it, so failures, many items and many packs do not pause it again.
+    has resumed it, so failures, many items and many packs do not pause it again. `has_quota`: whether its account may have one.
     """
 
     pipeline_id: int
@@ -62,6 +63,12 @@ class Running:
     deadline: datetime
     flow: Definition
     stages: tuple[RunningStage, ...]
+    has_quota: bool = True
+
+    @property
+    def tenant(self) -> Tenant:
+        """The account, whatever key the pipeline came with."""
+        return Tenant(self.tenant_id, self.account_id, has_quota=self.has_quota)
 
     def numbers(self) -> tuple[int, ...]:
         """By stage, one more than the largest number that an item can have."""
@@ -83,14 +90,14 @@ async def load(database: Database, keyring: Keyring, batch_ids: Collection[int])
     found: dict[int, tuple[Running, int]] = {}
     for _, group in groupby(rows, lambda row: row[0]):
         of_stages = list(group)
-        pipeline_id, request_id, tenant_id, account_id = of_stages[0][:4]
-        state, run, overruled, inputs, deadline, definition = of_stages[0][4:10]
-        stages = tuple(RunningStage(*row[10:]) for row in of_stages)
+        pipeline_id, request_id, tenant_id, account_id, has_quota = of_stages[0][:5]
+        state, run, overruled, inputs, deadline, definition = of_stages[0][5:11]
+        stages = tuple(RunningStage(*row[11:]) for row in of_stages)
         if stages[INPUT].only_vaults is False:
             definition = await stored_flow.opened(StoredBodies(database, keyring, pipeline_id), definition)
         flow = _flow(definition)
         owner = pipeline_id, request_id, tenant_id, account_id
-        running = Running(*owner, BatchState(state), run, overruled, inputs, deadline, flow, stages)
+        running = Running(*owner, BatchState(state), run, overruled, inputs, deadline, flow, stages, has_quota)
         found |= {stage.batch_id: (running, stage.number) for stage in stages}
     return found
 

@@ -58,11 +58,11 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what its requests have in common."""
+    """Who asks, and what its requests have in common. `begin`: opens their admission, for a completion window in seconds."""
 
     tenant: Tenant
     labels: RequestLabels
-    admission: Admission
+    begin: Callable[[float | None], Admission]
 
 
 async def order_of(caller: Caller, given: Given, catalogue: Catalogue, usual: UsualLength) -> Order:
@@ -70,12 +70,13 @@ async def order_of(caller: Caller, given: Given, catalogue: Catalogue, usual: Us
     flow = await asyncio.to_thread(parse, given.definition)
     found = models.resolved(flow, catalogue)
     models.check_budget(flow, found)
-    if (redaction := caller.admission.redaction) is not None:
+    admission = caller.begin(flow.window)
+    if (redaction := admission.redaction) is not None:
         text = orjson.dumps(given.definition)
         await off_loop.searched(text, redaction.check, "the definition of the pipeline", text.decode())
-    await asyncio.to_thread(models.check_requests, flow, found, caller.admission, usual)
+    await asyncio.to_thread(models.check_requests, flow, found, admission, usual)
     stored = stored_flow.of_definition(given.definition)
-    return Order(caller.tenant, flow, stored, found, caller.labels, caller.admission, flow.window)
+    return Order(caller.tenant, flow, stored, found, caller.labels, admission, flow.window)
 
 
 async def create(
@@ -83,7 +84,7 @@ async def create(
 ) -> UUID:
     """Create a pipeline; all or nothing. A repeated idempotency key returns the pipeline that has it.
 
-    Raises BadInput, NotFound, PolicyDenied, SensitiveFound, QuotaExceeded, KeyReused.
+    Raises BadInput, NotFound, PolicyDenied, SensitiveFound, QuotaExceeded, BudgetSpent, KeyReused.
     """
     order = await order_of(caller, given, catalogue, usual)
     if order.flow.input.batch is not None:

@@ -4,11 +4,13 @@ The batch itself is the input. Each of its lines passes every stage, so each end
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from app import cells, off_loop
+from app.admission.admission import Admission
 from app.batches.openai import file_batches
 from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.db.pool import Connection, Database
@@ -38,8 +40,10 @@ async def create(
     new: NewFileBatch,
     stages: Any,
     usual: UsualLength,
+    begin: Callable[[], Admission],
 ) -> FileBatch:
-    """Create a batch with these stages behind it. Returns the batch of the last one. `stages` None: it has none.
+    """Create a batch with these stages behind it. Returns the batch of the last one. `stages` None: it has none. `begin`: opens
+    the admission of the stages.
 
     Raises BadInput, PolicyDenied, SensitiveFound.
     """
@@ -48,7 +52,7 @@ async def create(
     if new.depends_on:
         message = f"{FIELD}: a batch with stages behind it cannot wait; use a pipeline whose input is the last of those batches"
         raise BadInput(message, param=FIELD)
-    order = await _order(catalogue, tenant, new, stages, usual)
+    order = await _order(catalogue, tenant, new, stages, usual, begin())
     last = {"kind": Kind.BATCH, "metadata": new.labels.metadata}
     draft = await drafting.drafted(database, settings, order, Input(0, cells.new_id()), None, last)
     new = replace(new, then=order.given)
@@ -70,14 +74,16 @@ async def create(
     return await _last(database, tenant, first)
 
 
-async def _order(catalogue: Catalogue, tenant: Tenant, new: NewFileBatch, stages: Any, usual: UsualLength) -> Order:
+async def _order(
+    catalogue: Catalogue, tenant: Tenant, new: NewFileBatch, stages: Any, usual: UsualLength, admission: Admission
+) -> Order:
     flow = await asyncio.to_thread(parse_then, stages, new.endpoint)
     found = models.resolved(flow, catalogue, root=_ROOT)
     given = stored_flow.of_then(stages, new.endpoint)
-    if (redaction := new.admission.redaction) is not None:
+    if (redaction := admission.redaction) is not None:
         await off_loop.searched(given, redaction.check, _ROOT, given.decode())
-    await asyncio.to_thread(models.check_requests, flow, found, new.admission, usual, root=_ROOT)
-    return Order(tenant, flow, given, found, new.labels, new.admission, new.deadline_seconds)
+    await asyncio.to_thread(models.check_requests, flow, found, admission, usual, root=_ROOT)
+    return Order(tenant, flow, given, found, new.labels, admission, new.deadline_seconds)
 
 
 async def _last(database: Database, tenant: Tenant, first: FileBatch) -> FileBatch:

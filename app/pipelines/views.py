@@ -5,12 +5,10 @@ from typing import Any
 
 from app import clock
 from app.batches.why_chain import Link
-from app.engines.catalogue import Catalogue
-from app.engines.pricing import with_cost
 from app.flows.stages import INPUT
 from app.pipelines.drafting import NANO
 from app.pipelines.outlook import PipelineOutlook, StageOutlook
-from app.pipelines.reads import PipelineRow, Spent, StageSight, Sums
+from app.pipelines.reads import PipelineRow, Spent, StageRow, StageSight, Sums
 from app.queue.reads import BatchStatus
 from app.states import BatchState
 
@@ -49,7 +47,7 @@ def listed(row: PipelineRow, sums: Sums, spent: Spent | None) -> dict[str, Any]:
     }
 
 
-def shown(outlook: PipelineOutlook, catalogue: Catalogue, *, with_definition: bool = True) -> dict[str, Any]:
+def shown(outlook: PipelineOutlook, *, with_definition: bool = True) -> dict[str, Any]:
     """A pipeline with its stages and its definition. Who may see no prompts gets no definition, nor is there one of a pipeline
     whose contents were deleted.
     """
@@ -60,13 +58,13 @@ def shown(outlook: PipelineOutlook, catalogue: Catalogue, *, with_definition: bo
     return listed(sight.row, sums, sight.spent) | {
         "eta": eta,
         "waiting": _link(outlook.waiting),
-        "stages": [_stage(each, outlook, catalogue) for each in outlook.stages],
+        "stages": [_stage(each, outlook) for each in outlook.stages],
         "definition": dict(sight.given) if with_definition and sight.given is not None else None,
         "deleted_at": next((clock.iso(each.status.shredded_at) for each in ran if each.status.shredded_at), None),
     }
 
 
-def _stage(of: StageOutlook, outlook: PipelineOutlook, catalogue: Catalogue) -> dict[str, Any]:
+def _stage(of: StageOutlook, outlook: PipelineOutlook) -> dict[str, Any]:
     row, status = of.sight.row, of.sight.status
     return {
         "n": row.n,
@@ -84,7 +82,7 @@ def _stage(of: StageOutlook, outlook: PipelineOutlook, catalogue: Catalogue) -> 
             "parked": row.parked,
         },
         "more_expected": status.fed,
-        "usage": _usage(status, catalogue),
+        "usage": _usage(row, status),
         "waiting": _link(of.waiting),
     }
 
@@ -93,15 +91,16 @@ def _parent(stage: StageSight, outlook: PipelineOutlook) -> str | None:
     return next((each.row.name for each in outlook.sight.stages if each.row.batch_id == stage.row.parent_id), None)
 
 
-def _usage(status: BatchStatus, catalogue: Catalogue) -> dict[str, Any]:
-    model = catalogue.resolve(status.model) if status.endpoint else None
+def _usage(row: StageRow, status: BatchStatus) -> dict[str, Any]:
     tokens = {
         "prompt_tokens": status.prompt_tokens,
         "completion_tokens": status.completion_tokens,
         "total_tokens": status.prompt_tokens + status.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": status.cached_tokens},
     }
-    return with_cost(tokens, model.price if model and status.has_one_model else None)
+    if row.currency is None:
+        return tokens
+    return tokens | {"cost": round(row.cost, 12), "currency": row.currency}
 
 
 def _cost(row: PipelineRow, spent: Spent | None) -> dict[str, Any] | None:

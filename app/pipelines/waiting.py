@@ -1,7 +1,7 @@
 """What a stage of a pipeline waits for, before what its items wait for in the queue. Pure.
 
 budget, failing, items,  the pipeline pauses by itself
-groups
+groups, quota
 paused                   its owner paused it
 dependency               stages that must be final first, or results of its parent, or the end of the input's batch; also
                          results that could not be handed on
@@ -25,6 +25,7 @@ class Pause(StrEnum):
     FAILING = "failing"
     ITEMS = "items"
     GROUPS = "groups"
+    QUOTA = "quota"
 
 
 _PAUSES = {
@@ -32,6 +33,7 @@ _PAUSES = {
     Pause.FAILING: "too many items of a stage fail; look at why, then resume it to go on all the same",
     Pause.ITEMS: "the pipeline has made ten times as many items as its input has; resume it to go on all the same",
     Pause.GROUPS: f"a pack.by has more than {MOST_GROUPS:,} values; resume the pipeline to make all these packs, or cancel it",
+    Pause.QUOTA: "its next items are more than the account's quota lets it have queued and stored; resume it once there is room",
 }
 _PAUSED = "the pipeline is paused; resume it to go on"
 _STUCK = "results before it could not be handed on, five times; once the operator has mended it, pause and resume the pipeline"

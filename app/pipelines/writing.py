@@ -1,8 +1,8 @@
 """Writes what becomes of results: one transaction, which also deletes their markers. It locks a batch only where rules have
 decided about its items what they had not decided before.
 
-Lock order: the feeders' lock, pipelines, pools, packs, stages. A commit is relaxed: if a crash of the server loses it, the
-markers are back and the children are gone.
+Lock order: quotas, the feeders' lock, pipelines, pools, packs, stages. A commit is relaxed: if a crash of the server loses it,
+the markers are back and the children are gone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,9 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from app.batches.budget_lanes import Lanes
+from app.admission import quotas
+from app.admission.quotas import Demand
+from app.budgets.service import Look
 from app.db.pool import Connection, Database
 from app.flows import counting
 from app.flows.stages import Stage
@@ -29,6 +31,7 @@ from app.queue.chunking import NewChunk
 from app.queue.handoff import Marker
 from app.queue.handoff_sql import PACKS
 from app.states import BatchState
+from app.tenants.service import Tenant
 
 
 class Changed(Exception):
@@ -37,9 +40,11 @@ class Changed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests of a stage, `number`, go: their pool and their chunks."""
+    """Where requests of a stage, `number`, for a model go: their line, at the price of this moment, their pool, their chunks."""
 
     number: int
+    model: str
+    line_id: int | None
     pool_id: int
     chunks: Sequence[NewChunk]
 
@@ -47,7 +52,7 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A slice with all that is needed to write it. `seals`: by batch, of those that are sealed;
-    `vault_seals`: of those of which only the vaults are. `lanes`: the budgets by which the targets were cut.
+    `vault_seals`: of those of which only the vaults are. `look`: the budgets by which the targets were cut.
     """
 
     slice: Slice
@@ -55,12 +60,18 @@ class Prepared:
     seals: Mapping[int, BatchSeal]
     vaults: Vaults
     vault_seals: Mapping[int, BatchSeal]
-    lanes: Lanes
+    look: Look
+
+    def line_of(self, stage: int, model: str | None) -> int | None:
+        """The line of requests of a stage that a rule moved to this model. None: it moved them to none."""
+        found = (each.line_id for each in self.targets if (each.number, each.model) == (stage, model))
+        return next(found, None) if model is not None else None
 
 
 async def write(database: Database, markers: Sequence[Marker], prepared: Sequence[Prepared]) -> None:
-    """Write the children of the results that the markers name. Raises Changed, LanesChanged."""
+    """Write the children of the results that the markers name. Raises Changed, BudgetsChanged, QuotaExceeded, QuotaBusy."""
     async with database.relaxed() as conn, conn.transaction():
+        await _check_quotas(conn, prepared)
         await handoff.exclusively(conn)
         await lock(conn, [each.slice.running for each in prepared])
         if not await handoff.take(conn, markers):
@@ -71,7 +82,25 @@ async def write(database: Database, markers: Sequence[Marker], prepared: Sequenc
         for each in prepared:
             await _count_packs(conn, each.slice)
             await _count_stages(conn, each.slice)
-            await each.lanes.check(conn)
+            await each.look.check(conn)
+
+
+async def _check_quotas(conn: Connection, prepared: Sequence[Prepared]) -> None:
+    """Raise QuotaExceeded, QuotaBusy unless the accounts may have all of this queued and stored: as a submit of it."""
+    demands: dict[Tenant, Demand] = {}
+    for each in prepared:
+        tenant = each.slice.running.tenant
+        if tenant.has_quota:
+            demands[tenant] = demands.get(tenant, Demand()) + demand(each.slice.made.values())
+    for tenant, wanted in sorted(demands.items(), key=lambda pair: pair[0].tenant_id):
+        await quotas.check_free(conn, tenant, wanted)
+
+
+def demand(made: Iterable[Sequence[Made]]) -> Demand:
+    """What items add to the quotas of their account."""
+    items = [item for of_stage in made for item in of_stage]
+    tokens = sum(item.request.facts.est_tokens for item in items if item.request is not None)
+    return Demand(0, sum(item.ok is None for item in items), tokens, sum(len(item.given) for item in items))
 
 
 async def lock(conn: Connection, pipelines: Iterable[Running]) -> None:
@@ -129,15 +158,14 @@ async def _count_items(conn: Connection, running: Running, stage: RunningStage, 
     ok = sum(item.ok is True for item in ended)
     errors = [item.error for item in ended if item.error is not None] or None
     values = {"batch_id": stage.batch_id, "ok": ok, "failed": len(ended) - ok, "added": len(made), "errors": errors}
-    await conn.execute(queries.ADDED, values)
+    await conn.execute(queries.ADDED, values | {"bytes": sum(len(item.given) for item in made)})
     if ended and stage.feeds:
         size = sum(len(item.body) for item in ended)
         await handoff.add(conn, stage.batch_id, running.run, [item.seq for item in ended], size=size)
 
 
 def _item(given: Prepared, stage: RunningStage, item: Made) -> bytes:
-    request, batch_id, vault = item.request, stage.batch_id, None
-    body = request.body if request else item.body if item.timeout is not None else b"{}"
+    request, batch_id, vault, body = item.request, stage.batch_id, None, item.given
     seal = given.seals.get(batch_id)
     if item.values:
         vault = given.vaults.sealed(item.values, vaults.of_item(batch_id, item.seq))
@@ -153,13 +181,14 @@ def _item(given: Prepared, stage: RunningStage, item: Made) -> bytes:
         wants_json=request is not None and request.facts.wants_json,
         model=request.model if request else None,
         vault=vault,
+        line_id=given.line_of(stage.number, request.model) if request else None,
     )
 
 
 def _result(given: Prepared, running: Running, stage: RunningStage, item: Made) -> tuple[object, ...]:
     seal = given.seals.get(stage.batch_id)
     body = item.body if seal is None else seal.result(item.seq, running.run, item.body)
-    return stage.batch_id, item.seq, running.run, int(item.ok is True), 1, body, item.error
+    return stage.batch_id, item.seq, running.run, int(item.ok is True), 0, body, item.error
 
 
 async def _write_chunks(conn: Connection, prepared: Sequence[Prepared]) -> None:

@@ -18,11 +18,10 @@ from app import host_lists
 from app.engines.catalogue import Catalogue
 from app.policy import contradictions, sensitive_language
 from app.policy.problems import Lines, PolicyError, Problem
-from app.policy.rules import BOUNDS, OPERATORS, TEXTS, Bound, Only, Priority, Rule, Sensitive, When
+from app.policy.rules import BOUNDS, KINDS, OPERATORS, TEXTS, Bound, Only, Priority, Rule, Sensitive, When
 from app.quantities import seconds_of
 
 MOST_BYTES, MOST_RULES = 256 * 1024, 500
-KINDS = ("sync", "batch", "response", "flex")
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _BOUND = re.compile(r"\s*(<=|>=|<|>|=)\s*([0-9]+(?:\.[0-9]+)?)\s*([smhd%]?)\s*")
 _CALLED = {"redact": "sensitive"}

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from app import host_lists
 from app.policy.denials import Denial, denial
-from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule, Sensitive
+from app.policy.rules import OF_ITEM, OF_REQUEST, Priority, Rule, Sensitive, is_of
 from app.policy.tool_terms import NO_TERMS, ToolList, ToolTerms
 
 _ACTIONS = ("route", "fallback", "max_tokens", "window", "priority", "sensitive")
@@ -19,12 +19,12 @@ _NAMES_IN_ITEMS = ("tools", "media_hosts", "tool_hosts")
 _NAMES = ("models", *_NAMES_IN_ITEMS)
 _BOUNDS_OF_ITEM = ("est_tokens", "budget")
 
-Used = Callable[[], float]  # per cent of the fullest budget that the request falls under
+Used = Callable[[], float]  # per cent that is spent of the fullest budget that limits the request
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who sends a request, and how. `kind`: sync, batch, response or flex. `deadline`: seconds; None: it has none."""
+    """Who sends a request, and how. `kind`: of `KINDS`. `deadline`: seconds; None: it has none."""
 
     account: str
     key: str
@@ -140,7 +140,10 @@ def _is_from(rule: Rule, who: Requester) -> bool:
     deadline = when.bounds.get("deadline")
     if deadline is not None and (who.deadline is None or not deadline.holds(who.deadline)):
         return False
-    return all(getattr(who, name) in when.texts[name] for name in OF_REQUEST if name in when.texts)
+    texts = when.texts
+    if "kind" in texts and not is_of(who.kind, texts["kind"]):
+        return False
+    return all(getattr(who, name) in texts[name] for name in OF_REQUEST if name in texts and name != "kind")
 
 
 def _matches(rule: Rule, asked: Asked, used: Used) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a policy lets another model answer work that is queued, of which only the line is known. Pure.
+"""Which other model a policy wants to answer work that waits in the queue, of which only the line is known. Pure.
 
 What is not known of it (the length of its items, their end users, its deadline) could meet every condition: so no model answers
 that a rule might forbid for a part of the work.
@@ -7,7 +7,7 @@ that a rule might forbid for a part of the work.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.policy.rules import OF_REQUEST, Rule
+from app.policy.rules import OF_REQUEST, Rule, is_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,21 @@ class QueuedWork:
     critical: bool
     model: str
     endpoint: str | None
+
+
+def cheaper(rules: Sequence[Rule], work: QueuedWork, used: float) -> tuple[str, ...]:
+    """The models to which waiting work moves, the first that fits: the fallback of the first rule with a condition on `budget`
+    that surely matches all of the work. `used`: per cent of its fullest budget.
+    """
+    for rule in rules:
+        bound = rule.when.bounds.get("budget")
+        if bound is None or rule.fallback is None or rule.observe or not bound.holds(used):
+            continue
+        known = _known(work, work.model)
+        sure = rule.share >= 100 and len(rule.when.bounds) == 1 and all(known.get(name) for name in rule.when.texts)
+        if sure and _may_match(rule, work, work.model):
+            return rule.fallback
+    return ()
 
 
 def lets(rules: Sequence[Rule], work: QueuedWork, model: str) -> bool:
@@ -58,7 +73,10 @@ def _may_match(rule: Rule, work: QueuedWork, asked: str | None) -> bool:
     when, known = rule.when, _known(work, asked)
     if when.critical is not None and when.critical != work.critical:
         return False
-    return all((value := known.get(name)) is None or value in values for name, values in when.texts.items())
+    if not is_of(work.kind, when.texts.get("kind", frozenset((work.kind,)))):
+        return False
+    others = ((known.get(name), values) for name, values in when.texts.items() if name != "kind")
+    return all(value is None or value in values for value, values in others)
 
 
 def _matches_all(rule: Rule, work: QueuedWork, asked: str | None) -> bool:

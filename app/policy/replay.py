@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 from app.engines.catalogue import Catalogue, Model
-from app.policy.language import KINDS
 from app.policy.match import Asked, Decision, Requester, decide, narrowed
-from app.policy.rules import Rule
+from app.policy.rules import KINDS, Rule
 from app.policy.samples import Sample
 
 _QUEUED_KINDS = frozenset(KINDS) - {"sync"}

@@ -21,7 +21,14 @@ OPERATORS: Mapping[str, Compare] = {
 OF_REQUEST = ("account", "key", "workflow", "task", "kind")
 OF_ITEM = ("model", "endpoint", "end_user")
 TEXTS = (*OF_REQUEST, *OF_ITEM)
+KINDS = ("sync", "batch", "response", "flex", "stage", "checkpoint")
+_WIDER = {"stage": "batch"}  # a rule that names the second kind holds for the first, too
 BOUNDS = ("est_tokens", "deadline", "budget")
+
+
+def is_of(kind: str, named: frozenset[str]) -> bool:
+    """Whether a request of this kind is of the kinds that a rule names."""
+    return kind in named or _WIDER.get(kind) in named
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +47,8 @@ class Bound:
 class When:
     """The conditions of a rule, which must all hold. `texts`: by name of TEXTS, the values of which one must be there.
 
-    `budget`: per cent of the fullest budget of the request that is used. `deadline`: seconds of a completion window; a request
-    without one does not meet it.
+    `budget`: per cent that is spent of the fullest budget that limits the request. `deadline`: seconds of a completion window; a
+    request without one does not meet it.
     """
 
     texts: Mapping[str, frozenset[str]]

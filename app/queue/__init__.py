@@ -4,7 +4,7 @@
     work       service (a worker's verbs), heartbeat, poison, charges
     fair order fair_order_sql (virtual time, claims), order_deltas, order_drift
     a caller   batch_state (pause, resume, cancel, retry)
-    steward    reaping, lost_workers, expiry, chunk_sweeps, funding, settling,
+    steward    reaping, lost_workers, expiry, chunk_sweeps, settling,
                pool_status (what workers and autoscalers need to know)
     reads      reads, listing, failures, running_batches, overview, response_log
     forecasts  estimate, pace, pace_log, answer_lengths

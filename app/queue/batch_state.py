@@ -75,7 +75,7 @@ async def reopen(conn: Connection, tenant_id: int, request_id: UUID, of_run: int
 
 @dataclass(frozen=True, slots=True)
 class ItemModel:
-    """The model of items; None: that of the batch. `line_id`: of the price at which a budget moved them to it; None: none did."""
+    """The model of items; None: that of the batch. `line_id`: of the price at which the policy moved them; None: it did not."""
 
     name: str | None
     line_id: int | None

@@ -5,14 +5,13 @@ Lock order: batch, chunk, sched by pool and tenant.
 
 from app.queue.errors_sql import ERRORS
 from app.queue.fair_order_sql import MARK_LOWERED, WOKEN, chunks_by_account, free_accounts, is_free, waking
-from app.queue.holds_sql import HELD_COST, HELD_TOKENS
 from app.states import CHUNK, BatchState, ChunkState
 
 HALTED = f"state in ('{BatchState.PAUSED}', '{BatchState.CANCELLING}', '{BatchState.EXPIRING}')"
 
-# A chunk with a lane but without a hold waits for money instead. See `funding_sql`.
+# A delayed or held chunk has no money reserved, so under budgets it waits for some instead. See `app.budgets.queued`.
 _NEXT_STATE = (
-    f"""case when c.lane is null or c.held is not null then '{ChunkState.READY}' else '{ChunkState.UNFUNDED}' end"""
+    f"""case when c.budgets is null then '{CHUNK.target("promote")}' else '{CHUNK.target("wait for money")}' end"""
 )
 
 # A sweep over one batch is followed by other statements, so it leaves the change of `sched` to `ready_counts`.
@@ -71,21 +70,22 @@ select count(*) from to_move"""
 # Results that a lost worker stored before its chunk came back are counted here, because no worker will finish that chunk.
 _COUNT_DONE = f"""
  counted as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats,
-                                         retried, retried_ok, yields, lane, errors)
+                                         retried, retried_ok, yields, budgets, errors, unrun)
        select k.batch_id, sum(r.ok), count(*) - sum(r.ok), sum(r.prompt_tokens), sum(r.cached_tokens), sum(r.completion_tokens),
               k.line_id, count(*) filter (where k.run > 1), count(*) filter (where r.attempt > 1),
-              count(*) filter (where r.attempt > 1 and r.ok = 1), sum(r.yields), k.lane, {ERRORS}
+              count(*) filter (where r.attempt > 1 and r.ok = 1), sum(r.yields), k.budgets, {ERRORS},
+              count(*) filter (where r.attempt = 0)
        from to_move k cross join lateral unnest(coalesce(k.seqs, array(select generate_series(k.lo, k.hi)))) x (seq)
          cross join lateral (select * from item_result i
            where i.batch_id = k.batch_id and i.seq = x.seq and i.run = k.run limit 1) r
-       where k.done + k.failed > 0 group by k.batch_id, k.line_id, k.lane),"""
+       where k.done + k.failed > 0 group by k.batch_id, k.line_id, k.budgets),"""
 
-# A chunk that is held or removed needs no money for now. The delta returns what was held for it.
-_RETURN_HOLDS = f"""
- returned as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, lane, held_cost,
-                                       held_tokens)
-       select k.batch_id, 0, 0, 0, 0, 0, k.lane, sum({HELD_COST}), sum({HELD_TOKENS})
-       from to_move k where k.held is not null group by k.batch_id, k.lane)"""
+# A chunk that is held or removed needs no money for now. The delta returns what was reserved for it.
+_RETURN_RESERVED = """
+ returned as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, budgets,
+                                       reserved_cost, reserved_tokens)
+       select k.batch_id, 0, 0, 0, 0, 0, k.budgets, sum(k.reserved_cost), sum(k.reserved_tokens)
+       from to_move k where k.reserved_tokens is not null group by k.batch_id, k.budgets)"""
 
 
 def sweeps(*, one: bool) -> tuple[str, str, str]:
@@ -95,14 +95,15 @@ def sweeps(*, one: bool) -> tuple[str, str, str]:
     less = _MOVED.format(ready=ChunkState.READY, of="to_move") if one else _LESS_READY
     more = _MOVED.format(ready=ChunkState.READY, of="released") if one else _MORE_READY
     hold = f"""{_to_move(f"'{BatchState.PAUSED}'", "hold", one=one)}
- held as (update chunk c set state = '{ChunkState.HELD}', not_before = null, held = null
+ held as (update chunk c set state = '{ChunkState.HELD}', not_before = null, reserved_cost = null,
+              reserved_tokens = null, reserved_at = null
        from to_move k where c.chunk_id = k.chunk_id),
-{_RETURN_HOLDS}{less}"""
+{_RETURN_RESERVED}{less}"""
     release = f"""{_to_move(f"'{BatchState.OPEN}'", "release", one=one)}
  released as (update chunk c set state = {_NEXT_STATE} from to_move k where c.chunk_id = k.chunk_id
        returning c.pool_id, c.tenant_id, c.state, c.deadline, c.chunk_id){more}"""
     remove = f"""{_to_move(f"'{BatchState.CANCELLING}', '{BatchState.EXPIRING}'", "remove", one=one)}
  removed as (delete from chunk c using to_move k where c.chunk_id = k.chunk_id),
 {_COUNT_DONE}
-{_RETURN_HOLDS}{less}"""
+{_RETURN_RESERVED}{less}"""
     return hold, release, remove

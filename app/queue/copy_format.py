@@ -11,7 +11,7 @@ TRAILER = struct.pack("!h", -1)
 
 _NULL = struct.pack("!i", -1)
 _TRUE, _FALSE = struct.pack("!i?", 1, True), struct.pack("!i?", 1, False)
-_HEAD = struct.Struct("!hiqii")  # 11 fields; batch_id int8; seq int4
+_HEAD = struct.Struct("!hiqii")  # 12 fields; batch_id int8; seq int4
 _INT4 = struct.Struct("!ii")
 _LENGTH = struct.Struct("!i")
 
@@ -29,15 +29,17 @@ def payload_row(
     model: str | None = None,
     endpoint: str | None = None,
     vault: bytes | None = None,
+    line_id: int | None = None,
 ) -> bytes:
     """One `item_payload` row in the column order of `submit_sql.COPY_PAYLOAD`.
 
     Without `model` or `endpoint` the item uses its batch's. `stored`: `body` is the key of the object that holds the body.
-    `vault`: the sealed values of its placeholders; None: it has none.
+    `vault`: the sealed values of its placeholders; None: it has none. `line_id`: at whose price a rule gave it its model; None:
+    that of its batch, or of one of its batch's models.
     """
     return b"".join(
         (
-            _HEAD.pack(11, 8, batch_id, 4, seq),
+            _HEAD.pack(12, 8, batch_id, 4, seq),
             _text(reference),
             _text(model),
             _text(endpoint),
@@ -48,6 +50,7 @@ def payload_row(
             _LENGTH.pack(len(body)),
             body,
             _NULL if vault is None else _LENGTH.pack(len(vault)) + vault,
+            _NULL if line_id is None else _INT4.pack(4, line_id),
         )
     )
 

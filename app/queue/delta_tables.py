@@ -17,7 +17,8 @@ from sqlalchemy import (
 )
 
 from app.db.metadata import metadata
-from app.queue.tables import TOKENS, ZERO, Timestamp, counts
+from app.queue.tables import ZERO, Timestamp, counts
+from app.queue.types import TOKENS
 
 batch_delta = Table(
     "batch_delta",
@@ -32,10 +33,11 @@ batch_delta = Table(
     Column("line_id", Integer, comment="line of the results; null: that of the batch"),
     Column("at", Timestamp, nullable=False, server_default=func.now(), comment="when the chunk ended"),
     *counts(Integer, "repeats", "retried", "retried_ok", "yields"),
-    Column("lane", Integer, comment="lane of the chunk; null: it had none"),
-    Column("held_cost", BigInteger, comment="what its budgets held for it, which is returned"),
-    Column("worst", BigInteger, comment="the most that the results could have cost"),
-    *(Column(name, BigInteger) for name in ("held_tokens", "worst_tokens")),
+    Column("budgets", ARRAY(Integer), comment="of the chunk; null: it had none"),
+    Column("reserved_cost", BigInteger, comment="what its budgets had reserved for it, which returns"),
+    Column("reserved_tokens", BigInteger),
+    Column("maximum_cost", BigInteger, comment="the most that the results could have cost"),
+    Column("maximum_tokens", BigInteger),
     Column(
         "engine_ms",
         BigInteger,
@@ -52,11 +54,21 @@ batch_delta = Table(
     ),
     Column("errors", ARRAY(Text), comment="the classes of the errors of its failed items; null: none failed"),
     Column("added", Integer, nullable=False, server_default=ZERO, comment="items that were added to the batch"),
+    Column("bytes", BigInteger, nullable=False, server_default=ZERO, comment="of their requests"),
+    Column(
+        "unrun",
+        Integer,
+        nullable=False,
+        server_default=ZERO,
+        comment="of the results, those that no engine was asked for",
+    ),
+    Column("unrun_ok", Integer, nullable=False, server_default=ZERO, comment="of these, the answers"),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)
 
-# What the batches of an account counted that are no longer in `batch`. With it the ledger can be compared with the queue.
+# What the batches of an account counted that are no longer in `batch`, less the results that no engine was asked for, which are
+# in `batch`, but in no ledger. With it the ledger can be compared with the queue.
 removed_counts = Table(
     "removed_counts",
     metadata,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from app.engines.told_state import told_code
 from app.queue.pace import STRETCH
 from app.states import BatchState, EngineState
 
@@ -51,7 +52,7 @@ class Gate:
 
     `since`: the time of its present state and reason. `signal` had `value`, compared with `threshold`. `detail`: a problem with
     its telemetry. `expected_seconds`: until the engine should answer; None: it answers, or the time is unknown. `drained`: its
-    operator has stopped its intake.
+    operator has stopped its intake. `usual_seconds`: how long its last start took, or its last return.
     """
 
     engine_id: int
@@ -68,6 +69,8 @@ class Gate:
     detail: str | None = None
     expected_seconds: float | None = None
     drained: bool = False
+    mode: str = "attached"
+    usual_seconds: float | None = None
 
     @property
     def ready(self) -> bool:
@@ -82,18 +85,23 @@ class Gate:
     @property
     def code(self) -> str:
         """The reason code, or one made from the state."""
-        return self.reason or f"engine_{self.state}"
+        return told_code(self.state, self.mode, self.reason, has_worker=self.alive)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """The facts at the moment `now` from which a batch's estimate is made.
 
-    `ready`, `leased`, `delayed`, `held`, `unfunded`: its chunks by state. `pause`: seconds until a delayed chunk is due.
+    `ready`, `leased`, `delayed`, `held`, `unreserved`: its chunks by state; `taken_back`: of the unreserved ones, those that
+    were ready before. `pause`: seconds until a delayed chunk is due.
     `own_tokens`: of the batch. `ahead_*`: of its account, and first in order; the batches
     among them with a chunk that is leased or ready. `weight`: of its account. `others`: other
     accounts with work. `pace`: of the pool, in estimated tokens per second; `spread`: a share of it. `pool_inflight`,
-    `inflight`, `limit`: tokens in flight in the pool, of the account, and the account's limit.
+    `inflight`, `limit`: tokens in flight in the pool, of the account, and the account's limit. `suspects`: chunks with a
+    worker of the pool that run alone, because an engine or a worker died with them. `spent`: nothing is left of a budget of the
+    unreserved chunks. `turns`: of the unreserved ones, those that wait only for their turn or for an engine.
+    `delayed_items`, `money_items`, `taken_back_items`: the items without a result of the delayed chunks, of the unreserved ones
+    that wait for their budgets (of all, if none does), and of those that were taken back.
     """
 
     gates: tuple[Gate, ...]
@@ -113,13 +121,35 @@ class Outlook:
     pool_inflight: int
     inflight: int
     limit: int
-    unfunded: int = 0
+    unreserved: int = 0
     ahead_batches: int = 0
+    taken_back: int = 0
+    suspects: int = 0
+    spent: bool = False
+    turns: int = 0
+    delayed_items: int = 0
+    money_items: int = 0
+    taken_back_items: int = 0
 
     @property
     def chunks(self) -> int:
         """The unfinished chunks."""
-        return self.ready + self.leased + self.delayed + self.held + self.unfunded
+        return self.ready + self.leased + self.delayed + self.held + self.unreserved
+
+    @property
+    def served(self) -> bool:
+        """Whether an engine takes its work."""
+        return any(gate.ready and not gate.drained for gate in self.gates)
+
+    @property
+    def waits_for_money(self) -> bool:
+        """Whether unreserved chunks wait for their budgets, and not only for their turn or for an engine."""
+        return self.unreserved > self.turns
+
+    @property
+    def in_order(self) -> int:
+        """The chunks that a worker takes when it is their turn."""
+        return self.ready + self.turns
 
     @property
     def accounts(self) -> int:

@@ -1,6 +1,8 @@
 """The SQL of forecasts: what comes before a batch in its pool, the pool's pace and its engines, and how long answers are."""
 
 from app.engines.sql import KNOWN_OF
+from app.queue.poison import SUSPECTED
+from app.queue.unreserved_sql import PAYABLE, counted, spent
 from app.states import CHUNK, EngineIntake, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -14,50 +16,75 @@ def latest_pace(pool: str) -> str:
     and tokens_per_second is not null order by at desc limit 1)"""
 
 
+_MOST_LOOKED_AT = 256  # unreserved chunks of other accounts in one group of budgets
+
 # The tokens that leased chunks still need, by chunk and by account. Leased chunks are few, whatever the backlog.
 _LEASED = f"""
  leased_chunks as materialized (
-  select pool_id, tenant_id, batch_id, deadline, est_tokens, {REMAINING_TOKENS} as tokens
+  select pool_id, tenant_id, batch_id, deadline, est_tokens, {REMAINING_TOKENS} as tokens,
+         {SUSPECTED} as suspected
   from chunk where {CHUNK.guard("finish")}),
  leased as materialized (
-  select pool_id, tenant_id, sum(tokens) as tokens, avg(est_tokens)::float8 as mean from leased_chunks group by 1, 2)"""
+  select pool_id, tenant_id, sum(tokens) as tokens, avg(est_tokens)::float8 as mean from leased_chunks group by 1, 2),
+ turns as materialized (select pool_id, tenant_id, sum(n * tokens) as tokens from {counted("payable", _MOST_LOOKED_AT)} c
+  group by 1, 2)"""
 
 
 def _others(pool: str, tenant: str, size: str) -> str:
-    """The other accounts with work in a pool: their weights, and their tokens that wait or run. Waiting chunks are counted, not
+    """The other accounts with work in a pool: their weights, and their tokens that wait or run. Ready chunks are counted, not
     read. Each is assumed to be as large as the account's leased chunks, or else as other accounts' leased chunks, or as `size`.
     """
     return f"""(
   select array_agg(other.weight::float8) as weights,
-         array_agg((coalesce(l.tokens, 0) + s.ready * coalesce(l.mean, m.mean, {size}, 0))::float8) as tokens
+         array_agg((coalesce(l.tokens, 0) + coalesce(u.tokens, 0)
+                    + s.ready * coalesce(l.mean, m.mean, {size}, 0))::float8) as tokens
   from sched s join tenant other on other.tenant_id = s.tenant_id
   left join leased l on l.pool_id = s.pool_id and l.tenant_id = s.tenant_id
+  left join turns u on u.pool_id = s.pool_id and u.tenant_id = s.tenant_id
   cross join (select avg(mean) as mean from leased where pool_id = {pool}) m
-  where s.pool_id = {pool} and s.tenant_id <> {tenant} and (s.ready > 0 or s.inflight_tokens > 0))"""
+  where s.pool_id = {pool} and s.tenant_id <> {tenant} and (s.ready > 0 or s.inflight_tokens > 0 or u.tokens > 0))"""
 
+
+_TURN = f"{CHUNK.guard('reserve')} and g.budgets is not null"  # it waits for its turn, not for money
+_SHOWN = "select batch_id, chunk_id, deadline, est_tokens from chunk"
+_FIRST_ONES = "order by deadline, chunk_id limit 1001"
 
 # The chunks ahead of a batch are counted up to a thousand, so that a poll stays cheap whatever the backlog. Batches of one
 # account in one pool share that count. The account's leased chunks with earlier deadlines come first, too.
 OUTLOOKS = f"""
-with{_LEASED},
+with recursive{PAYABLE},{_LEASED},
  requested as materialized (
-  select batch_id, max(pool_id) as pool_id, max(tenant_id) as tenant_id, avg(est_tokens) as mean,
+  select batch_id, max(c.pool_id) as pool_id, max(c.tenant_id) as tenant_id, avg(est_tokens) as mean,
          sum({REMAINING_TOKENS}) as tokens,
          min(deadline) as deadline,
          count(*) filter (where {CHUNK.guard("claim")})::int as ready,
          count(*) filter (where {CHUNK.guard("finish")})::int as leased,
          count(*) filter (where {CHUNK.guard("promote")})::int as delayed,
          count(*) filter (where {CHUNK.guard("release")})::int as held,
-         count(*) filter (where {CHUNK.guard("fund")})::int as unfunded, min(not_before) as not_before,
-         (array_agg(chunk_id order by deadline, chunk_id) filter (where {CHUNK.guard("claim")}))[1] as first
-  from chunk where batch_id = any(%(batch_ids)s) group by batch_id),
+         count(*) filter (where {CHUNK.guard("reserve")})::int as unreserved,
+         count(*) filter (where {CHUNK.guard("reserve")} and reserved_at is not null)::int as taken_back,
+         count(*) filter (where {_TURN})::int as turns,
+         coalesce(sum(n - done - failed) filter (where {CHUNK.guard("promote")}), 0)::int as delayed_items,
+         coalesce(sum(n - done - failed) filter (where {CHUNK.guard("reserve")} and ({_TURN}) is not true),
+                  sum(n - done - failed) filter (where {CHUNK.guard("reserve")}), 0)::int as money_items,
+         coalesce(sum(n - done - failed) filter (where {CHUNK.guard("reserve")} and reserved_at is not null), 0)::int
+           as taken_back_items,
+         max(c.budgets) filter (where {CHUNK.guard("reserve")}) as budgets,
+         min(not_before) as not_before,
+         (array_agg(chunk_id order by deadline, chunk_id) filter (where {CHUNK.guard("claim")} or {_TURN}))[1] as first
+  from chunk c left join payable g on g.budgets = c.budgets and g.pool_id = c.pool_id
+  where batch_id = any(%(batch_ids)s) group by batch_id),
  pool_accounts as (select distinct pool_id, tenant_id from requested),
  waiting as materialized (
   select p.pool_id, p.tenant_id, c.batch_id, c.chunk_id, row_number() over w - 1 as chunks,
          sum(c.est_tokens) over w - c.est_tokens as tokens
   from pool_accounts p cross join lateral (
-    select batch_id, chunk_id, deadline, est_tokens from chunk
-    where {CHUNK.guard("claim")} and pool_id = p.pool_id and tenant_id = p.tenant_id order by deadline, chunk_id limit 1001) c
+    select * from (
+      ({_SHOWN} where {CHUNK.guard("claim")} and pool_id = p.pool_id and tenant_id = p.tenant_id {_FIRST_ONES})
+      union all
+      select x.* from payable g cross join lateral (
+        {_SHOWN} where {CHUNK.guard("reserve")} and budgets = g.budgets and pool_id = g.pool_id {_FIRST_ONES}) x
+      where g.pool_id = p.pool_id and g.tenant_id = p.tenant_id) w {_FIRST_ONES}) c
   window w as (partition by p.pool_id, p.tenant_id order by c.deadline, c.chunk_id)),
  all_waiting as (select pool_id, tenant_id, max(chunks) as chunks, max(tokens) as tokens from waiting group by 1, 2),
  in_flight as (
@@ -70,7 +97,9 @@ select a.batch_id, a.pool_id, now(), a.ready, a.leased, a.delayed, a.held,
        (coalesce(l.tokens, case when a.first is not null then e.tokens end, 0)
          + coalesce(i.tokens, 0))::float8,
        t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace, r.spread,
-       coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens, a.unfunded, q.batches
+       coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens, a.unreserved, q.batches, a.taken_back,
+       (select count(*)::int from leased_chunks where pool_id = a.pool_id and suspected), {spent("a.budgets")}, a.turns,
+       a.delayed_items, a.money_items, a.taken_back_items
 from requested a join tenant t on t.tenant_id = a.tenant_id
 left join waiting l on l.chunk_id = a.first
 left join all_waiting e on e.pool_id = a.pool_id and e.tenant_id = a.tenant_id
@@ -91,7 +120,7 @@ _FIRST = (
 
 # The same facts as OUTLOOKS, for a batch that does not exist yet.
 PROSPECT = f"""
-with{_LEASED},
+with recursive{PAYABLE},{_LEASED},
  target_pool as materialized (select pool_id from pool where model = %(model)s)
 select coalesce((select sum({REMAINING_TOKENS}) from chunk c
                  where c.pool_id = p.pool_id and c.tenant_id = t.tenant_id), 0)::float8,
@@ -106,7 +135,8 @@ left join lateral {latest_pace("p.pool_id")} r on true"""
 GATES = f"""
 select e.pool_id, e.engine_id, e.name, e.state, e.allowance, e.reason, e.signal, e.value, e.threshold, e.reason_since,
        e.heartbeat_at, coalesce(w.{WORKER_LEASE_HOLDS}, false), e.detail,
-       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.intake <> '{EngineIntake.OPEN}'
+       extract(epoch from e.expected_at - least(now(), e.expected_at))::float8, e.intake <> '{EngineIntake.OPEN}',
+       e.mode, e.start_seconds
 from engine e left join worker w on w.worker_id = e.worker_id
 where e.pool_id = any(%(pool_ids)s) and {KNOWN_OF} order by e.name"""
 

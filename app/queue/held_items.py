@@ -13,17 +13,21 @@ from app.storage import object_names
 from app.storage.store import Store
 
 _BYTES_PER_TOKEN = 4
+_ANY_WINDOW = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class HeldItem:
-    """The row of an item with its new body. `bytes`: of the body in the clear."""
+    """The row of an item with its new body. `bytes`: of the body in the clear. `window`: the context window of its model; None:
+    not known.
+    """
 
     batch_id: int
     body: bytes
     stored: bool
     vault: bytes | None
     bytes: int
+    window: int | None = None
 
 
 async def prepare(database: Database, settings: Settings, batch_id: int, body: bytes, vault: bytes | None) -> HeldItem:
@@ -49,7 +53,7 @@ async def prepare(database: Database, settings: Settings, batch_id: int, body: b
 
 
 async def rewrite(conn: Connection, held: HeldItem) -> None:
-    """Write the item, and what its chunk is estimated to cost. Call in the transaction in which the batch goes on."""
+    """Write the item, and what its chunk can cost. Call in the transaction in which the batch goes on."""
     tokens = held.bytes // _BYTES_PER_TOKEN + 1
     values = {
         "batch_id": held.batch_id,
@@ -57,6 +61,8 @@ async def rewrite(conn: Connection, held: HeldItem) -> None:
         "stored": held.stored,
         "vault": held.vault,
         "tokens": tokens,
+        "bytes": held.bytes,
+        "window": held.window or _ANY_WINDOW,
     }
     await day_tables.execute(conn, queries.REWRITE, held.batch_id, values)
     await conn.execute(queries.ESTIMATE, values)

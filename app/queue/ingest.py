@@ -122,16 +122,16 @@ def _columns(batch: NewBatch) -> dict[str, object]:
 async def write_chunks(
     conn: Connection, owner: tuple[int, int, int, int], chunks: Sequence[NewChunk], deadline: datetime
 ) -> None:
-    """Insert chunks of a batch: ready ones, and those under budgets as unfunded. `owner`: batch, run, tenant, pool. Call inside a
-    transaction.
+    """Insert chunks of a batch: ready ones, and those under budgets as unreserved. `owner`: batch, run, tenant, pool. Call
+    inside a transaction.
     """
     _, _, tenant_id, pool_id = owner
-    ready, unfunded = [c for c in chunks if c.worst is None], [c for c in chunks if c.worst is not None]
+    ready, unreserved = [c for c in chunks if c.most is None], [c for c in chunks if c.most is not None]
     if ready:
         await _copy(conn, queries.COPY_CHUNKS, queries.COPY_CHUNKS_TYPES, (_row(owner, c, deadline) for c in ready))
-    if unfunded:
-        rows = ((*_row(owner, c, deadline), ChunkState.UNFUNDED, *_most(c)) for c in unfunded)
-        await _copy(conn, queries.COPY_UNFUNDED, queries.COPY_UNFUNDED_TYPES, rows)
+    if unreserved:
+        rows = ((*_row(owner, c, deadline), ChunkState.UNRESERVED, *_most(c)) for c in unreserved)
+        await _copy(conn, queries.COPY_UNRESERVED, queries.COPY_UNRESERVED_TYPES, rows)
     # COPY does not tell the chunks' ids.
     ready_counts.of(conn).add(pool_id, tenant_id, len(ready), (deadline, 0) if ready else None)
 
@@ -148,8 +148,9 @@ def _row(owner: tuple[int, int, int, int], part: NewChunk, deadline: datetime) -
 
 
 def _most(part: NewChunk) -> tuple[object, ...]:
-    assert part.worst is not None
-    return part.worst.lane_id, part.worst.cost, part.worst.tokens, part.worst.likely
+    assert part.most is not None
+    most = part.most
+    return list(most.budgets), most.maximum_cost, most.maximum_tokens, most.expected_cost, most.expected_tokens
 
 
 async def reserve_key(conn: Connection, tenant_id: int, idempotency_key: str) -> bool:

@@ -4,6 +4,7 @@ An item is in one place at a time. What is in an engine is as its worker last re
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 PLACES = ("queued", "claimed", "in_engine", "done")  # each item is in one
 
@@ -11,7 +12,8 @@ PLACES = ("queued", "claimed", "in_engine", "done")  # each item is in one
 @dataclass(frozen=True, slots=True)
 class ItemCounts:
     """The items of a batch, or of all open batches. `succeeded`, `failed`: they have a result. `claimed`: a worker has them, and
-    they are not in its engine. `ended`: the batch is final, so nothing of it is queued.
+    they are not in its engine. `ended`: the batch is final, so nothing of it is queued. `returns_at`: the worker of those in the
+    engine is silent, and unless it reports again they are queued then.
     """
 
     total: int
@@ -20,6 +22,7 @@ class ItemCounts:
     claimed: int = 0
     in_engine: int = 0
     ended: bool = False
+    returns_at: datetime | None = None
 
     @property
     def done(self) -> int:
@@ -32,7 +35,11 @@ class ItemCounts:
         return 0 if self.ended else max(0, self.total - self.done - self.claimed - self.in_engine)
 
 
-def words(queued: int, claimed: int, in_engine: int) -> str:
+def words(queued: int, claimed: int, in_engine: int, returns_at: datetime | None = None) -> str:
     """Where the items without a result are: "29 in the engine, 33 claimed by a worker, 138 queued"."""
-    places = ((in_engine, "in the engine"), (claimed, "claimed by a worker"), (queued, "queued"))
+    inside = "in the engine"
+    if returns_at is not None:
+        at = f"{returns_at.astimezone(UTC):%H:%M:%S} UTC"
+        inside += f" (its worker is silent; they go back to the queue at {at})"
+    places = ((in_engine, inside), (claimed, "claimed by a worker"), (queued, "queued"))
     return ", ".join(f"{count:,} {place}" for count, place in places if count) or "none left"

@@ -4,31 +4,35 @@ A finished chunk is deleted, and its counts are in `batch_delta` until the stewa
 leased has counts of its own, and so has one that was taken back from a lost worker (`chunk_returned`).
 """
 
+from app.queue.types import TOKENS
 from app.states import CHUNK
-from app.worker_lease import WORKER_LEASE_HOLDS
+from app.worker_lease import WORKER_LEASE_HOLDS, worker_overdue
 
 MAX_BATCHES = 100_000  # more are not counted
 
-# Of a batch b: what its finished chunks have that is not folded yet, and the tokens with it. A leased chunk's are not counted.
-DELTAS = """
-left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed, sum(prompt_tokens)::int8 as prompt_tokens,
-                     sum(cached_tokens)::int8 as cached_tokens, sum(completion_tokens)::int8 as completion_tokens
+# Of a batch b: what its finished chunks have that is not folded yet, and the tokens with it.
+DELTAS = f"""
+left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed,
+                     {", ".join(f"sum({name})::int8 as {name}" for name in TOKENS)}
                    from batch_delta x where x.batch_id = b.batch_id) d on b.finalized_at is null"""
-TOKENS = ", ".join(
-    f"b.{name} + coalesce(d.{name}, 0)" for name in ("prompt_tokens", "cached_tokens", "completion_tokens")
-)
+FOLDED_TOKENS = ", ".join(f"b.{name} + coalesce(d.{name}, 0)" for name in TOKENS)
+LIVE_TOKENS = ", ".join(f"b.{name} + coalesce(d.{name}, 0) + coalesce(c.{name}, 0)" for name in TOKENS)
 # The columns succeeded, failed, claimed, in the engine; and the joins for them, which have `c.started`.
 SUCCEEDED = "b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0)"
 FAILED = "b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0)"
 IN_ENGINE = "least(coalesce(c.leased, 0), coalesce(i.items, 0))"
+RETURNS_AT = f"case when {IN_ENGINE} > 0 then i.returns_at end"  # null, unless every worker that has them is silent
 CLAIMED = f"coalesce(c.leased, 0) - {IN_ENGINE}"
 JOINS = f"""{DELTAS}
 left join lateral (
   select sum(done)::int as done, sum(failed)::int as failed, bool_or(token > 0) as started,
+         {", ".join(f"sum({name})::int8 as {name}" for name in TOKENS)},
          (sum(n - done - failed) filter (where {CHUNK.guard("finish")}))::int as leased
   from chunk x where x.batch_id = b.batch_id) c on b.finalized_at is null
 left join lateral (
-  select sum((e.in_engine ->> b.batch_id::text)::int)::int as items from engine e join worker w using (worker_id)
+  select sum((e.in_engine ->> b.batch_id::text)::int)::int as items,
+         case when bool_and({worker_overdue("w.")}) then max(w.lease_until) end as returns_at
+  from engine e join worker w using (worker_id)
   where w.{WORKER_LEASE_HOLDS} and e.in_engine ? b.batch_id::text) i on c.leased > 0"""
 
 # Of an engine e: the items that are in it.

@@ -16,7 +16,7 @@ from app.sealing.keyring import Keyring
 @dataclass(frozen=True, slots=True)
 class ItemFacts:
     """An item. `ok` None: it has no result yet, and no other fact of one. `engine`: where it ran; None: not known. `code` and
-    `message`: of its error. Times are in milliseconds; None: not known.
+    `message`: of its error. Times are in milliseconds; None: not known. `leased`: a worker has it, or its engine.
     """
 
     seq: int
@@ -38,6 +38,7 @@ class ItemFacts:
     ran_ms: int | None = None
     code: int | None = None
     message: str | None = None
+    leased: bool = False
 
     def without_words(self) -> "ItemFacts":
         """The same without a message that may quote the prompt."""
@@ -77,6 +78,7 @@ async def one(conn: Connection, keyring: Keyring, batch_id: int, run: int, seq: 
 
 async def _item(
     bodies: StoredBodies,
+    leased: bool,
     seq: int,
     reference: str | None,
     model: str | None,
@@ -91,4 +93,4 @@ async def _item(
     problem = orjson.loads(await bodies.result(seq, of_run or 0, body, ok=False)) if isinstance(body, bytes) else {}
     known = None if ok is None else ok == 1
     found = ItemFacts(seq, reference, model, est_tokens, known, error or ("failed" if ok == 0 else None), *facts)  # type: ignore[arg-type]
-    return replace(found, code=problem.get("code"), message=problem.get("message"))
+    return replace(found, code=problem.get("code"), message=problem.get("message"), leased=leased)

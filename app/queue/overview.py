@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.db.pool import Connection
+from app.engines import overview as engine_overview
 from app.queue import item_counts_sql
 from app.queue import overview_sql as queries
 from app.queue.item_counts import PLACES, ItemCounts
@@ -12,9 +13,10 @@ from app.queue.item_counts import PLACES, ItemCounts
 @dataclass(frozen=True, slots=True)
 class Overview:
     """The queue at one moment. `items`: of the open batches. `oldest_waiting_seconds`: the time since the oldest batch with a
-    ready chunk began its run; None: no chunk is ready. `workers`: GPU workers whose heartbeats come. `steward`: one leads.
-    `notifier`, `maintenance`: one is connected. `waiting`: the models with ready chunks. `inside`: batch and synchronous requests
-    in each engine with a worker, by its name.
+    chunk that waits for a worker began its run; None: no chunk does. What waits for the money of a budget does not wait for a
+    worker. `workers`: GPU workers whose heartbeats come. `steward`: one leads. `notifier`, `maintenance`: one is connected.
+    `waiting`: the models with chunks that wait for a worker. `inside`: batch and synchronous requests in each engine with a
+    worker, by its name. `database_seconds`: how long the database has run; None: not known.
     """
 
     items: ItemCounts
@@ -26,14 +28,16 @@ class Overview:
     maintenance: bool
     waiting: Sequence[str] = ()
     inside: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    database_seconds: float | None = field(default=None, compare=False)
 
 
 async def overview(conn: Connection) -> Overview:
     """Read the overview."""
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
-    *counts, waiting, inside = row
-    return replace(Overview(await _items(conn), *counts), waiting=tuple(waiting), inside=inside)
+    *counts, waiting, inside, seconds = row
+    found = Overview(await _items(conn), *counts)
+    return replace(found, waiting=tuple(waiting), inside=inside, database_seconds=seconds)
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
@@ -41,7 +45,8 @@ async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
     rows = await (await conn.execute(queries.GAUGES)).fetchall()
     items = await _items(conn)
     places = [("items", place, float(getattr(items, place))) for place in PLACES]
-    return [*((name, of, float(value)) for name, of, value in rows), *places]
+    engines = await engine_overview.gauges(conn)
+    return [*((name, of, float(value)) for name, of, value in rows), *places, *engines]
 
 
 async def _items(conn: Connection) -> ItemCounts:

@@ -2,7 +2,8 @@
 
 from app.queue.forecast_sql import latest_pace
 from app.queue.item_counts_sql import MAX_BATCHES, OF_ENGINE
-from app.states import BATCH, CHUNK, ENGINE, BatchState
+from app.queue.unreserved_sql import PAYABLE, counted
+from app.states import BATCH, CHUNK, BatchState
 from app.worker_lease import WORKER_LEASE_HOLDS, worker_overdue
 
 MOST_COUNTED = 1000  # of a gauge; this value means so many or more
@@ -21,26 +22,31 @@ def _connected(part: str) -> str:
                where datname = current_database() and application_name = 'slackwater {part}')"""
 
 
+# Whether a chunk of batch b waits for a worker. Nothing is reserved for it before its turn, and without an engine.
+_WAITS = f"""exists (select from chunk c where c.batch_id = b.batch_id and ({CHUNK.guard("claim", "c.")}
+  or {CHUNK.guard("reserve", "c.")} and (c.pool_id, c.budgets) in (select pool_id, budgets from payable)))"""
+
 OVERVIEW = f"""
-with open as materialized (
+with recursive{PAYABLE},
+ open as materialized (
   select batch_id, opened_at, created_at from batch where finalized_at is null limit {MAX_BATCHES})
 select (select count(*) from open),
-       (select extract(epoch from now() - o.opened_at)::float8 from open o
-        where exists (select from chunk c where c.batch_id = o.batch_id and {CHUNK.guard("claim", "c.")})
-        order by o.created_at limit 1),
+       (select extract(epoch from now() - b.opened_at)::float8 from open b where {_WAITS} order by b.created_at limit 1),
        (select count(*) from worker where {WORKER_LEASE_HOLDS} and not {worker_overdue()}),
        {_STEWARD_LEADS},
        {_connected("notifier")},
        {_connected("maintenance")},
        array(select model from pool p
-             where exists (select from sched s where s.pool_id = p.pool_id and s.ready > 0) order by 1),
+             where exists (select from sched s where s.pool_id = p.pool_id and s.ready > 0)
+               or pool_id in (select pool_id from payable) order by 1),
        (select coalesce(jsonb_object_agg(e.name, jsonb_build_array({OF_ENGINE}, e.sync_in_flight)), '{{}}')
-        from engine e join worker w using (worker_id) where w.{WORKER_LEASE_HOLDS})"""
-
-_ENGINE_STATES = ", ".join(f"('{state}')" for state in ENGINE.stored())
+        from engine e join worker w using (worker_id) where w.{WORKER_LEASE_HOLDS}),
+       extract(epoch from now() - pg_postmaster_start_time())::float8"""
 
 # What an operator watches: (name, table or model, value).
 GAUGES = f"""
+with recursive{PAYABLE},
+ unreserved as materialized {counted("payable")}
 select 'oldest_snapshot_seconds', '', coalesce(max(extract(epoch from now() - xact_start)), 0)::float8
   from pg_stat_activity where backend_xmin is not null and pid <> pg_backend_pid()
 union all select 'dead_tuples', relname, n_dead_tup from pg_stat_user_tables
@@ -53,10 +59,11 @@ union all select 'oldest_ready_seconds', '', coalesce(extract(epoch from now() -
     select b.opened_at from (
       select * from (select * from batch where finalized_at is null order by created_at limit {_MOST_LOOKED_AT}) oldest
       where {BATCH.guard("pause")} order by created_at limit {MOST_COUNTED}) b
-    where exists (select from chunk c where c.batch_id = b.batch_id and {CHUNK.guard("claim", "c.")})
-    order by b.created_at limit 1)), 0)::float8
+    where {_WAITS} order by b.created_at limit 1)), 0)::float8
 union all select 'open_batches', '', count(*) from (select from batch where finalized_at is null limit {MOST_COUNTED}) b
-union all select 'ready_chunks', p.model, coalesce(sum(s.ready), 0) from pool p left join sched s using (pool_id) group by 2
+union all select 'ready_chunks', p.model, coalesce(sum(x.n), 0) from pool p left join (
+    select pool_id, ready::bigint as n from sched union all select pool_id, n from unreserved) x using (pool_id)
+  group by 2
 union all select 'inflight_tokens', p.model, coalesce(sum(s.inflight_tokens), 0)
   from pool p left join sched s using (pool_id) group by 2
 union all select 'cache_drifts_total', '', coalesce(sum(drifts), 0) from sched
@@ -69,8 +76,6 @@ union all select 'overdue_batches', '', count(*) from (
 union all select 'steward_leads', '', {_STEWARD_LEADS}::int
 union all select 'notifier_connected', '', {_connected("notifier")}::int
 union all select 'maintenance_connected', '', {_connected("maintenance")}::int
-union all select 'engines', x.state, (select count(*) from engine e where e.state = x.state)
-  from (values {_ENGINE_STATES}) x (state)
 union all (
  with waiting as materialized (
   select pool_id, tenant_id, ready from sched where ready > 0 order by ready desc limit {_SAMPLED_ACCOUNTS}),
@@ -79,7 +84,8 @@ union all (
     select est_tokens from chunk where {CHUNK.guard("claim")} and pool_id = w.pool_id and tenant_id = w.tenant_id
     order by deadline, chunk_id limit {_SAMPLED_CHUNKS}) c group by 1)
  select 'waiting_tokens', p.model, coalesce(sum(s.ready) * max(m.mean), 0)
- from pool p left join sched s using (pool_id) left join sampled m using (pool_id) group by 2)
+   + coalesce((select sum(n * tokens) from unreserved x where x.pool_id = p.pool_id), 0)
+ from pool p left join sched s using (pool_id) left join sampled m using (pool_id) group by 2, p.pool_id)
 union all select 'pace_tokens_per_second', p.model, x.pace from pool p join lateral {latest_pace("p.pool_id")} x on true
 union all select 'forecast_error_ratio', p.model, x.spread from pool p join lateral {latest_pace("p.pool_id")} x on true
   where x.spread is not null"""

@@ -55,6 +55,12 @@ async def end(conn: Connection, batch_ids: Sequence[int]) -> None:
         await conn.execute(queries.END, {"batch_ids": list(batch_ids)})
 
 
+async def present(conn: Connection, batch_id: int) -> Phase | None:
+    """The phase of a batch that lasts; None: nobody has looked at it yet, or it is final."""
+    row = await (await conn.execute(queries.PRESENT, {"batch_id": batch_id})).fetchone()
+    return None if row is None else Phase(*row)
+
+
 async def of_batch(conn: Connection, batch_id: int) -> list[Phase]:
     """The phases of a batch in their order, at most KEPT of them, the latest ones."""
     rows = await (await conn.execute(queries.OF_BATCH, {"batch_id": batch_id, "limit": KEPT})).fetchall()

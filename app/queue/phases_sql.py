@@ -33,5 +33,7 @@ where p.batch_id = s.batch_id and p.at <= (
 
 END = "update batch_phase set until = now() where batch_id = any(%(batch_ids)s) and until is null"
 
+PRESENT = "select at, until, code from batch_phase where batch_id = %(batch_id)s and until is null"
+
 OF_BATCH = """
 select at, until, code from batch_phase where batch_id = %(batch_id)s order by at desc limit %(limit)s"""

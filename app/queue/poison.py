@@ -17,6 +17,7 @@ from app.queue.types import Lease
 
 SUSPECT_ATTEMPTS = 2
 DEADLY = 2
+SUSPECTED = f"(deaths > 0 or attempt >= {SUSPECT_ATTEMPTS})"  # a condition on a chunk, as in `verdict`
 
 
 class ChunkVerdict(Enum):

@@ -2,6 +2,7 @@
 
 from app.db.durability import RELAXED
 from app.queue.forecast_sql import REMAINING_TOKENS, latest_pace
+from app.queue.unreserved_sql import PAYABLE
 from app.states import CHUNK, BatchState, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS
 
@@ -12,17 +13,22 @@ _CLOSE = """
  case when deadline < now() + interval '15 minutes' then interval '15 seconds'
       when deadline < now() + interval '1 day' then interval '1 minute' else interval '15 minutes' end"""
 
-_MAY_RUN = " or ".join(CHUNK.guard(verb) for verb in ("claim", "finish", "promote"))
+_MAY_RUN = " or ".join([*map(CHUNK.guard, ("claim", "finish", "promote")), f"({CHUNK.guard('reserve')} and g.served)"])
 
+# Nothing is reserved in a pool without an engine, so the first chunk that its budgets can pay asks for one (`asking`).
 # Each table is read once for all pools. `work`: what the chunks of a batch in a pool still need, and how much of it may run now.
 _WORK = f"""
  work as materialized (
-  select pool_id, batch_id, deadline, sum({REMAINING_TOKENS}) as tokens,
+  select c.pool_id, batch_id, deadline, sum({REMAINING_TOKENS}) as tokens,
          sum({REMAINING_TOKENS}) filter (where {_MAY_RUN}) as due,
          bool_or({CHUNK.guard("claim")}) as ready
-  from chunk group by 1, 2, 3),
+  from chunk c left join payable g on g.budgets = c.budgets and g.pool_id = c.pool_id group by 1, 2, 3),
+ asking as (select * from unnest(%(pool_ids)s::int2[], %(deadlines)s::timestamptz[], %(tokens)s::float8[])
+         x (pool_id, deadline, tokens)),
  due as (select pool_id, date_bin({_CLOSE}, deadline, 'epoch') as deadline, sum(due) as tokens, bool_or(ready) as ready
-         from work where due > 0 group by 1, 2),
+         from work where due > 0 group by 1, 2
+         union all
+         select pool_id, date_bin({_CLOSE}, deadline, 'epoch'), tokens, false from asking),
  demand as (select pool_id, array_agg(deadline order by deadline) as deadlines, array_agg(tokens order by deadline) as tokens,
                    bool_or(ready) as ready from due group by 1)"""
 
@@ -56,7 +62,7 @@ _FLEET = f"""
 
 # The speed of an engine stays, because it is asked for just when no engine runs.
 WRITE = f"""
-with {_WORK},{_PRESSURE},{_FLEET}
+with recursive{PAYABLE},{_FLEET},{_WORK},{_PRESSURE}
 insert into pool_status as s (pool_id, at, workers, engines, slack, scarce, engine_pace, start_seconds, deadlines, tokens)
 select p.pool_id, now(), coalesce(f.workers, 0), coalesce(e.ready, 0), x.slack,
        coalesce(e.starves and d.ready is not true, false),

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from app.db import byte_pages, day_tables
 from app.db.pool import Connection, Database
+from app.engines.rate_card import Work, queued_work
 from app.queue import forecast_sql, read_sql
 from app.queue.bodies import StoredBodies
 from app.queue.estimate import Gate, Missing, Other, Outlook, until_served
@@ -25,8 +26,9 @@ _SMALL_OBJECT = byte_pages.PAGE_BYTES // _LARGE_AT_ONCE  # bytes; a larger one i
 class BatchStatus:
     """A batch with its live counts. `started`: a worker has leased one of its chunks. `policy`: the version (`id`) and the rules
     that had a say in it, the model it had `asked` for if another one answers, its fallback models, and its `models` if they are
-    several; None: no rule had. `diverted_to`: models to which a budget moved some of its items; None: none.
+    several; None: no rule had. `diverted_to`: models to which the policy moved waiting items; None: none.
     `shredded_at`: when its contents were deleted. `pipeline`: of which it is a stage. `fed`: more items may come.
+    `returns_at` as in ItemCounts.
     """
 
     batch_id: int
@@ -58,17 +60,23 @@ class BatchStatus:
     fed: bool = False
     claimed: int = 0
     in_engine: int = 0
+    returns_at: datetime | None = None
+
+    @property
+    def work(self) -> Work:
+        """By which price its items are charged."""
+        return queued_work(expires=self.expires_at is not None or self.pipeline is not None)
 
     @property
     def has_one_model(self) -> bool:
-        """Whether neither rules of the policy nor a budget have given its items several models, whose prices may differ."""
+        """Whether no rule of the policy has given its items several models, whose prices may differ."""
         return not (self.policy or {}).get("models") and not self.diverted_to
 
     @property
     def items(self) -> ItemCounts:
         """Where its items are."""
         ended = self.finalized_at is not None
-        return ItemCounts(self.total, self.ok, self.failed, self.claimed, self.in_engine, ended)
+        return ItemCounts(self.total, self.ok, self.failed, self.claimed, self.in_engine, ended, self.returns_at)
 
     @property
     def unfinished(self) -> int:

@@ -26,6 +26,8 @@ class _Change:
 class ReadyCounts:
     """The changes of one transaction, by pool and tenant."""
 
+    rank = 1
+
     def __init__(self) -> None:
         self._changes: dict[tuple[int, int], _Change] = {}
 
@@ -37,17 +39,18 @@ class ReadyCounts:
         change.chunks += chunks
         change.first = min((place for place in (change.first, first) if place is not None), default=None)
 
-    def statement(self) -> tuple[str, Params]:
+    def statements(self) -> list[tuple[str, Params]]:
         """The change, in the one order in which all transactions lock accounts."""
         changed = sorted(self._changes.items(), key=lambda one: one[0])
         firsts = [change.first or (None, None) for _, change in changed]
-        return submit_sql.COUNT_READY, {
+        values = {
             "pools": [pool_id for (pool_id, _), _ in changed],
             "tenants": [tenant_id for (_, tenant_id), _ in changed],
             "ready": [change.chunks for _, change in changed],
             "deadlines": [deadline for deadline, _ in firsts],
             "chunks": [chunk_id for _, chunk_id in firsts],
         }
+        return [(submit_sql.COUNT_READY, values)]
 
 
 def of(conn: Connection) -> ReadyCounts:

@@ -29,7 +29,7 @@ class BatchProgress:
 @dataclass(frozen=True, slots=True)
 class BatchInProgress:
     """A batch with live counts. `late`: at the pool's pace it will expire before it is done. `rules`: of the policy, which
-    chose its model; None: none did. `diverted_to`: models to which a budget moved some of its items; None: none.
+    chose its model; None: none did. `diverted_to`: models to which the policy moved waiting items; None: none.
     """
 
     tenant_id: int

@@ -134,6 +134,7 @@ async def finish(
         "engine_ms": times.engine_ms,
         "first_tokens": times.first_tokens,
         "durations": times.durations,
+        "unrun": times.unrun,
     }
     row = await _fenced(conn, worker_sql.FINISH, lease, parameters)
     return None if row is None else Finished(done=row[0], returned=lease.n - row[0])

@@ -3,15 +3,14 @@
 `app.batches.lifecycle` calls them and writes the events of the batches that ended.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from app.db.pool import Connection
-from app.money_sums import MoneySums
-from app.queue import errors_sql, funding, handoff, phases
+from app.queue import errors_sql, handoff, phases
 from app.queue import settling_sql as queries
 from app.queue.running_batches import BatchProgress
 from app.states import BatchState
@@ -73,29 +72,34 @@ async def exclusively(conn: Connection) -> None:
 
 
 async def settle(
-    conn: Connection, on_fold: Callable[[BatchProgress], None] = lambda progress: None, *, budgets: bool = False
-) -> tuple[list[Settled], list[UsageSum], MoneySums]:
+    conn: Connection,
+    on_fold: Callable[[BatchProgress], None] = lambda progress: None,
+    before_fold: Callable[[Connection, Sequence[int]], Awaitable[None]] | None = None,
+) -> tuple[list[Settled], list[UsageSum]]:
     """Add the counts of finished chunks to their batches, and end the batches that are done.
 
-    Call inside a transaction, and in the same one write the events of the returned batches, book the returned usage, and settle
-    the returned sums with the budgets.
-    `on_fold` is called with each batch whose counts changed, before that transaction commits. `budgets`: whether there are any.
+    Call inside a transaction, and in the same one write the events of the returned batches, and book the returned usage.
+    `on_fold` is called with each batch whose counts changed, before that transaction commits. `before_fold` is called with the
+    ids of the deltas, which are gone afterwards.
     """
     await exclusively(conn)
     deltas = await (await conn.execute(queries.TAKE)).fetchall()
-    taken = {"ids": [delta_id for delta_id, _ in deltas]}
-    if any(has_errors for _, has_errors in deltas):
+    taken = {"ids": [delta_id for delta_id, *_ in deltas]}
+    if any(has_errors for _, has_errors, _ in deltas):
         await conn.execute(errors_sql.FOLD, taken)
+    if any(has_unrun for *_, has_unrun in deltas):
+        await conn.execute(queries.UNRUN, taken)
     rows = await (await conn.execute(queries.USAGE, taken)).fetchall()
     usage = [_usage_sum(*row) for row in rows]
-    money = await funding.money_sums(conn, taken["ids"]) if budgets else MoneySums()
+    if before_fold is not None and taken["ids"]:
+        await before_fold(conn, taken["ids"])
     folded = [BatchProgress(*row) for row in await (await conn.execute(queries.FOLD, taken)).fetchall()]
     for progress in folded:
         on_fold(progress)
     settled = await finalise(conn, [progress.batch_id for progress in folded], ending=True)
     while closed := await handoff.close(conn):
         settled += await finalise(conn, closed)
-    return settled, usage, money
+    return settled, usage
 
 
 def _usage_sum(

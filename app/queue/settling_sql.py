@@ -15,30 +15,44 @@ select exists (select from batch_delta)
 # Two stewards at once, one of which has lost the lead without noticing yet, would lock the same batches in different orders.
 ONE_AT_A_TIME = "select pg_advisory_xact_lock(hashtext('slackwater settle'))"
 
-TAKE = "select delta_id, errors is not null from batch_delta order by delta_id limit 5000 for update skip locked"
+TAKE = """
+select delta_id, errors is not null, unrun > 0 from batch_delta order by delta_id limit 5000 for update skip locked"""
 
-# Usage of the results by hour and line, with the counts in the order of `UsageCounts`. Without a line: the parts of the batch
-# that a line needs.
+# Usage of the results that an engine was asked for, by hour and line, with the counts in the order of `UsageCounts`. Without a
+# line: the parts of the batch that a line needs.
 USAGE = """
 select date_trunc('hour', d.at, 'UTC'), coalesce(d.line_id, b.line_id),
        case when coalesce(d.line_id, b.line_id) is null then b.tenant_id end as tenant_id,
        case when coalesce(d.line_id, b.line_id) is null then b.model end as model,
        case when coalesce(d.line_id, b.line_id) is null then b.kind end as kind,
-       sum(d.ok + d.failed)::int8, sum(d.ok)::int8, sum(d.prompt_tokens)::int8, sum(d.cached_tokens)::int8,
+       sum(d.ok + d.failed - d.unrun)::int8, sum(d.ok - d.unrun_ok)::int8, sum(d.prompt_tokens)::int8, sum(d.cached_tokens)::int8,
        sum(d.completion_tokens)::int8, sum(d.repeats)::int8, sum(d.retried)::int8, sum(d.retried_ok)::int8, sum(d.yields)::int8,
        sum(d.engine_ms)::int8, string_agg(d.first_tokens, ''), string_agg(d.durations, '')
 from batch_delta d join batch b using (batch_id)
-where d.delta_id = any(%(ids)s) and (d.ok + d.failed > 0 or d.engine_ms > 0) group by 1, 2, 3, 4, 5"""
+where d.delta_id = any(%(ids)s) and (d.ok + d.failed > d.unrun or d.engine_ms > 0) group by 1, 2, 3, 4, 5"""
+
+# The ledger is compared with what batches have counted, so what it does not have is taken from that. Whoever removes or reopens
+# a batch changes the same rows, but no batch that has deltas.
+UNRUN = """
+insert into removed_counts as r (tenant_id, ok, failed)
+select b.tenant_id, -sum(d.unrun_ok), -sum(d.unrun - d.unrun_ok) from batch_delta d join batch b using (batch_id)
+where d.delta_id = any(%(ids)s) and d.unrun > 0 group by 1 order by 1
+on conflict (tenant_id) do update set ok = r.ok + excluded.ok, failed = r.failed + excluded.failed"""
 
 FOLD = """
 with deltas as (delete from batch_delta where delta_id = any(%(ids)s)
-           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added),
- sums as (select batch_id, sum(ok) as ok, sum(failed) as failed, sum(prompt_tokens) as prompt_tokens,
-              sum(cached_tokens) as cached_tokens, sum(completion_tokens) as completion_tokens, sum(added) as added
-       from deltas group by 1)
+           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added, bytes, line_id),
+ sums as (select d.batch_id, sum(d.ok) as ok, sum(d.failed) as failed, sum(d.prompt_tokens) as prompt_tokens,
+              sum(d.cached_tokens) as cached_tokens, sum(d.completion_tokens) as completion_tokens, sum(d.added) as added,
+              sum(d.bytes) as bytes,
+              coalesce(sum((d.prompt_tokens - d.cached_tokens) * l.price_in::numeric + d.cached_tokens * l.price_cached::numeric
+                           + d.completion_tokens * l.price_out::numeric) filter (where l.currency = o.currency), 0) as cost
+       from deltas d join batch b using (batch_id) left join line o on o.line_id = b.line_id
+       left join line l on l.line_id = coalesce(d.line_id, b.line_id) group by 1)
 update batch b set total = b.total + a.added, ok = b.ok + a.ok, failed = b.failed + a.failed,
        prompt_tokens = b.prompt_tokens + a.prompt_tokens, cached_tokens = b.cached_tokens + a.cached_tokens,
-       completion_tokens = b.completion_tokens + a.completion_tokens
+       completion_tokens = b.completion_tokens + a.completion_tokens, bytes = b.bytes + a.bytes,
+       cost = b.cost + a.cost
 from sums a where a.batch_id = b.batch_id
 returning b.batch_id, b.run, b.request_id, b.model, b.total, b.ok, b.failed, b.kind"""
 

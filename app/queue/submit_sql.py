@@ -29,7 +29,7 @@ select request_id, request_hash from batch
 where tenant_id = %(tenant_id)s and idempotency_key = %(idempotency_key)s"""
 
 COPY_PAYLOAD = """copy item_payload (batch_id, seq, reference, model, endpoint, affinity, est_tokens, wants_json, stored, body,
-                                    vault)
+                                    vault, line_id)
 from stdin (format binary)"""
 
 COPY_CHUNKS = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, line_id)
@@ -37,10 +37,10 @@ from stdin (format binary)"""
 COPY_CHUNKS_TYPES = ("int8", "int2", "int4", "int2", "int4", "int4", "int4[]", "int4", "int4", "timestamptz", "int4")
 
 # The same for chunks under budgets, which wait for money.
-COPY_UNFUNDED = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, line_id,
-                            state, lane, worst, worst_tokens, likely)
+COPY_UNRESERVED = """copy chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, line_id,
+                            state, budgets, maximum_cost, maximum_tokens, expected_cost, expected_tokens)
 from stdin (format binary)"""
-COPY_UNFUNDED_TYPES = (*COPY_CHUNKS_TYPES, "text", "int4", "int8", "int8", "int2")
+COPY_UNRESERVED_TYPES = (*COPY_CHUNKS_TYPES, "text", "int4[]", "int8", "int8", "int8", "int8")
 
 # An account that gets work joins the current virtual time of its pool. `deadlines` and `chunks` lower its mark; null: nothing
 # became ready.

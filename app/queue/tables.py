@@ -19,6 +19,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    Numeric,
     PrimaryKeyConstraint,
     SmallInteger,
     Table,
@@ -31,12 +32,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db.metadata import metadata
-from app.queue.types import Kind
+from app.queue.types import TOKENS, Kind
 from app.states import BATCH, CHUNK
 
 Timestamp = DateTime(timezone=True)
 ZERO = text("0")
-TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
 
 def counts(kind: type[Integer], *names: str) -> list[Column[int]]:
@@ -67,6 +67,13 @@ batch = Table(
     Column("total", Integer, CheckConstraint("total >= 0", name="total"), nullable=False),
     *counts(Integer, "ok", "failed"),
     *counts(BigInteger, *TOKENS, "bytes"),
+    Column(
+        "cost",
+        Numeric,
+        nullable=False,
+        server_default=ZERO,
+        comment="of the results whose lines have the currency of its own line, in 10^-12 of it",
+    ),
     Column("deadline", Timestamp, nullable=False, comment="when the fair order tries to have it done"),
     Column("expires_at", Timestamp, comment="when unfinished items are given up; null: never"),
     Column("created_at", Timestamp, nullable=False, server_default=func.now()),
@@ -109,7 +116,7 @@ batch = Table(
         ARRAY(Integer),
         comment="lines of its models, the first one's first; null: it has one model, of line_id",
     ),
-    Column("diverted_to", ARRAY(Text), comment="models to which a budget moved some of its items; null: none"),
+    Column("diverted_to", ARRAY(Text), comment="models to which the policy moved waiting items; null: none"),
     Column(
         "has_sessions",
         Boolean,
@@ -184,7 +191,7 @@ item_payload = Table(
     Column(
         "line_id",
         Integer,
-        comment="line at whose price a budget moved it to its model; null: that of the batch's model",
+        comment="line at whose price a rule of the policy moved it to its model; null: that of the batch's model",
     ),
     Column("vault", LargeBinary, comment="sealed values of the placeholders in its body; null: it has none"),
     PrimaryKeyConstraint("batch_id", "seq"),
@@ -198,7 +205,7 @@ item_result = Table(
     Column("seq", Integer, nullable=False),
     Column("run", SmallInteger, nullable=False),
     Column("ok", SmallInteger, nullable=False, comment="1: body is the engine's answer; 0: body is an error"),
-    Column("attempt", SmallInteger, nullable=False),
+    Column("attempt", SmallInteger, nullable=False, comment="0: no engine was asked for it"),
     Column("yields", SmallInteger, nullable=False, server_default=ZERO),
     Column("prompt_tokens", Integer, nullable=False, server_default=ZERO),
     Column("cached_tokens", Integer, nullable=False, server_default=ZERO),
@@ -268,12 +275,31 @@ chunk = Table(
     Column("not_before", Timestamp),
     Column("done", Integer, nullable=False, server_default=ZERO),
     Column("failed", Integer, nullable=False, server_default=ZERO),
+    Column("prompt_tokens", BigInteger, comment="of the results that it has stored; null: none, which takes no space"),
+    Column("cached_tokens", BigInteger),
+    Column("completion_tokens", BigInteger),
     Column("line_id", Integer, comment="line of its items; null: that of the batch"),
-    Column("lane", Integer, comment="lane of its budgets; null: it has none"),
-    Column("worst", BigInteger, comment="the most that it can cost, in 10^-9 of the currency; null: it has no lane"),
-    Column("worst_tokens", BigInteger, comment="the most tokens that it can use"),
-    Column("likely", SmallInteger, comment="per mille of the worst that a hold takes at most; null: all of it"),
-    Column("held", SmallInteger, comment="per mille of the worst that its budgets hold for it; null: nothing"),
+    Column(
+        "budgets",
+        ARRAY(Integer),
+        comment="ids of the budgets that pay for it, in ascending order; null: none",
+    ),
+    Column(
+        "maximum_cost",
+        BigInteger,
+        comment="the most that it can cost, in 10^-9 of the currency; null: it has no budgets",
+    ),
+    Column("maximum_tokens", BigInteger, comment="the most tokens that it can use"),
+    Column("expected_cost", BigInteger, comment="what is reserved for it at most; null: the maximum"),
+    Column("expected_tokens", BigInteger, comment="the same in tokens"),
+    Column("reserved_cost", BigInteger, comment="what its budgets have reserved for it; null: nothing"),
+    Column("reserved_tokens", BigInteger, comment="the same in tokens"),
+    Column("reserved_at", Timestamp, comment="when that was reserved last; while it is unreserved: it was taken back"),
+    Column(
+        "short",
+        Boolean,
+        comment="the steward has seen that the money that it waits for is not there; null: not seen so",
+    ),
     CheckConstraint("(state = 'leased') = (worker_id is not null)", name="leased_has_worker"),
     CheckConstraint("(state = 'delayed') = (not_before is not null)", name="delayed_has_time"),
     postgresql_with={"fillfactor": 60, **_HOT},
@@ -286,9 +312,10 @@ Index("chunk_batch", chunk.c.batch_id)
 Index("chunk_charged", chunk.c.charged_for, postgresql_where=text("charged_for is not null"))
 Index("chunk_edf", chunk.c.pool_id, chunk.c.deadline, postgresql_where=text("state = 'ready'"))
 Index("chunk_held", chunk.c.batch_id, postgresql_where=text("state = 'held'"))
-_WAITING = (chunk.c.lane, chunk.c.pool_id, chunk.c.deadline, chunk.c.chunk_id)
-Index("chunk_unfunded", *_WAITING, postgresql_where=text("state = 'unfunded'"))
-Index("chunk_funded", chunk.c.lane, chunk.c.pool_id, postgresql_where=text("held is not null"))
+_WAITING = (chunk.c.budgets, chunk.c.pool_id, chunk.c.deadline, chunk.c.chunk_id)
+Index("chunk_unreserved", *_WAITING, postgresql_where=text("state = 'unreserved'"))
+_TENTATIVE = text("state = 'ready' and reserved_tokens is not null")
+Index("chunk_tentative", chunk.c.tenant_id, chunk.c.deadline, chunk.c.chunk_id, postgresql_where=_TENTATIVE)
 Index("chunk_due", chunk.c.not_before, postgresql_where=text("state = 'delayed'"))
 
 sched = Table(

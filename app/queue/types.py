@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from app.states import BatchState
 
+TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")  # of results, as columns have them
+AMOUNTS = ("maximum_cost", "maximum_tokens", "expected_cost", "expected_tokens")  # what a chunk may cost and use
+
 
 class Kind(StrEnum):
     """The kind of a batch: an actual batch, one request that its caller waits for, a stage of a pipeline, or a summary of a
@@ -117,6 +120,7 @@ class Result(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ChunkTimes:
     """What a worker measured during a lease. `engine_ms`: what the items had of the engine, also those that go back.
+    `unrun`: results that no engine was asked for.
 
     `first_tokens`, `durations`: one byte for each answer, the bucket of its time in `app.metering.sketch`.
     """
@@ -124,6 +128,7 @@ class ChunkTimes:
     engine_ms: int = 0
     first_tokens: bytes = b""
     durations: bytes = b""
+    unrun: int = 0
 
 
 NO_TIMES = ChunkTimes()

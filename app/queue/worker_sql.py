@@ -6,8 +6,8 @@ Every write by a worker checks the fence (chunk_id, token, worker_id), and that 
 
 from app.db.durability import RELAXED
 from app.queue.errors_sql import ERRORS
-from app.queue.holds_sql import hold
 from app.queue.poison import SUSPECT_ATTEMPTS
+from app.queue.types import AMOUNTS, TOKENS
 from app.states import CHUNK, BatchState, ChunkState
 
 
@@ -88,9 +88,11 @@ with fenced as materialized (select chunk_id from chunk
        select %(batch_id)s, %(run)s, %(engine_id)s::bigint, v.*
        from unnest({", ".join(f"%({name})b::{kind}[]" for name, kind in RESULT_COLUMNS.items())}) v
        where exists (select from fenced)
-       on conflict do nothing returning ok{inserted}),
- counted as (update chunk c set done = c.done + new.ok, failed = c.failed + new.n - new.ok
-       from fenced, (select coalesce(sum(ok), 0)::int as ok, count(*)::int as n from inserted) new
+       on conflict do nothing returning ok, {", ".join(TOKENS)}{inserted}),
+ counted as (update chunk c set done = c.done + new.ok, failed = c.failed + new.n - new.ok,
+         {", ".join(f"{name} = coalesce(c.{name}, 0) + new.{name}" for name in TOKENS)}
+       from fenced, (select coalesce(sum(ok), 0)::int as ok, count(*)::int as n,
+                       {", ".join(f"coalesce(sum({name}), 0) as {name}" for name in TOKENS)} from inserted) new
        where c.chunk_id = fenced.chunk_id){marked}
 select count(*) from fenced"""
 
@@ -101,6 +103,9 @@ select count(*) from fenced"""
 FLUSH = _flush(feeds=False)
 FLUSH_FEEDING = _flush(feeds=True)
 
+# Of what the whole chunk may cost. By estimates, since one item may be as long as all others together.
+_SHARE = "case when m.n = d.n then d.{0} else ceil(d.{0}::numeric * m.est_tokens / d.est_tokens) end"
+
 # Counts are taken from item_result, so that a chunk that was leased before is counted correctly. Items without a result go back
 # as new, delayed chunks, so that finishing early cannot lose an item. Token 1 says that they were leased before. Suspects get a
 # chunk each, and with `split` all items do. Items that met a transient error go back together, and so does the rest.
@@ -110,7 +115,7 @@ FLUSH_FEEDING = _flush(feeds=True)
 FINISH = f"""
 with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
-                     charged_for, excused, line_id, lane, worst, worst_tokens, likely, held),
+                     charged_for, excused, line_id, budgets, {", ".join(AMOUNTS)}, reserved_cost, reserved_tokens),
  items as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
                  r.attempt > 1 as again, r.yields, r.error,
                  (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
@@ -124,29 +129,31 @@ with deleted as (delete from chunk where {FENCE}
               count(*) filter (where again)::int as retried, count(*) filter (where again and ok = 1)::int as retried_ok,
               coalesce(sum(yields), 0)::int as yields, {ERRORS} as errors from items),
  returned as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
-                             attempt, deaths, retries, charged_for, excused, line_id, lane, worst, worst_tokens, likely,
-                             token, not_before)
+                             attempt, deaths, retries, charged_for, excused, line_id, budgets, {", ".join(AMOUNTS)}, token,
+                             not_before)
        select d.batch_id, d.run, d.tenant_id, d.pool_id, m.lo, m.hi,
               case when m.n = 1 or (m.hi - m.lo + 1 = m.n and d.seqs is null) then null else m.seqs end, m.n,
               greatest(1, m.est_tokens), d.deadline, '{ChunkState.DELAYED}',
               least(d.attempt, case when %(split)s then {SUSPECT_ATTEMPTS} end), d.deaths + m.suspect, d.retries + m.retried,
-              d.charged_for, d.excused, d.line_id, d.lane, (d.worst * m.n + d.n - 1) / d.n,
-              (d.worst_tokens * m.n + d.n - 1) / d.n, d.likely, 1,
+              d.charged_for, d.excused, d.line_id, d.budgets, {", ".join(_SHARE.format(name) for name in AMOUNTS)}, 1,
               now() + make_interval(secs => greatest(%(backoff_seconds)s, m.retried * %(retry_seconds)s))
        from deleted d, (select min(seq) as lo, max(seq) as hi, count(*)::int as n, array_agg(seq order by place) as seqs,
                        suspect, retried,
                        sum((select p.est_tokens from item_payload p
                             where p.batch_id = %(batch_id)s and p.seq = items.seq))::int as est_tokens
                 from items where missing
-                group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m),
+                group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m
+       returning maximum_cost, maximum_tokens),
+ rest as (select coalesce(sum(maximum_cost), 0) as cost, coalesce(sum(maximum_tokens), 0) as tokens from returned),
  left_to_steward as (insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tokens)
        select d.pool_id, d.tenant_id, d.est_tokens, c.prompt_tokens + c.completion_tokens,
               d.est_tokens::bigint * c.done / d.n from deleted d, counts c)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
-                         retried_ok, yields, engine_ms, first_tokens, durations, lane, held_cost, held_tokens, worst,
-                         worst_tokens, errors)
+                         retried_ok, yields, engine_ms, first_tokens, durations, budgets, reserved_cost,
+                         reserved_tokens, maximum_cost, maximum_tokens, errors, unrun)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
-       %(durations)s, d.lane, {hold("d.worst", "d.held")}, {hold("d.worst_tokens", "d.held")}, d.worst * c.done / d.n,
-       d.worst_tokens * c.done / d.n, c.errors from deleted d, counts c where {RELAXED}
+       %(durations)s, d.budgets, d.reserved_cost, d.reserved_tokens, d.maximum_cost - least(d.maximum_cost, r.cost),
+       d.maximum_tokens - least(d.maximum_tokens, r.tokens), c.errors, %(unrun)s
+from deleted d, counts c, rest r where {RELAXED}
 returning ok + failed"""

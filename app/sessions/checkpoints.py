@@ -22,7 +22,7 @@ from app.db.pool import Connection, Database
 from app.engines.catalogue import Model
 from app.engines.requests import RESPONSES
 from app.errors import KeysUnavailable, PolicyDenied, SlackwaterError, StorageError
-from app.metering.spend_labels import NO_SPEND_LABELS
+from app.metering.spend_labels import Spender
 from app.queue import batch_state, response_log, settling
 from app.queue.bodies import BatchSeal
 from app.queue.ingest import NewBatch
@@ -52,13 +52,14 @@ class _Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A conversation that may get a checkpoint. `model`, `last`: of its last turn."""
+    """A conversation that may get a checkpoint. `model`, `last`, `spender`: of its last turn."""
 
     session_id: UUID
     tenant_id: int
     account: str
     model: str
     last: UUID
+    spender: dict[str, Any] | None
 
 
 async def begin(steward: Steward) -> int:
@@ -91,12 +92,13 @@ async def _asked(steward: Steward, due: _Due, model: Model) -> bool:
         raise _Moved("too little would be saved")
     last = await reading.find(keeper, due.last)
     item = await off_loop.of_size(session.held, _request, model, session, end, last)
-    tenant = Tenant(due.tenant_id, due.account)
-    admission = steward.control.begin(tenant, NO_SPEND_LABELS, Kind.CHECKPOINT, steward.models, stored=())
+    spender = Spender.of(due.spender)
+    tenant = Tenant(due.tenant_id, due.account, spender.key_id)
+    admission = steward.control.begin(tenant, spender.labels, Kind.CHECKPOINT, steward.models, stored=())
     if session.seal.key_id is not None and admission.encrypts is None and steward.settings.encrypt != "on":
         raise PolicyDenied("the conversation is sealed, and its summary would not be")
     admitted = await off_loop.searched(item, admission.admit, model, item, RESPONSES, _examined, session.values)
-    labels = RequestLabels(session=service.name(due.session_id))
+    labels = RequestLabels(session=service.name(due.session_id), spend=spender.labels)
     order = Order(
         tenant,
         admitted.model,

@@ -5,7 +5,7 @@ comes, its item gets the turns before it, and the batch goes on. What is stored 
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -223,6 +223,8 @@ async def _start(steward: Steward, tenant: Tenant, session_id: UUID, turn_id: UU
     vault = keeper.vaults.sealed(values, vaults.of_item(batch_id, 0)) if values else None
     body = await off_loop.done(item, orjson.dumps, item)
     held = await held_items.prepare(steward.database, steward.settings, batch_id, body, vault)
+    model = steward.models.resolve(single.status.model)
+    held = replace(held, window=model.context_window if model else None)
     new = NewTurn(turn_id, tenant.tenant_id, None, given, turn.seal, values=values)
     await _run(steward, session, await service.row_of(keeper, new, turn.state), held)
 

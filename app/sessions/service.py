@@ -12,10 +12,12 @@ from uuid import UUID
 
 import orjson
 import psycopg
+from psycopg.types.json import Jsonb
 
 from app import cells, off_loop
 from app.db.pool import Connection, Database
 from app.errors import BadInput, NotFound, VersionMoved
+from app.metering.spend_labels import Spender
 from app.policy.vaults import NO_VALUES, Vaults
 from app.sealing.keyring import Keyring
 from app.sessions import sealing, sql
@@ -85,7 +87,7 @@ class StoredTurn:
 class NewTurn:
     """A turn that is to begin. `original`: its input before it was shortened. `values`: of all placeholders of the conversation.
 
-    `key`, `request_hash`: so that the same request again finds this turn.
+    `key`, `request_hash`: so that the same request again finds this turn. `spender`: of its request; None: there was none.
     """
 
     turn_id: UUID
@@ -100,6 +102,7 @@ class NewTurn:
     parent: UUID | None = None
     n: int = 1
     batch_id: int | None = None
+    spender: Spender | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +278,7 @@ def _row_of(keeper: Keeper, turn: NewTurn, state: TurnState, param: str) -> dict
         "state": state.value,
         "batch_id": turn.batch_id,
         "model": turn.model,
+        "spender": None if turn.spender is None else Jsonb(turn.spender.stored()),
         "input": seal.sealed(turn_id, INPUT, given),
         "original": None if original is None else seal.sealed(turn_id, ORIGINAL, original),
         "output": None,

@@ -16,7 +16,11 @@ VERSION = "select version from session where session_id = %(session_id)s and ten
 
 # The bytes that the turns of a conversation take. No body is read for it, also where it is stored apart.
 BODIES = ("input", "original", "output", "vault")
-_HELD = f"select coalesce(sum({' + '.join(f'coalesce(octet_length({name}), 0)' for name in BODIES)}), 0) held from turn"
+_BYTES = " + ".join(f"coalesce(octet_length({name}), 0)" for name in BODIES)
+# Of a session s. The turns for which its summary stands were added up when it was taken, and change only without it.
+_AFTER = "case when s.summary is null then 0 else s.base end"
+_HELD = f"""select coalesce(sum({_BYTES}), 0) + case when s.summary is null then 0 else s.folded end as held
+  from turn where session_id = s.session_id and n > {_AFTER}"""
 
 _SESSION = f"""
 select s.version, s.turn_id is not null or exists (
@@ -25,7 +29,7 @@ select s.version, s.turn_id is not null or exists (
        s.edits"""
 _FROM = f"""
 from session s
-left join lateral ({_HELD} where session_id = s.session_id) h on true
+left join lateral ({_HELD}) h on true
 left join lateral (select turn_id, vault, key_id from turn
   where session_id = s.session_id and vault is not null and state = '{TurnState.DONE}' order by n desc limit 1) v on true"""
 # A conversation with its past, in one statement, because a caller waits for it: a row for each turn that has ended and that no
@@ -33,7 +37,7 @@ left join lateral (select turn_id, vault, key_id from turn
 WITH_PAST = f"""
 {_SESSION}, {", ".join(f"t.{name}" for name in _TURN.split(", "))} {_FROM}
 left join turn t on t.session_id = s.session_id and t.state = '{TurnState.DONE}'
-  and t.n > case when s.summary is null then 0 else s.base end
+  and t.n > {_AFTER}
 where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s order by t.n"""
 WITHOUT_PAST = f"{_SESSION} {_FROM} where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s"
 PAST = f"""
@@ -82,10 +86,10 @@ from s where t.turn_id = s.turn_id and {TURN.guard("fail", "t.")}"""
 
 LOCK = "select version, turn_id, edits from session where session_id = %(session_id)s for no key update"
 _NEXT = "(select coalesce(max(n), 0) + 1 from turn where session_id = %(session_id)s)"
-_INSERT = """insert into turn (turn_id, tenant_id, session_id, n, parent_turn, state, batch_id, model, input, original, output,
-  vault, key_id, prompt_tokens, cached_tokens, completion_tokens, idempotency_key, request_hash, finished_at)"""
-_VALUES = """%(parent_turn)s::uuid, %(state)s::text, %(batch_id)s::int8, %(model)s::text, %(input)s::bytea, %(original)s::bytea,
-  %(output)s::bytea, %(vault)s::bytea, %(key_id)s::uuid, %(prompt_tokens)s::int, %(cached_tokens)s::int,
+_INSERT = """insert into turn (turn_id, tenant_id, session_id, n, parent_turn, state, batch_id, model, spender, input, original,
+  output, vault, key_id, prompt_tokens, cached_tokens, completion_tokens, idempotency_key, request_hash, finished_at)"""
+_VALUES = """%(parent_turn)s::uuid, %(state)s::text, %(batch_id)s::int8, %(model)s::text, %(spender)s::jsonb, %(input)s::bytea,
+  %(original)s::bytea, %(output)s::bytea, %(vault)s::bytea, %(key_id)s::uuid, %(prompt_tokens)s::int, %(cached_tokens)s::int,
   %(completion_tokens)s::int, %(key)s::text, %(request_hash)s::bytea, case when %(state)s::text = 'done' then now() end"""
 
 # Two that begin at once: the row is locked, and the second finds another version, or a turn with its number.
@@ -105,7 +109,7 @@ with s as (update session set version = {_NEXT}, used_at = now(), key_id = coale
 # A background turn, after LOCK: it runs at once, or waits. The second column: what the turns before it take.
 QUEUE = f"""
 {_INSERT} select %(turn_id)s, %(tenant_id)s, %(session_id)s, {_NEXT}, {_VALUES}
-returning n, ({_HELD} where session_id = %(session_id)s)"""
+returning n, (select h.held from session s cross join lateral ({_HELD}) h where s.session_id = %(session_id)s)"""
 # What a response knows from the one that it continues is stored only while that one still says so. A deletion, which changes or
 # removes its row, comes before or after.
 _KNOWN = """
@@ -184,7 +188,7 @@ order by t.session_id, t.n limit %(limit)s"""
 # A conversation whose last turns were answered lately, and that has many of them, or whose last prompt and answer are `full` for
 # its model. `checkpoint_n` of one without a batch: when one was tried last.
 CHECKPOINTS_DUE = """
-select s.session_id, s.tenant_id, a.account_id, t.model, t.turn_id
+select s.session_id, s.tenant_id, a.account_id, t.model, t.turn_id, t.spender
 from session s join turn t on t.session_id = s.session_id and t.n = s.version join tenant a on a.tenant_id = s.tenant_id
 join unnest(%(models)s::text[], %(full)s::int[]) m (name, tokens) on m.name = t.model
 where s.used_at > now() - interval '10 minutes' and s.checkpoint_batch is null and a.state = 'active'
@@ -204,8 +208,9 @@ where s.checkpoint_n is null and {BATCH.guard("cancel", "b.")} limit %(limit)s""
 CHECKPOINT_OF = """
 select b.request_id from session s join batch b on b.batch_id = s.checkpoint_batch
 where s.session_id = %(session_id)s and s.tenant_id = %(tenant_id)s and b.finalized_at is null"""
-CHECKPOINT_TAKEN = """
-update session set summary = %(summary)s, base = checkpoint_n, checkpoint_batch = null, checkpoint_n = null
+CHECKPOINT_TAKEN = f"""
+update session s set summary = %(summary)s, base = checkpoint_n, checkpoint_batch = null, checkpoint_n = null,
+  folded = (select coalesce(sum({_BYTES}), 0) from turn t where t.session_id = s.session_id and t.n <= s.checkpoint_n)
 where session_id = %(session_id)s and checkpoint_batch = %(batch_id)s and checkpoint_n is not null returning base"""
 # `batch_id`: of the checkpoint; null: none could be asked for. The next one is tried later, at once after an unwanted one.
 CHECKPOINT_FAILED = """
@@ -234,9 +239,9 @@ union all select checkpoint_batch from session where session_id = %(session_id)s
 # second finds another turn than it has read, and changes nothing. `held`: what the conversation must still take, where vaults of
 # other turns change, too; null: they do not.
 REWRITE = f"""
-with s as (update session set base = 0, summary = null, checkpoint_n = null, edits = edits + 1
+with s as (update session s set base = 0, summary = null, checkpoint_n = null, edits = edits + 1
     where session_id = %(session_id)s and tenant_id = %(tenant_id)s and version = %(version)s and turn_id is null
-      and (%(held)s::int8 is null or %(held)s = ({_HELD} where session_id = %(session_id)s))
+      and (%(held)s::int8 is null or %(held)s = ({_HELD}))
     returning session_id)
 update turn t set input = %(input)s, output = %(output)s, original = null from s
 where t.session_id = s.session_id and t.turn_id = %(turn_id)s and t.state = '{TurnState.DONE}'

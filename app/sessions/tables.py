@@ -53,6 +53,13 @@ session = Table(
     Column(
         "base", Integer, nullable=False, server_default=_ZERO, comment="summary stands for the turns up to this one"
     ),
+    Column(
+        "folded",
+        BigInteger,
+        nullable=False,
+        server_default=_ZERO,
+        comment="bytes of the turns for which summary stands",
+    ),
     Column("summary", LargeBinary, comment="of a checkpoint, sealed as a turn is; null: there is none"),
     Column("checkpoint_batch", BigInteger, comment="the batch that makes a summary; null: none does"),
     Column("checkpoint_n", Integer, comment="the last turn that this summary will stand for"),
@@ -82,6 +89,9 @@ turn = Table(
     ),
     Column("batch_id", BigInteger, comment="the batch of a background response; null: it is none"),
     Column("model", Text, comment="that answers it; null: items that the owner added"),
+    Column(
+        "spender", JSONB, comment="the key and the labels of its request, by name; null: of items that the owner added"
+    ),
     Column("input", LargeBinary, nullable=False, comment="JSON array of items, redacted, shortened, perhaps sealed"),
     Column("original", LargeBinary, comment="the input before it was shortened; null: it was not"),
     Column("output", LargeBinary, comment="the response object, perhaps sealed; null: it has none"),

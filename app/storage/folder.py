@@ -103,7 +103,8 @@ class Folder:
         """Create the missing directories below the root."""
         if directory != self._root and not directory.is_dir():
             self._make_directories(directory.parent)
-            directory.mkdir(exist_ok=True)
+            with suppress(FileExistsError):  # `exist_ok` raises it when a delete removes the directory in between
+                directory.mkdir()
 
     def _directories(self, path: Path) -> list[Path]:
         """The directories above a file, the nearest first, the root last."""

@@ -9,6 +9,7 @@ from uuid import UUID
 import structlog
 from celery import Celery
 
+from app.causes import cause
 from app.settings import Settings
 from app.tasks import broker, names
 
@@ -80,7 +81,7 @@ class Hints:
                     )
         except Exception as error:  # transports fail in many ways; pgmq's with an AttributeError among others
             if self._reachable:
-                log.warning("hints.not_published", error=str(error).strip())
+                log.warning("hints.not_published", error=cause(error))
             self._reachable = False
             return False
         if not self._reachable:

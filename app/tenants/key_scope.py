@@ -39,7 +39,7 @@ class KeyScope:
     `restore`: whether what redaction has replaced is put back when this key reads it.
     """
 
-    role: KeyRole = KeyRole.ADMIN
+    role: KeyRole = KeyRole.SUBMITTER
     models: frozenset[str] | None = None
     endpoints: frozenset[str] | None = None
     networks: tuple[Network, ...] | None = None
@@ -76,7 +76,8 @@ class KeyScope:
         return any(found in network for network in self.networks)
 
 
-EVERYTHING = KeyScope()
+EVERYTHING = KeyScope(KeyRole.ADMIN)
+USUAL = KeyScope()  # of a new key
 
 
 def networks_of(texts: Sequence[str]) -> tuple[Network, ...]:

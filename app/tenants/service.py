@@ -16,7 +16,7 @@ from app.db.pool import Connection
 from app.errors import AccountUnknown, BadInput, Conflict, NotFound
 from app.states import TenantState
 from app.tenants import api_key, key_rows, sql
-from app.tenants.key_scope import EVERYTHING, KeyLimits, KeyScope, described
+from app.tenants.key_scope import EVERYTHING, USUAL, KeyLimits, KeyScope, described
 from app.tenants.rate_limits import NO_LIMITS
 
 _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
@@ -26,7 +26,7 @@ _ACCOUNT = re.compile("[A-Za-z0-9_-]{1,64}")
 class Tenant:
     """The caller, and the key it used. `limits`: of that key. `pins`: the labels that it gives every request, by name.
 
-    `has_quota`: whether the account has a quota. `scope`: what the key may do. `rotation`: which of its
+    `has_quota`: whether the account may have a quota. `scope`: what the key may do. `rotation`: which of its
     secrets was shown, from 0 on.
     """
 
@@ -35,7 +35,7 @@ class Tenant:
     key_id: str = ""
     limits: KeyLimits = NO_LIMITS
     pins: tuple[tuple[str, str], ...] = ()
-    has_quota: bool = False
+    has_quota: bool = True
     scope: KeyScope = EVERYTHING
     rotation: int = 0
 
@@ -205,7 +205,7 @@ async def create_key(
     lifetime: timedelta | None = None,
     limits: KeyLimits = NO_LIMITS,
     pins: Mapping[str, str] = MappingProxyType({}),
-    scope: KeyScope = EVERYTHING,
+    scope: KeyScope = USUAL,
     created_by: str | None = None,
 ) -> api_key.ApiKey:
     """Create a key for an account. Its secret is returned only here. `pins`, `scope`: see Tenant. `created_by`: who does it."""

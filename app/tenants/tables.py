@@ -91,7 +91,7 @@ api_key = Table(
         Text,
         CheckConstraint(f"role in ({_ROLES})", name="role"),
         nullable=False,
-        server_default=KeyRole.ADMIN.value,
+        server_default=KeyRole.SUBMITTER.value,
         comment="what it may do in its account",
     ),
     Column("models", ARRAY(Text), comment="the only models that its requests may name; null: any"),

@@ -8,7 +8,7 @@ Who calls them, by event:
                                                   app.batches.final_events; a refused file: app.batches.openai.file_batches
     item.succeeded, .failed                       workers.gpu.result_writer
     item.waiting                                  app.pipelines.parked
-    budget.soft, .spent, .renewed, .diverted      app.batches.budget_events
+    budget.alert, .spent, .renewed, .diverted      app.budgets.service
     conversation.filling                          app.sessions.growth
     quota.reached                                 app.admission.quota_events
     policy.applied                                app.admission.policy_versions

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from app import labels
 from app.errors import BadInput
-from app.events import KINDS
+from app.events import KINDS, RENAMED
 from app.webhooks import signing
 from app.webhooks.formats import FORMATS, known_kinds
 
@@ -76,6 +76,8 @@ def check_kinds(kinds: Sequence[str], shape: str) -> None:
         raise BadInput(f"events: name at least one of {known}")
     for position, kind in enumerate(kinds):
         if kind not in known_kinds(shape, KINDS):
+            if kind in RENAMED:
+                raise BadInput(f"events[{position}]: {kind} is {RENAMED[kind]} now")
             why = f", because the format {shape} has no {kind}" if kind in KINDS else ""
             raise BadInput(f"events[{position}]: must be one of {known}{why}")
 

@@ -3,9 +3,9 @@
     python -m benchmarks.governance --json [--quick] [--only ARM[,ARM…]] [--database-url postgresql://…]
 
 ingest   items per second through the API with labels and three budgets, beside a process without ledger and budgets, in pairs
-drain    the same for four workers and the steward, which funds, books and settles; then what ledger and budgets are off by
+drain    the same for four workers and the steward, which reserves, books and settles; then what ledger and budgets are off by
 sealed   both again with bodies sealed, beside bodies in the clear
-funding  chunks per second that the steward's round makes ready
+reserving chunks per second that the steward's round makes ready
 admit    the time that `admit` and three budgets take for one synchronous request, in the process
 redact   MB/s of prompts that are searched for sensitive values, what that adds to a synchronous request, and items per
          second through the API of an account whose requests are redacted
@@ -27,10 +27,10 @@ from benchmarks.governance import (
     admitting,
     audit_seal,
     budget_race,
-    funding_rate,
     ledger_lag,
     queue_cost,
     redacting,
+    reserving_rate,
     sealed_cost,
     tight_budget,
 )
@@ -43,7 +43,7 @@ class GovernanceSizes:
 
     items: int = 50_000
     pairs: int = 7
-    funded_items: int = 190_000  # below the limit of one body
+    reserved_items: int = 190_000  # below the limit of one body
     admissions: int = 20_000
     tight_items: int = 4000
     lags: int = 60
@@ -64,7 +64,7 @@ def arms(sizes: GovernanceSizes) -> dict[str, Callable[[Testbed], dict[str, Any]
         "sealed": lambda testbed: (
             sealed_cost.ingest(testbed, sizes.items, sizes.pairs) | sealed_cost.drain(testbed, sizes.items, sizes.pairs)
         ),
-        "funding": lambda testbed: funding_rate.funding(testbed, sizes.funded_items),
+        "reserving": lambda testbed: reserving_rate.reserving(testbed, sizes.reserved_items),
         "admit": lambda testbed: admitting.admit(testbed, sizes.admissions),
         "redact": lambda testbed: (
             redacting.redact(testbed, sizes.redacted)

@@ -1,20 +1,19 @@
 """Arm: what the admission of one synchronous request takes in the process, with a policy of 50 rules and three budgets."""
 
 import asyncio
-from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from app.admission.control import AdmissionControl, labels_of, no_budget
-from app.batches import item_worsts
+from app.admission.control import AdmissionControl, labels_of
+from app.admission.spent_shares import KeptShares
 from app.batches.submit import rules_of
 from app.batches.validation.text_generation import examine
-from app.db.pool import Connection, Database
+from app.budgets.calls import CallBudgets, CallSize
+from app.budgets.rules import expected_answer
+from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.requests import CHAT
-from app.metering.budget_rules import Budget
 from app.metering.lines import SYNC, parts_of
-from app.metering.slices import CallSize, Slices
 from app.policy.language import parse
 from app.policy.rules import Policy
 from app.settings import Settings
@@ -52,13 +51,13 @@ async def _timed(settings: Settings, count: int) -> list[float]:
     model = models.resolve(MODEL)
     assert model is not None
     async with Database(settings.database_url) as database:
-        control = AdmissionControl(database, models, b"secret", no_budget)  # type: ignore[arg-type]  # it reads no rules
+        control = AdmissionControl(database, models, b"secret", KeptShares(lambda *_: 0.0))  # type: ignore[arg-type]  # it reads no rules
         control.policy.current = Policy(1, parse(policy_text(), models))
         async with database.transaction() as conn:
             tenant = Tenant(await tenants.ensure_tenant(conn, ACCOUNT), ACCOUNT)
         rules, found = rules_of(model), []
-        slices = Slices(database, _unheard)
-        async with slices.keeping():
+        ours = CallBudgets(database)
+        async with ours.keeping():
             for _ in range(count):
                 began = perf_counter()
                 facts = examine(_ITEM, rules)
@@ -66,16 +65,12 @@ async def _timed(settings: Settings, count: int) -> list[float]:
                 labels = labels_of(tenant, LABELS, None, ())
                 admission = control.begin(tenant, labels, SYNC, models, stored=())
                 admitted = admission.admit(model, _ITEM, CHAT, lambda model, item: examine(item, rules_of(model)))
-                likely = item_worsts.likely_answer(facts.answer_tokens, facts.most_tokens)
-                size = CallSize(facts.est_tokens - facts.answer_tokens, likely, facts.most_tokens, admitted.item)
+                expected = expected_answer(facts.answer_tokens, facts.most_tokens)
+                size = CallSize(facts.est_tokens - facts.answer_tokens, expected, facts.most_tokens, admitted.item)
                 line = parts_of(tenant.tenant_id, tenant.key_id, labels, model.name, SYNC, model.price)
-                async with slices.holding(line, size) as hold:
-                    hold.settle(100, 0, 20)
+                async with ours.reserving(line, size) as call:
+                    call.settle(100, 0, 20)
                 ended = perf_counter()
                 found.append((ended - checked - (checked - began)) * 1e3)
                 await asyncio.sleep(0)
     return found
-
-
-async def _unheard(conn: Connection, changed: Sequence[Budget]) -> None:
-    """Nobody hears of the budgets of a benchmark."""

@@ -7,10 +7,11 @@ from typing import Any
 
 from app.batches import batch_usage
 from app.batches.validation import text_generation
-from app.metering import budgets, spend_labels
+from app.budgets import service as budgets
+from app.budgets.queued import Steward
+from app.metering import spend_labels
 from app.metering.spend_labels import NO_SPEND_LABELS
 from app.queue import settling_sql
-from workers.steward.money import Money
 
 
 async def _no_lines(*_: Any) -> "_NoLines":
@@ -29,13 +30,13 @@ async def _no(*_: Any) -> bool:
 
 
 def leave_out() -> None:
-    """Replace what books, holds and labels. Nothing is booked, so `spend check` would find fault with this installation."""
+    """Replace what books, reserves and labels. Nothing is booked, so `spend check` would find fault with this installation."""
     spend_labels.read = lambda *_: NO_SPEND_LABELS
     batch_usage.line_ids = _no_lines  # type: ignore[assignment]
     settling_sql.USAGE = "select where false"
     text_generation._system_text = lambda item: "-"  # no prompt has a family
     budgets.any_exists = _no  # type: ignore[assignment]
-    Money.run = _no  # type: ignore[method-assign, assignment]
+    Steward.run = _no  # type: ignore[method-assign, assignment]
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from app.admission.control import AdmissionControl, no_budget
+from app.admission.control import AdmissionControl
+from app.admission.spent_shares import KeptShares
 from app.batches.submit import rules_of
 from app.batches.validation.text_generation import examine
 from app.db.pool import Database
@@ -84,7 +85,7 @@ async def _added(settings: Settings, count: int) -> list[float]:
     async with Database(settings.database_url) as database:
         controls = {}
         for name, text in (("with", _RULE), ("without", _OTHER)):
-            controls[name] = AdmissionControl(database, models, b"benchmark", no_budget)  # type: ignore[arg-type]
+            controls[name] = AdmissionControl(database, models, b"benchmark", KeptShares(lambda *_: 0.0))  # type: ignore[arg-type]
             controls[name].policy.current = Policy(1, parse(text, models))
         for number in range(count):
             item, took = orjson.loads(_dirty(number)), {}

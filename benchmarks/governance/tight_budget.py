@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import psycopg
 
-from app.queue.funding_sql import BEYOND
+from app.budgets import service
+from app.budgets.sql import GAUGES
 from benchmarks.gateway.installation import installation, timed_engine
 from benchmarks.harness import ACCOUNT, RUN, Testbed, part, say
 
@@ -29,18 +30,19 @@ def overshoot(testbed: Testbed, items: int) -> dict[str, Any]:
         with part(settings, "workers.steward"), psycopg.connect(ours.database_url, autocommit=True) as conn:
             body = {"requests": [{"prompt": f"item {n}", "max_tokens": _ANSWER_TOKENS} for n in range(items)]}
             httpx.post(ours.base + RUN, params={"queueRequest": "true"}, json=body, headers=headers).raise_for_status()
-            spent, held, bound = _settled(conn)
-    say(f"a budget of {most:,} (10^-9 USD) for twice as much work: {spent:,} spent, {held:,} held at the end")
-    found = {"tight_budget_units": most, "tight_spent_units": spent, "tight_held_units": held}
+            spent, reserved, bound = _settled(conn)
+    say(f"a budget of {most:,} (10^-9 USD) for twice as much work: {spent:,} spent, {reserved:,} reserved at the end")
+    found = {"tight_budget_units": most, "tight_spent_units": spent, "tight_reserved_units": reserved}
     return found | {"overshoot_units": max(0, spent - most), "overshoot_bound_units": bound}
 
 
 def _settled(conn: psycopg.Connection) -> tuple[int, int, int]:
-    """Spent and held, once they have not changed for a while, and the largest bound of the overshoot."""
+    """Spent and reserved, once they have not changed for a while, and the largest bound of the overshoot."""
     deadline, still, last, bound = monotonic() + _MOST_SECONDS, monotonic(), (0, 0), 0
     while monotonic() < deadline:
-        bound = max(bound, *(int(cost) for _, cost, _ in conn.execute(BEYOND.encode()).fetchall()), 0)
-        row = conn.execute("select spent, held from budget").fetchone()
+        gauges = conn.execute(GAUGES.encode(), {"dead_seconds": service.DEAD_SECONDS}).fetchall()
+        bound = max(bound, *(int(value) for name, _, value in gauges if name == "budget_overshoot_bound"))
+        row = conn.execute("select spent, reserved from budget").fetchone()
         assert row
         now = (int(row[0]), int(row[1]))
         if now != last:

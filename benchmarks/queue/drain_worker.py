@@ -102,9 +102,9 @@ async def lane(
 
 
 async def waiting_for_money(database: Database, pool_id: int) -> bool:
-    """Whether chunks of the pool wait to be funded."""
+    """Whether chunks of the pool wait for money."""
     async with database.relaxed() as conn:
-        rows = await conn.execute("select from chunk where pool_id = %s and state = 'unfunded' limit 1", [pool_id])
+        rows = await conn.execute("select from chunk where pool_id = %s and state = 'unreserved' limit 1", [pool_id])
         return await rows.fetchone() is not None
 
 

@@ -47,7 +47,7 @@ class Accounts:
     @property
     def claim_and_finish(self) -> str:
         """A script that claims a chunk and finishes it."""
-        values = dict.fromkeys(("backoff_seconds", "retry_seconds", "engine_ms"), "0")
+        values = dict.fromkeys(("backoff_seconds", "retry_seconds", "engine_ms", "unrun"), "0")
         values |= dict.fromkeys(("suspects", "retried"), "'{}'") | dict.fromkeys(
             ("first_tokens", "durations"), "''::bytea"
         )

@@ -76,7 +76,7 @@ async def _script(url: str) -> str:
     batch_id: int = row[0]
     values = {"chunk_id": ":chunk_id", "token": ":token", "worker_id": worker_id, "batch_id": f"{batch_id}::bigint"}
     values |= {"run": "1", "lo": ":lo", "hi": ":hi", "seqs": "null", "engine_id": "null", "split": "false"}
-    values |= dict.fromkeys(("backoff_seconds", "retry_seconds", "engine_ms"), "0")
+    values |= dict.fromkeys(("backoff_seconds", "retry_seconds", "engine_ms", "unrun"), "0")
     values |= dict.fromkeys(("suspects", "retried"), "'{}'") | dict.fromkeys(("first_tokens", "durations"), "''::bytea")
     own = {"seq": "g", "ok": "1", "body": _BODY, "stored": "false", "error": "null"}
     results = {name: _ARRAY.format(own.get(name, "1"), kind) for name, kind in worker_sql.RESULT_COLUMNS.items()}

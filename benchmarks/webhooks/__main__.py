@@ -31,6 +31,7 @@ from app.api_url import base_url
 from app.cli import subscription
 from app.cli.client import Client
 from app.cli.key import create_key
+from app.tenants.key_scope import EVERYTHING
 from benchmarks import command
 from benchmarks.gateway.installation import running
 from benchmarks.harness import ACCOUNT, Api, Testbed, open_testbed, part, say, until_ready
@@ -82,7 +83,7 @@ def idle(testbed: Testbed, sizes: WebhookSizes) -> dict[str, Any]:
         part(own, "workers.notifier"),
     ):
         until_ready(own)
-        key = create_key(own, ACCOUNT, "benchmark", 1)
+        key = create_key(own, ACCOUNT, "benchmark", 1, scope=EVERYTHING)
         with Client(base_url(own), key) as caller:
             to = {"type": "webhook", "url": receiver.url("/ok/0")}
             subscription.register(caller, "receiver", to, events=[KIND])

@@ -6,7 +6,7 @@ QUEUE = [
     [
         figure("Open batches", "max(slackwater_open_batches)"),
         figure("Waiting tokens", "sum(max by (model) (slackwater_waiting_tokens))"),
-        figure("Waits for money (chunks)", "sum(max by (model) (slackwater_unfunded_chunks))", "none", (1, WARN)),
+        figure("Waits for money (chunks)", "sum(max by (model) (slackwater_unreserved_chunks))", "none", (1, WARN)),
         figure("Workers", "max(slackwater_live_workers)"),
         figure("Retries that ended with an answer, 1 h", "slackwater:retry_success:ratio_1h", "percentunit"),
         figure("Failed items, 1 h", "slackwater:failed_results:ratio_1h", "percentunit", (0.01, WARN), (0.1, BAD)),
@@ -17,7 +17,7 @@ QUEUE = [
             "How much waits? Chunks by model",
             {
                 "max by (model) (slackwater_ready_chunks)": "{{model}} ready",
-                "max by (model) (slackwater_unfunded_chunks)": "{{model}} for money",
+                "max by (model) (slackwater_unreserved_chunks)": "{{model}} for money",
             },
         ),
     ],
@@ -87,8 +87,8 @@ WORK = [
     ],
     [
         Panel(
-            "How much of each budget is used?",
-            {"max by (budget) (slackwater_budget_used_ratio)": "{{budget}}"},
+            "How much of each budget is spent?",
+            {"max by (budget) (slackwater_budget_spent_ratio)": "{{budget}}"},
             "percentunit",
             steps=[(0.9, WARN), (1, BAD)],
         ),

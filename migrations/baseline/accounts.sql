@@ -34,7 +34,7 @@ CREATE TABLE api_key (
   requests_per_minute INTEGER CONSTRAINT api_key_requests_positive CHECK (requests_per_minute > 0),
   tokens_per_minute BIGINT CONSTRAINT api_key_tokens_positive CHECK (tokens_per_minute > 0),
   pins TEXT[],
-  role TEXT DEFAULT 'admin' NOT NULL CONSTRAINT api_key_role CHECK (role in ('viewer', 'submitter', 'admin')),
+  role TEXT DEFAULT 'submitter' NOT NULL CONSTRAINT api_key_role CHECK (role in ('viewer', 'submitter', 'admin')),
   models TEXT[],
   endpoints TEXT[],
   networks CIDR[],

@@ -22,6 +22,7 @@ CREATE TABLE batch (
   cached_tokens BIGINT DEFAULT 0 NOT NULL,
   completion_tokens BIGINT DEFAULT 0 NOT NULL,
   bytes BIGINT DEFAULT 0 NOT NULL,
+  cost NUMERIC DEFAULT 0 NOT NULL,
   deadline TIMESTAMP WITH TIME ZONE NOT NULL,
   expires_at TIMESTAMP WITH TIME ZONE,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
@@ -73,6 +74,7 @@ COMMENT ON COLUMN batch.request_id IS 'the id callers see';
 COMMENT ON COLUMN batch.model IS 'the name the caller used';
 COMMENT ON COLUMN batch.endpoint IS 'the engine route of its items unless an item has its own';
 COMMENT ON COLUMN batch.run IS 'number of the current run, from 1';
+COMMENT ON COLUMN batch.cost IS 'of the results whose lines have the currency of its own line, in 10^-12 of it';
 COMMENT ON COLUMN batch.deadline IS 'when the fair order tries to have it done';
 COMMENT ON COLUMN batch.expires_at IS 'when unfinished items are given up; null: never';
 COMMENT ON COLUMN batch.opened_at IS 'when the current run began';
@@ -84,7 +86,7 @@ COMMENT ON COLUMN batch.open_ended IS 'an answer without a limit of its own may 
 COMMENT ON COLUMN batch.line_id IS 'line of its items; null: not known';
 COMMENT ON COLUMN batch.policy IS 'what rules of the policy decided at its submit; null: nothing';
 COMMENT ON COLUMN batch.model_lines IS 'lines of its models, the first one''s first; null: it has one model, of line_id';
-COMMENT ON COLUMN batch.diverted_to IS 'models to which a budget moved some of its items; null: none';
+COMMENT ON COLUMN batch.diverted_to IS 'models to which the policy moved waiting items; null: none';
 COMMENT ON COLUMN batch.has_sessions IS 'whether items of it belong to sessions';
 COMMENT ON COLUMN batch.name IS 'for people: of its metadata, else of its file; null: it has none';
 COMMENT ON COLUMN batch.est_tokens IS 'estimated tokens of all its items; null: they come later';
@@ -127,31 +129,38 @@ CREATE TABLE batch_delta (
   retried INTEGER DEFAULT 0 NOT NULL,
   retried_ok INTEGER DEFAULT 0 NOT NULL,
   yields INTEGER DEFAULT 0 NOT NULL,
-  lane INTEGER,
-  held_cost BIGINT,
-  worst BIGINT,
-  held_tokens BIGINT,
-  worst_tokens BIGINT,
+  budgets INTEGER[],
+  reserved_cost BIGINT,
+  reserved_tokens BIGINT,
+  maximum_cost BIGINT,
+  maximum_tokens BIGINT,
   engine_ms BIGINT DEFAULT 0 NOT NULL,
   first_tokens BYTEA DEFAULT '' NOT NULL,
   durations BYTEA DEFAULT '' NOT NULL,
   errors TEXT[],
   added INTEGER DEFAULT 0 NOT NULL,
+  bytes BIGINT DEFAULT 0 NOT NULL,
+  unrun INTEGER DEFAULT 0 NOT NULL,
+  unrun_ok INTEGER DEFAULT 0 NOT NULL,
   CONSTRAINT batch_delta_pkey PRIMARY KEY (delta_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX batch_delta_batch ON batch_delta (batch_id);
 COMMENT ON COLUMN batch_delta.line_id IS 'line of the results; null: that of the batch';
 COMMENT ON COLUMN batch_delta.at IS 'when the chunk ended';
-COMMENT ON COLUMN batch_delta.lane IS 'lane of the chunk; null: it had none';
-COMMENT ON COLUMN batch_delta.held_cost IS 'what its budgets held for it, which is returned';
-COMMENT ON COLUMN batch_delta.worst IS 'the most that the results could have cost';
+COMMENT ON COLUMN batch_delta.budgets IS 'of the chunk; null: it had none';
+COMMENT ON COLUMN batch_delta.reserved_cost IS 'what its budgets had reserved for it, which returns';
+COMMENT ON COLUMN batch_delta.maximum_cost IS 'the most that the results could have cost';
 COMMENT ON COLUMN batch_delta.engine_ms IS 'milliseconds of an engine that the items had';
 COMMENT ON COLUMN batch_delta.first_tokens IS 'a byte for each answer whose time to the first token is known: its bucket in app.metering.sketch';
 COMMENT ON COLUMN batch_delta.durations IS 'the same of whole answers';
 COMMENT ON COLUMN batch_delta.errors IS 'the classes of the errors of its failed items; null: none failed';
 COMMENT ON COLUMN batch_delta.added IS 'items that were added to the batch';
+COMMENT ON COLUMN batch_delta.bytes IS 'of their requests';
+COMMENT ON COLUMN batch_delta.unrun IS 'of the results, those that no engine was asked for';
+COMMENT ON COLUMN batch_delta.unrun_ok IS 'of these, the answers';
 
--- What the batches of an account counted that are no longer in batch. With it the ledger can be compared with the queue.
+-- What the batches of an account counted that are no longer in batch, less the results that no engine was asked for, which are
+-- in batch, but in no ledger. With it the ledger can be compared with the queue.
 CREATE TABLE removed_counts (
   tenant_id INTEGER NOT NULL,
   ok BIGINT DEFAULT 0 NOT NULL,

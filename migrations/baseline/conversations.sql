@@ -23,6 +23,7 @@ CREATE TABLE session (
   turn_id UUID,
   lease_until TIMESTAMP WITH TIME ZONE,
   base INTEGER DEFAULT 0 NOT NULL,
+  folded BIGINT DEFAULT 0 NOT NULL,
   summary BYTEA,
   checkpoint_batch BIGINT,
   checkpoint_n INTEGER,
@@ -42,6 +43,7 @@ COMMENT ON COLUMN session.edits IS 'how often what its turns say was changed: a 
 COMMENT ON COLUMN session.turn_id IS 'the turn that runs: the fence of its end; null: none runs';
 COMMENT ON COLUMN session.lease_until IS 'when the running turn has failed unless renewed; null: its batch decides';
 COMMENT ON COLUMN session.base IS 'summary stands for the turns up to this one';
+COMMENT ON COLUMN session.folded IS 'bytes of the turns for which summary stands';
 COMMENT ON COLUMN session.summary IS 'of a checkpoint, sealed as a turn is; null: there is none';
 COMMENT ON COLUMN session.checkpoint_batch IS 'the batch that makes a summary; null: none does';
 COMMENT ON COLUMN session.checkpoint_n IS 'the last turn that this summary will stand for';
@@ -62,6 +64,7 @@ CREATE TABLE turn (
     CONSTRAINT turn_state CHECK (state in ('queued', 'running', 'done', 'failed', 'cancelled')),
   batch_id BIGINT,
   model TEXT,
+  spender JSONB,
   input BYTEA NOT NULL,
   original BYTEA,
   output BYTEA,
@@ -91,6 +94,7 @@ COMMENT ON COLUMN turn.n IS 'from 1: place in its conversation, or depth in its 
 COMMENT ON COLUMN turn.parent_turn IS 'previous_response_id of a response of no conversation';
 COMMENT ON COLUMN turn.batch_id IS 'the batch of a background response; null: it is none';
 COMMENT ON COLUMN turn.model IS 'that answers it; null: items that the owner added';
+COMMENT ON COLUMN turn.spender IS 'the key and the labels of its request, by name; null: of items that the owner added';
 COMMENT ON COLUMN turn.input IS 'JSON array of items, redacted, shortened, perhaps sealed';
 COMMENT ON COLUMN turn.original IS 'the input before it was shortened; null: it was not';
 COMMENT ON COLUMN turn.output IS 'the response object, perhaps sealed; null: it has none';

@@ -81,7 +81,7 @@ COMMENT ON COLUMN engine.worker_id IS 'the worker that controls it, as long as t
 COMMENT ON COLUMN engine.reason IS 'the controller''s last reason code';
 COMMENT ON COLUMN engine.signal IS 'the signal that decided; its value was compared with threshold';
 COMMENT ON COLUMN engine.reason_since IS 'when state or reason last changed';
-COMMENT ON COLUMN engine.detail IS 'what is wrong with its telemetry';
+COMMENT ON COLUMN engine.detail IS 'what is wrong with its telemetry, or how its process ended';
 COMMENT ON COLUMN engine.start_seconds IS 'how long it recently took to start or to recover, as its worker measured';
 COMMENT ON COLUMN engine.expected_at IS 'when it is expected to answer; null: it answers, or the time is not known';
 COMMENT ON COLUMN engine.intake IS 'whether it takes new work, as the operator set it; it outlives the worker';

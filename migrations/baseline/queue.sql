@@ -27,7 +27,7 @@ COMMENT ON COLUMN item_payload.endpoint IS 'engine route; null: the batch''s';
 COMMENT ON COLUMN item_payload.wants_json IS 'the answer is JSON by request';
 COMMENT ON COLUMN item_payload.body IS 'the caller''s item, redacted where the policy says so';
 COMMENT ON COLUMN item_payload.stored IS 'true: body is the key of the object that contains the body';
-COMMENT ON COLUMN item_payload.line_id IS 'line at whose price a budget moved it to its model; null: that of the batch''s model';
+COMMENT ON COLUMN item_payload.line_id IS 'line at whose price a rule of the policy moved it to its model; null: that of the batch''s model';
 COMMENT ON COLUMN item_payload.vault IS 'sealed values of the placeholders in its body; null: it has none';
 
 -- The result of an item in one run of its batch.
@@ -54,6 +54,7 @@ CREATE TABLE item_result (
 CREATE INDEX item_result_error ON item_result (batch_id, error, seq) WHERE ok = 0;
 CREATE INDEX item_result_failed ON item_result (batch_id, seq) WHERE ok = 0;
 COMMENT ON COLUMN item_result.ok IS '1: body is the engine''s answer; 0: body is an error';
+COMMENT ON COLUMN item_result.attempt IS '0: no engine was asked for it';
 COMMENT ON COLUMN item_result.stored IS 'true: body is the key of the object that contains the body';
 COMMENT ON COLUMN item_result.error IS 'the class of its error (app.engines.outcome); null: ok, or not known';
 COMMENT ON COLUMN item_result.engine_id IS 'the engine that it ran on; null: not known';
@@ -74,7 +75,7 @@ CREATE TABLE chunk (
   n INTEGER NOT NULL CONSTRAINT chunk_n_positive CHECK (n > 0),
   est_tokens INTEGER NOT NULL,
   deadline TIMESTAMP WITH TIME ZONE NOT NULL,
-  state TEXT DEFAULT 'ready' NOT NULL CONSTRAINT chunk_state CHECK (state in ('unfunded', 'ready', 'leased', 'delayed', 'held')),
+  state TEXT DEFAULT 'ready' NOT NULL CONSTRAINT chunk_state CHECK (state in ('unreserved', 'ready', 'leased', 'delayed', 'held')),
   attempt SMALLINT DEFAULT 0 NOT NULL,
   deaths SMALLINT DEFAULT 0 NOT NULL,
   retries SMALLINT DEFAULT 0 NOT NULL,
@@ -85,12 +86,19 @@ CREATE TABLE chunk (
   not_before TIMESTAMP WITH TIME ZONE,
   done INTEGER DEFAULT 0 NOT NULL,
   failed INTEGER DEFAULT 0 NOT NULL,
+  prompt_tokens BIGINT,
+  cached_tokens BIGINT,
+  completion_tokens BIGINT,
   line_id INTEGER,
-  lane INTEGER,
-  worst BIGINT,
-  worst_tokens BIGINT,
-  likely SMALLINT,
-  held SMALLINT,
+  budgets INTEGER[],
+  maximum_cost BIGINT,
+  maximum_tokens BIGINT,
+  expected_cost BIGINT,
+  expected_tokens BIGINT,
+  reserved_cost BIGINT,
+  reserved_tokens BIGINT,
+  reserved_at TIMESTAMP WITH TIME ZONE,
+  short BOOLEAN,
   CONSTRAINT chunk_pkey PRIMARY KEY (chunk_id),
   CONSTRAINT chunk_leased_has_worker CHECK ((state = 'leased') = (worker_id is not null)),
   CONSTRAINT chunk_delayed_has_time CHECK ((state = 'delayed') = (not_before is not null))
@@ -101,9 +109,9 @@ CREATE INDEX chunk_charged ON chunk (charged_for) WHERE charged_for is not null;
 CREATE INDEX chunk_due ON chunk (not_before) WHERE state = 'delayed';
 CREATE INDEX chunk_edf ON chunk (pool_id, deadline) WHERE state = 'ready';
 CREATE INDEX chunk_fair ON chunk (pool_id, tenant_id, deadline, chunk_id) WHERE state = 'ready';
-CREATE INDEX chunk_funded ON chunk (lane, pool_id) WHERE held is not null;
 CREATE INDEX chunk_held ON chunk (batch_id) WHERE state = 'held';
-CREATE INDEX chunk_unfunded ON chunk (lane, pool_id, deadline, chunk_id) WHERE state = 'unfunded';
+CREATE INDEX chunk_tentative ON chunk (tenant_id, deadline, chunk_id) WHERE state = 'ready' and reserved_tokens is not null;
+CREATE INDEX chunk_unreserved ON chunk (budgets, pool_id, deadline, chunk_id) WHERE state = 'unreserved';
 CREATE INDEX chunk_worker ON chunk (worker_id) WHERE state = 'leased';
 CREATE INDEX chunk_returned ON chunk (batch_id) WHERE state <> 'leased' and token > 1;
 COMMENT ON COLUMN chunk.seqs IS 'its items in their order (retries, grouped prefixes); null: lo to hi';
@@ -113,12 +121,17 @@ COMMENT ON COLUMN chunk.retries IS 'rounds of transient engine errors';
 COMMENT ON COLUMN chunk.charged_for IS 'the worker whose loss was charged last; null: none, or taken back';
 COMMENT ON COLUMN chunk.excused IS 'charges that were taken back; null: none, which takes no space in the row';
 COMMENT ON COLUMN chunk.token IS 'fence: grows on claim and reap; 0: never leased';
+COMMENT ON COLUMN chunk.prompt_tokens IS 'of the results that it has stored; null: none, which takes no space';
 COMMENT ON COLUMN chunk.line_id IS 'line of its items; null: that of the batch';
-COMMENT ON COLUMN chunk.lane IS 'lane of its budgets; null: it has none';
-COMMENT ON COLUMN chunk.worst IS 'the most that it can cost, in 10^-9 of the currency; null: it has no lane';
-COMMENT ON COLUMN chunk.worst_tokens IS 'the most tokens that it can use';
-COMMENT ON COLUMN chunk.likely IS 'per mille of the worst that a hold takes at most; null: all of it';
-COMMENT ON COLUMN chunk.held IS 'per mille of the worst that its budgets hold for it; null: nothing';
+COMMENT ON COLUMN chunk.budgets IS 'ids of the budgets that pay for it, in ascending order; null: none';
+COMMENT ON COLUMN chunk.maximum_cost IS 'the most that it can cost, in 10^-9 of the currency; null: it has no budgets';
+COMMENT ON COLUMN chunk.maximum_tokens IS 'the most tokens that it can use';
+COMMENT ON COLUMN chunk.expected_cost IS 'what is reserved for it at most; null: the maximum';
+COMMENT ON COLUMN chunk.expected_tokens IS 'the same in tokens';
+COMMENT ON COLUMN chunk.reserved_cost IS 'what its budgets have reserved for it; null: nothing';
+COMMENT ON COLUMN chunk.reserved_tokens IS 'the same in tokens';
+COMMENT ON COLUMN chunk.reserved_at IS 'when that was reserved last; while it is unreserved: it was taken back';
+COMMENT ON COLUMN chunk.short IS 'the steward has seen that the money that it waits for is not there; null: not seen so';
 
 -- An account's place in the fair order of a pool.
 CREATE TABLE sched (

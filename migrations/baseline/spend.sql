@@ -20,6 +20,7 @@ CREATE TABLE line (
   price_out BIGINT,
   currency TEXT,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  unused_since TIMESTAMP WITH TIME ZONE,
   CONSTRAINT line_pkey PRIMARY KEY (line_id),
   CONSTRAINT line_parts UNIQUE NULLS NOT DISTINCT (tenant_id, key_id, workflow, task, critical, variant, family, model, kind, endpoint, price_in, price_cached, price_out, currency),
   CONSTRAINT line_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id)
@@ -31,6 +32,7 @@ COMMENT ON COLUMN line.endpoint IS 'the engine''s route; -: not known; mixed: se
 COMMENT ON COLUMN line.price_in IS '10^-12 of the currency per prompt token; null: the model has no price';
 COMMENT ON COLUMN line.price_cached IS 'the same, per prompt token from the prefix cache';
 COMMENT ON COLUMN line.price_out IS 'the same, per token of the answer';
+COMMENT ON COLUMN line.unused_since IS 'when nothing used it and nobody had looked it up since; null: it is used';
 
 -- How far the sums of a process are booked, so that none is booked twice.
 CREATE TABLE usage_writer (
@@ -153,11 +155,13 @@ CREATE TABLE ledger_check (
   one BOOLEAN NOT NULL CONSTRAINT ledger_check_one CHECK (one),
   at TIMESTAMP WITH TIME ZONE NOT NULL,
   drift BIGINT NOT NULL,
+  labels JSONB DEFAULT '{}' NOT NULL,
   CONSTRAINT ledger_check_pkey PRIMARY KEY (one)
 );
 COMMENT ON COLUMN ledger_check.one IS 'always true: one row';
 COMMENT ON COLUMN ledger_check.at IS 'when the ledger was compared with the queue';
 COMMENT ON COLUMN ledger_check.drift IS 'sum of all differences, without their signs; should be 0';
+COMMENT ON COLUMN ledger_check.labels IS 'share of its labels that an account has used, from one half on, by its name and that of the label';
 
 -- A budget and its current window.
 CREATE TABLE budget (
@@ -171,71 +175,59 @@ CREATE TABLE budget (
   period TEXT NOT NULL CONSTRAINT budget_period CHECK (period in ('hour', 'day', 'week', 'month', 'total')),
   tz TEXT NOT NULL,
   max BIGINT NOT NULL CONSTRAINT budget_max_positive CHECK (max > 0),
-  soft SMALLINT[] DEFAULT '{}' NOT NULL,
-  divert_at SMALLINT,
-  fallback TEXT[] DEFAULT '{}' NOT NULL,
-  when_spent TEXT NOT NULL CONSTRAINT budget_when_spent CHECK (when_spent in ('wait', 'refuse')),
-  strict BOOLEAN NOT NULL,
+  alerts_at SMALLINT[] DEFAULT '{}' NOT NULL,
+  queued TEXT NOT NULL CONSTRAINT budget_queued CHECK (queued in ('alert', 'wait', 'refuse')),
+  synchronous TEXT NOT NULL CONSTRAINT budget_synchronous CHECK (synchronous in ('alert', 'refuse')),
+  reserve TEXT NOT NULL CONSTRAINT budget_reserve CHECK (reserve in ('expected', 'maximum')),
   spent BIGINT DEFAULT 0 NOT NULL,
-  held BIGINT DEFAULT 0 NOT NULL,
+  reserved BIGINT DEFAULT 0 NOT NULL,
   window_from TIMESTAMP WITH TIME ZONE NOT NULL,
   window_to TIMESTAMP WITH TIME ZONE,
   notified SMALLINT DEFAULT 0 NOT NULL,
   changed_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
   diverted_to TEXT[] DEFAULT '{}' NOT NULL,
-  spent_noted BOOLEAN DEFAULT false NOT NULL,
+  spent_in TIMESTAMP WITH TIME ZONE,
+  learned_used DOUBLE PRECISION DEFAULT 0 NOT NULL,
+  learned_maximum DOUBLE PRECISION DEFAULT 0 NOT NULL,
+  learned_tokens DOUBLE PRECISION DEFAULT 0 NOT NULL,
+  learned_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+  owner TEXT NOT NULL CONSTRAINT budget_owner CHECK (owner in ('operator', 'account')),
   CONSTRAINT budget_pkey PRIMARY KEY (budget_id),
   CONSTRAINT budget_tenant_id_name_key UNIQUE (tenant_id, name),
   CONSTRAINT budget_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id)
 ) WITH (fillfactor = 50);
 COMMENT ON COLUMN budget.scope_value IS 'id of the key, or the workflow; empty for an account';
 COMMENT ON COLUMN budget.currency IS 'of a budget of cost; null: it is of tokens';
-COMMENT ON COLUMN budget.max IS 'of one window: 10^-9 of the currency, or tokens; likewise spent and held';
-COMMENT ON COLUMN budget.soft IS 'per cent of max at which an event is written';
-COMMENT ON COLUMN budget.divert_at IS 'per cent of max from which work that is not critical moves to a fallback';
-COMMENT ON COLUMN budget.fallback IS 'catalogue models, the first that fits is taken';
-COMMENT ON COLUMN budget.strict IS 'hold all that a request can cost, and refuse calls while the database is away';
-COMMENT ON COLUMN budget.held IS 'for funded chunks that are not settled, and in slices';
+COMMENT ON COLUMN budget.max IS 'of one window: 10^-9 of the currency, or tokens; likewise spent and reserved';
+COMMENT ON COLUMN budget.alerts_at IS 'per cent of max at which an event is written';
+COMMENT ON COLUMN budget.queued IS 'what queued work does at the limit';
+COMMENT ON COLUMN budget.synchronous IS 'what synchronous requests do at the limit';
+COMMENT ON COLUMN budget.reserve IS 'maximum: all that a request can cost, and calls are refused while the database is away';
+COMMENT ON COLUMN budget.reserved IS 'for chunks that are not settled, begun or not, and by processes for synchronous requests';
 COMMENT ON COLUMN budget.window_to IS 'null: never';
-COMMENT ON COLUMN budget.notified IS 'per cent up to which events of soft thresholds were written in this window';
+COMMENT ON COLUMN budget.notified IS 'per cent up to which alerts were written in this window';
 COMMENT ON COLUMN budget.diverted_to IS 'models to which work was diverted in this window, each with an event';
-COMMENT ON COLUMN budget.spent_noted IS 'whether the event that its money has ended was written in this window';
-
--- The combination of budgets that applies to chunks, and how much of the worst case their results have used.
-CREATE TABLE lane (
-  lane_id INTEGER GENERATED ALWAYS AS IDENTITY,
-  tenant_id INTEGER NOT NULL,
-  budget_ids INTEGER[] NOT NULL,
-  cost DOUBLE PRECISION DEFAULT 0 NOT NULL,
-  worst DOUBLE PRECISION DEFAULT 0 NOT NULL,
-  tokens DOUBLE PRECISION DEFAULT 0 NOT NULL,
-  worst_tokens DOUBLE PRECISION DEFAULT 0 NOT NULL,
-  learned_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-  strict BOOLEAN DEFAULT false NOT NULL,
-  CONSTRAINT lane_pkey PRIMARY KEY (lane_id),
-  CONSTRAINT lane_tenant_id_budget_ids_strict_key UNIQUE (tenant_id, budget_ids, strict),
-  CONSTRAINT lane_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id)
-);
-COMMENT ON COLUMN lane.budget_ids IS 'the budgets that apply, in ascending order';
-COMMENT ON COLUMN lane.cost IS 'of its settled results; these four sums fade with a mean life of a day';
-COMMENT ON COLUMN lane.worst IS 'the most that these results could have cost';
-COMMENT ON COLUMN lane.strict IS 'whether a hold is all that a request can cost, because one of the budgets is strict';
+COMMENT ON COLUMN budget.spent_in IS 'begin of the window in which the event that its money has ended was written';
+COMMENT ON COLUMN budget.learned_used IS 'by settled queued results; these three sums fade with a mean life of a day';
+COMMENT ON COLUMN budget.learned_maximum IS 'the most that these results could have used';
+COMMENT ON COLUMN budget.learned_tokens IS 'the same in tokens';
+COMMENT ON COLUMN budget.owner IS 'who has set it: the account changes only its own';
 
 -- The part of a budget that one API process may spend on synchronous requests.
-CREATE TABLE budget_slice (
+CREATE TABLE reservation (
   budget_id INTEGER NOT NULL,
   writer TEXT NOT NULL,
   amount BIGINT NOT NULL,
   number BIGINT NOT NULL,
   seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
   beyond BIGINT DEFAULT 0 NOT NULL,
-  CONSTRAINT budget_slice_pkey PRIMARY KEY (budget_id, writer),
-  CONSTRAINT budget_slice_budget_id_fkey FOREIGN KEY (budget_id) REFERENCES budget (budget_id) ON DELETE CASCADE
+  CONSTRAINT reservation_pkey PRIMARY KEY (budget_id, writer),
+  CONSTRAINT reservation_budget_id_fkey FOREIGN KEY (budget_id) REFERENCES budget (budget_id) ON DELETE CASCADE
 );
-COMMENT ON COLUMN budget_slice.writer IS 'a process that answers synchronous requests';
-COMMENT ON COLUMN budget_slice.amount IS 'what it may spend; part of the held amount of the budget';
-COMMENT ON COLUMN budget_slice.number IS 'of the report that it wrote last';
-COMMENT ON COLUMN budget_slice.beyond IS 'what the requests in an engine can cost beyond what they hold, at the last report';
+COMMENT ON COLUMN reservation.writer IS 'a process that answers synchronous requests';
+COMMENT ON COLUMN reservation.amount IS 'what it may spend; a part of what is reserved of the budget';
+COMMENT ON COLUMN reservation.number IS 'of the report that it wrote last';
+COMMENT ON COLUMN reservation.beyond IS 'what the requests in an engine can cost beyond what is reserved for them, at the last report';
 
 -- How long answers without a limit are, for the estimates of new items.
 CREATE TABLE answer_length (

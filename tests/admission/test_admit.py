@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from app.admission.admission import Admission, no_admission
-from app.admission.control import AdmissionControl, no_budget
+from app.admission.control import AdmissionControl
 from app.admission.redaction import redaction_of
+from app.admission.spent_shares import KeptShares
 from app.admission.tool_output import HEAD_TEXT
 from app.batches.submit import rules_of
 from app.batches.validation import text_generation
@@ -147,7 +148,7 @@ def test_admission_with_fifty_rules_takes_microseconds() -> None:
         for n in range(25)
     )
     facts = examine(KIMI, HELLO)
-    control = AdmissionControl(None, None, b"secret", no_budget)  # type: ignore[arg-type]  # nothing is read or stored
+    control = AdmissionControl(None, None, b"secret", KeptShares(lambda *_: 0.0))  # type: ignore[arg-type]  # nothing is read or stored
     control.policy.current = Policy(7, parse(far + near, MODELS))
     tenant, labels, times = Tenant(1, "acme", "k1"), SpendLabels("search", "extract"), []
     for _ in range(2000):

@@ -9,6 +9,7 @@ import pytest
 
 from app.db.pool import Database
 from app.settings import Settings
+from app.tenants.key_scope import EVERYTHING
 
 if TYPE_CHECKING:
     import httpx
@@ -24,7 +25,7 @@ async def key(settings: Settings, database: Database) -> str:
     from app.tenants import service as tenants
 
     async with database.transaction() as conn:
-        return str(await tenants.create_key(conn, secret_key(settings), "acme", "test"))
+        return str(await tenants.create_key(conn, secret_key(settings), "acme", "test", scope=EVERYTHING))
 
 
 @pytest.fixture(scope="session")

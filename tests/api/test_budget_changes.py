@@ -7,9 +7,9 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.batches import budget_lanes, budgets, lifecycle, submit
+from app.batches import lifecycle, submit
+from app.budgets import service as budgets
 from app.db.pool import Database
-from app.engines import catalogue
 from app.settings import Settings
 from tests.api.support import BATCHES, RUN, run_all
 
@@ -27,7 +27,7 @@ def set_budget(database: Database, settings: Settings, client: httpx.AsyncClient
             [(tenant,)] = await (
                 await conn.execute("select tenant_id from tenant where account_id = 'acme'")
             ).fetchall()
-            await budgets.put(conn, catalogue.load(settings.models_file), tenant, "b", {"max_tokens": 10**6})
+            await budgets.put(conn, tenant, "b", {"max_tokens": 10**6})
 
     return put
 
@@ -51,7 +51,7 @@ def before_the_first(
 
 async def chunks(database: Database) -> list[tuple[Any, ...]]:
     async with database.relaxed() as conn:
-        query = "select state, lane is not null, worst_tokens is not null from chunk"
+        query = "select state, budgets is not null, maximum_tokens is not null from chunk"
         return [tuple(row) for row in await (await conn.execute(query)).fetchall()]
 
 
@@ -60,11 +60,11 @@ async def test_a_submit_that_is_stored_long_after_it_has_read_the_budgets_obeys_
     client: httpx.AsyncClient, database: Database, set_budget: SetBudget, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
     if late:
-        monkeypatch.setattr(budget_lanes, "FRESH_SECONDS", -1.0)
+        monkeypatch.setattr(budgets, "_FRESH_SECONDS", -1.0)
     stored = before_the_first(monkeypatch, submit, "_store", set_budget)
     answer = await client.post(QUEUE, json=ITEMS)
     assert answer.status_code == 200, answer.text
-    assert await chunks(database) == [("unfunded", True, True) if late else ("ready", False, False)]
+    assert await chunks(database) == [("unreserved", True, True) if late else ("ready", False, False)]
     assert len(stored) == (2 if late else 1)  # one that is stored soon is moved by the steward
     async with database.relaxed() as conn:
         assert await (await conn.execute("select count(*) from batch")).fetchall() == [(1,)]
@@ -73,11 +73,11 @@ async def test_a_submit_that_is_stored_long_after_it_has_read_the_budgets_obeys_
 async def test_a_retry_obeys_a_budget_that_was_set_after_it_has_read_them(
     client: httpx.AsyncClient, database: Database, set_budget: SetBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget_lanes, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(budgets, "_FRESH_SECONDS", -1.0)
     made = await client.post(QUEUE, json=ITEMS)
     await run_all(database, fail={0, 1, 2})
     before_the_first(monkeypatch, lifecycle.batch_state, "requeue", set_budget)
     request_id = UUID(made.json()["result"]["request_id"])
     answer = await client.post(f"{BATCHES}/{request_id}/retry")
     assert answer.status_code == 200, answer.text
-    assert await chunks(database) == [("unfunded", True, True)]
+    assert await chunks(database) == [("unreserved", True, True)]

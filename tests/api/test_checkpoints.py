@@ -1,22 +1,27 @@
 """Claims about checkpoints: a long conversation gets a summary in idle time, and keeps its turns."""
 
 from typing import Any
+from uuid import UUID
 
 import httpx
 import orjson
 import pytest
 
+from app.admission import quotas
 from app.admission.control import AdmissionControl
 from app.batches import lifecycle
 from app.db.pool import Database
 from app.engines import catalogue
 from app.engines.service import ensure_pool
+from app.policy import service as policies
 from app.queue import chunk_sweeps, service
 from app.queue.types import Result
-from app.sessions import checkpoints
+from app.sessions import checkpoints, reading, sql
 from app.settings import Settings
+from app.tenants.service import Tenant
 from testing.fakes import embeddings_and_responses
 from testing.fakes.engine import FakeEngine
+from tests.api import in_process
 from tests.api.support import MODEL
 from tests.api.test_conversations import engine, items, new, say
 from tests.queue import support
@@ -144,3 +149,53 @@ async def test_a_long_conversation_goes_on_from_a_summary(
     async with database.durable() as conn:
         left = await (await conn.execute("select from item_payload")).fetchall()
     assert left == []
+
+
+async def test_the_turns_for_which_a_summary_stands_are_not_added_up_again(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    steward = Turns(database, settings, AdmissionControl.of(database, settings))
+    talk = await long_talk(client, steward)
+    session_id, [(tenant_id,)] = UUID(talk.removeprefix("conv_")), await rows(database, "select tenant_id from session")
+    keeper = in_process.application().state.parts.keeper(Tenant(tenant_id, "acme"))
+    before = (await reading.read(keeper, session_id)).held
+    async with database.transaction() as conn:
+        await conn.execute("update batch set state = 'completed', finalized_at = now() where kind = 'checkpoint'")
+        taken = "select session_id, checkpoint_batch as batch_id, 'told'::bytea as summary from session"
+        [values] = await (await conn.execute(taken)).fetchall()
+        await conn.execute(sql.CHECKPOINT_TAKEN, dict(zip(("session_id", "batch_id", "summary"), values, strict=True)))
+        await conn.execute("update turn set original = repeat('x', 5000)::bytea where n in (1, 10)")
+    session = await reading.state(keeper, session_id)
+    assert session.held == before + 5000  # of the tenth turn alone
+
+
+async def test_a_summary_belongs_to_the_key_and_the_labels_of_its_conversation(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    client.headers["x-slackwater-workflow"] = "legal"
+    client.headers["x-slackwater-critical"] = "false"
+    put = await client.put("/client/v4/accounts/acme/ai/budgets/legal", json={"max_tokens": 10**6, "workflow": "legal"})
+    assert put.status_code == 200, put.text
+    await long_talk(client, Turns(database, settings, AdmissionControl.of(database, settings)))
+    query = """select l.kind, l.workflow, l.critical, l.key_id = (select key_id from api_key), cardinality(c.budgets) > 0
+      from chunk c join batch b using (batch_id) join line l on l.line_id = coalesce(c.line_id, b.line_id)"""
+    assert await rows(database, query) == [("checkpoint", "legal", False, True, True)]
+
+
+async def test_a_rule_can_name_summaries(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        text = '[[rule]]\nid = "none"\nwhen = { kind = ["checkpoint"] }\ndeny = "no summaries"\n'
+        await policies.apply(conn, text, catalogue.load(settings.models_file), "test")
+    await long_talk(client, Turns(database, settings, AdmissionControl.of(database, settings)))
+    assert await rows(database, "select from item_payload") == []
+
+
+async def test_a_summary_passes_the_quotas_of_its_account(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, settings: Settings
+) -> None:
+    async with database.transaction() as conn:
+        await quotas.change(conn, "acme", quotas.Quota(queued_tokens=1))
+    await long_talk(client, Turns(database, settings, AdmissionControl.of(database, settings)))
+    assert await rows(database, "select from item_payload") == []

@@ -67,8 +67,8 @@ Provoke = Callable[[Scene], Awaitable[httpx.Response]]
 
 @dataclass(frozen=True)
 class Case:
-    """One way to one code. `again`: whether clients shall try once more. `synchronous`: OpenAI's routes have it too, under
-    `openai_status` if that is another.
+    """One way to one code. `again`: whether clients shall try once more; `later`: not soon, but it is said when. `synchronous`:
+    OpenAI's routes have it too, under `openai_status` if that is another.
     """
 
     code: int
@@ -76,6 +76,7 @@ class Case:
     how: str
     provoke: Provoke
     again: bool = False
+    later: bool = False
     synchronous: bool = True
     openai_status: int | None = None
 
@@ -121,8 +122,10 @@ async def _over_quota(scene: Scene) -> httpx.Response:
 
 
 async def _no_money(scene: Scene) -> httpx.Response:
-    put = await scene.client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1})
+    put = await scene.client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 100_000})
     assert put.status_code == 200
+    async with scene.database.durable() as conn:
+        await conn.execute("update budget set spent = max")
     return await eventually(
         scene.post, until=lambda answer: answer.status_code != 200
     )  # the budgets are read once a second
@@ -201,7 +204,7 @@ CASES = [
     Case(3021, 429, "no minute of the key would be enough", lambda scene: _limited(scene, KeyLimits(tokens=1))),
     Case(3023, 403, "a rule of the policy denies it", lambda scene: _ruled(scene, "deny = true")),
     Case(3036, 429, "the account has used up a quota", _over_quota, synchronous=False),
-    Case(3036, 429, "a budget has no money left", _no_money),
+    Case(3036, 429, "a budget has no money left", _no_money, later=True),
     Case(3040, 429, "the engine is busy", lambda scene: scene.rule(mode="status", status=503), again=True),
     Case(3040, 429, "there is no room and the caller is in a hurry", _no_room, again=True),
     Case(3040, 503, "there is no engine", _no_engine, again=True),
@@ -257,7 +260,7 @@ async def test_each_code_comes_with_its_status_and_says_whether_to_try_again(
     assert (body["success"], body["result"], body["messages"]) == (False, None, [])
     assert error["message"]
     assert answer.headers["x-should-retry"] == ("true" if case.again else "false")
-    assert case.again == ("retry-after" in answer.headers)
+    assert (case.again or case.later) == ("retry-after" in answer.headers)
     assert way == "run" or body["error"]["message"] == error["message"]
 
 

@@ -84,6 +84,15 @@ async def test_items_are_listed_by_failure_and_page_by_page(client: httpx.AsyncC
     batch = await submit(client)
     [first, second] = await read(client, f"{BATCHES}/{batch}/items")
     assert (first["seq"], first["reference"], first["state"], first["finished_at"]) == (0, "a", "waiting", None)
+    assert second["state"] == "waiting"
+    async with database.durable() as conn:
+        await conn.execute("update chunk set state = 'leased', token = 1, worker_id = 1")
+        [first, second] = await read(client, f"{BATCHES}/{batch}/items")
+        assert (first["state"], second["state"]) == ("with_worker", "with_worker")
+        assert (await read(client, f"{BATCHES}/{batch}/items/1"))["state"] == "with_worker"
+        await conn.execute("update chunk set seqs = '{1}', n = 1")
+        assert [each["state"] for each in await read(client, f"{BATCHES}/{batch}/items")] == ["waiting", "with_worker"]
+        await conn.execute("update chunk set state = 'ready', worker_id = null, seqs = null, n = 2, token = 0")
     await run_all(database, fail={1})
     for query in ("failed=true", "error=invalid"):
         [second] = await read(client, f"{BATCHES}/{batch}/items?{query}")

@@ -64,6 +64,17 @@ async def test_a_key_of_some_models_is_refused_the_others_on_every_surface(
     assert (await client.get(BATCHES, params={"limit": 100})).json()["result_info"]["count"] <= 1
 
 
+async def test_a_key_is_a_submitters_unless_its_maker_says_more(
+    client: httpx.AsyncClient, settings: Settings, database: Database
+) -> None:
+    budget = "/client/v4/accounts/acme/ai/budgets/b"
+    async with database.transaction() as conn:
+        plain = await tenants.create_key(conn, secret_key(settings), "acme", "plain")
+    for key in (plain, await make(settings, database)):
+        assert (await client.put(budget, json={"max_tokens": 1}, headers=shown(key))).status_code == 403
+        assert (await client.get(BATCHES, headers=shown(key))).status_code == 200
+
+
 async def test_a_key_of_some_endpoints_is_refused_the_others(
     client: httpx.AsyncClient, settings: Settings, database: Database
 ) -> None:

@@ -1,6 +1,8 @@
 """Claims about the public pages, and about warnings of misspelt fields."""
 
+import json
 import re
+from typing import Any
 
 import httpx
 import pytest
@@ -144,6 +146,26 @@ async def test_a_submit_is_warned_of_a_misspelt_query_parameter_and_in_strict_mo
     assert refused.json()["errors"][0]["message"].startswith(f"{name}: unknown query parameter")
     known = await client.post(f"{SUBMIT}&tags=a&tag=b&completion_window=6h&strict=true", json=body)
     assert (known.status_code, known.headers.get(WARNING)) == (200, None)
+
+
+@pytest.mark.parametrize("ndjson", [False, True])
+async def test_a_submit_is_warned_of_misspelt_fields_of_its_items_and_in_strict_mode_refused(
+    client: httpx.AsyncClient, *, ndjson: bool
+) -> None:
+    items = [{"prompt": "a", "external_reference": "x"}, {"prompt": "b", "temprature": 1, "brand_new": 2}]
+    sent: dict[str, Any] = {"json": {"requests": items}}
+    if ndjson:
+        lines = "\n".join(json.dumps(item) for item in [*items, items[1]])
+        sent = {"content": lines, "headers": {"content-type": "application/x-ndjson"}}
+    answer = await client.post(f"{SUBMIT}&tagz=nightly", **sent)
+    place = "line 2 (requests[1])" if ndjson else "requests[1]"
+    said = f"{place}.temprature: unknown field; did you mean temperature?"
+    assert answer.status_code == 200
+    assert answer.headers[WARNING] == f"tagz: unknown query parameter; did you mean tag? | {said}"
+    assert [each["message"] for each in answer.json()["messages"]] == [said]
+    refused = await client.post(f"{SUBMIT}&strict=true", **sent)
+    assert refused.status_code == 400
+    assert refused.json()["errors"][0]["message"] == said
 
 
 @pytest.mark.parametrize("value", ["banana", "", "t"])

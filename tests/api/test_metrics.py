@@ -40,7 +40,7 @@ async def test_the_queues_alarms_are_metrics(client: httpx.AsyncClient, database
         await conn.execute("update sched set drifts = 2")
     await client.put("/client/v4/accounts/acme/ai/budgets/b", json={"max_tokens": 1000})
     async with database.durable() as conn:
-        await conn.execute("update chunk set lane = 1, worst = 1000, held = 500")
+        await conn.execute("update chunk set budgets = '{1}', maximum_cost = 1000, reserved_cost = 500")
         await conn.execute("update batch_delta set at = now() - interval '1 minute'")
         await ledger.note_check(conn, 7)
     found = await scraped(client)

@@ -118,9 +118,14 @@ async def test_errors_have_openais_form_and_the_envelopes(api: openai.AsyncOpenA
 async def test_a_route_that_the_models_task_is_not_for_is_refused(
     api: openai.AsyncOpenAI, embedder: FakeEngine
 ) -> None:
-    with pytest.raises(openai.NotFoundError, match="it does text-embeddings, this route text-generation"):
+    with pytest.raises(
+        openai.NotFoundError, match="The model bge-test does text-embeddings; this route does text-generation"
+    ):
         await api.chat.completions.create(model=EMBEDDER, messages=[{"role": "user", "content": "hello"}])
-    with pytest.raises(openai.NotFoundError, match="this route text-embeddings"):
+    with pytest.raises(
+        openai.NotFoundError,
+        match="does text-generation; this route does text-embeddings",
+    ):
         await api.embeddings.create(model=MODEL, input="x")
 
 

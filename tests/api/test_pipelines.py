@@ -188,7 +188,7 @@ async def test_a_check_adds_no_amounts_of_several_currencies(
     one = (await client.post(f"{URL}/check", json=given)).json()
     assert one["most"]["cost"] == sum(each["most"]["cost"] for each in one["stages"])
     priced = {**models, other.name: replace(other, price=replace(other.price, currency="EUR"))}
-    monkeypatch.setattr(registry, "current", Catalogue(priced, priced))
+    monkeypatch.setattr(registry, "_known", Catalogue(priced, priced))
     two_of = (await client.post(f"{URL}/check", json=given)).json()
     assert [each["most"]["currency"] for each in two_of["stages"]] == ["USD", "EUR"]
     assert (two_of["most"]["cost"], two_of["most"]["currency"]) == (None, None)

@@ -114,13 +114,14 @@ async def test_one_bad_item_refuses_the_batch_and_names_its_place(
         ({"requests": [GOOD], "request_id": str(uuid.uuid4())}, SUBMIT, 400, 5006, "not both"),
         ({"requests": [GOOD], "temperature": 1}, SUBMIT, 400, 5006, "temperature"),
         (GOOD, SUBMIT, 400, 5006, "requests"),
-        ({"requests": [GOOD]}, SUBMIT.replace("smollm2", "nosuch"), 400, 5007, "No such model"),
+        ({"requests": [GOOD]}, SUBMIT.replace("smollm2", "nosuch"), 400, 5007, "No such model: nosuch"),
         ({"requests": [GOOD]}, f"{SUBMIT}&tags=a,b,c,d,e,f", 400, 5006, "tags"),
+        ({"requests": [GOOD]}, f"{SUBMIT}&completion_window=soon", 400, 5006, "or left out for no deadline; got soon"),
         ({"requests": [GOOD]}, f"{SUBMIT}&tags=a b", 400, 5006, "tags"),
         ([GOOD], SUBMIT, 400, 5006, "object"),
         ("text", SUBMIT, 400, 5006, "object"),
         ({"requests": [GOOD]}, GENERIC, 400, 5006, "model"),
-        ({"requests": [GOOD], "model": "nosuch"}, GENERIC, 400, 5007, "No such model"),
+        ({"requests": [GOOD], "model": "nosuch"}, GENERIC, 400, 5007, "No such model: nosuch"),
     ],
 )
 async def test_bodies_of_the_wrong_form_are_refused(
@@ -144,7 +145,8 @@ async def test_bodies_of_the_wrong_form_are_refused(
         ("{'requests': []}", "not valid JSON"),
         ('{"requests":[{"prompt":"a"}]} x', "not valid JSON"),
         ('\xef\xbb\xbf{"requests":[{"prompt":"a"}]}', "byte order mark"),
-        ('{"requests":[{"prompt":"\xff"}]}', "not valid JSON"),
+        ('{"requests":[{"prompt":"\xff"}]}', "the byte 0xff at column 25 is not UTF-8"),
+        ('{"requests":\n[{"prompt":"\xc3\xa9\xed\xa0\x80"}]}', "the byte 0xed at line 2 column 14 is not UTF-8"),
     ],
 )
 async def test_json_that_is_ambiguous_or_broken_is_refused(
@@ -256,11 +258,16 @@ async def test_a_create_without_file_and_requests_is_refused_with_both_names(cli
     [
         (["{", "{}"], "line 1: This line is not parseable as valid JSON, and 1 more. A batch of this file fails"),
         (["{}"], "line 1: Missing required parameter: 'custom_id'. A batch of this file fails"),
+        (
+            ['{"a":"\udcff"}', "{}"],
+            "line 1: This line is not parseable as valid JSON: the byte 0xff at column 7 is not UTF-8, and 1 more."
+            " A batch of this file fails",
+        ),
     ],
 )
 async def test_the_problems_of_a_file_are_whole_sentences(
     client: httpx.AsyncClient, lines: list[str], told: str
 ) -> None:
-    files = {"file": ("a.jsonl", "\n".join(lines).encode()), "purpose": (None, "batch")}
+    files = {"file": ("a.jsonl", "\n".join(lines).encode(errors="surrogateescape")), "purpose": (None, "batch")}
     details = (await client.post("/v1/files", files=files)).json()["status_details"]
     assert details == f"{told}, unless its validation is lenient."

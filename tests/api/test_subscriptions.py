@@ -66,6 +66,7 @@ async def test_a_secret_that_patch_would_not_change_is_refused(client: httpx.Asy
     [
         ({"events": []}, "events"),
         ({"events": ["batch.exploded"]}, "events[0]"),
+        ({"events": ["budget.soft"]}, "events[0]: budget.soft is budget.alert now"),
         ({"name": ""}, "name"),
         ({"source": {"type": "workersAi.model", "model_name": "nosuch"}}, "source.model_name"),
         ({"source": {"type": "r2"}}, "source.type"),

@@ -156,6 +156,11 @@ async def test_a_busy_engine_is_429_with_code_3040(client: httpx.AsyncClient, en
         (CHAT, SAY, "model"),
         (CHAT, {**MODEL, "prompt": "x"}, "messages"),
         (CHAT, {**MODEL, **SAY, "max_tokens": 0}, "max_tokens"),
+        (
+            CHAT,
+            {**MODEL, **SAY, "service_tier": "wow"},
+            "service_tier: must be one of auto, default, flex, priority, scale",
+        ),
     ],
 )
 async def test_a_bad_request_is_refused_naming_the_field_before_any_engine_sees_it(

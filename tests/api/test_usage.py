@@ -7,14 +7,17 @@ from uuid import UUID
 import httpx
 import orjson
 import pytest
+from psycopg import sql
 
 from app.batches import lifecycle
 from app.db.pool import Database
 from app.engines.service import ensure_pool
+from app.metering import lines as ledger_lines
 from app.metering import reports
 from app.queue import service
 from app.queue.types import Result
 from app.settings import Settings
+from app.tenants import service as tenants
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 from tests.api.support import BATCHES, MODEL, RUN, run_all, uploaded
@@ -173,14 +176,64 @@ async def test_a_request_that_no_engine_answers_is_not_reported(client: httpx.As
 
 @pytest.mark.parametrize(
     ("query", "names"),
-    [({"by": "colour"}, "by"), ({"by": "account"}, "by"), ({"since": "soon"}, "since"), ({"since": "0d"}, "since")],
+    [
+        ({"by": "colour"}, "by: must be"),
+        ({"by": "account"}, "by: must be"),
+        ({"since": "soon"}, "since: 'soon' is not a period"),
+        ({"since": ""}, "since: '' is not a period"),
+        ({"since": "0d"}, "since: '0d' is not a period"),
+        ({"since": "401d"}, "since: a length of time must be at most 400d"),
+        ({"month": "2026-13"}, "month: must be a month like 2026-11"),
+        ({"month": "last-month"}, "month: must be a month like 2026-11"),
+        ({"month": "2026-11", "since": "24h"}, "month: goes without since"),
+        ({"tz": "Mars/Base"}, "tz: time zone 'Mars/Base': unknown"),
+    ],
 )
 async def test_a_report_of_nothing_known_is_refused(
     client: httpx.AsyncClient, query: dict[str, str], names: str
 ) -> None:
     answer = await client.get(USAGE, params=query)
     assert answer.status_code == 400
-    assert answer.json()["errors"][0]["message"].startswith(f"{names}: must be")
+    assert answer.json()["errors"][0]["message"].startswith(names)
+
+
+async def booked(database: Database, **of: list[str]) -> None:
+    """One request of the account in each of these hours, by table of the ledger."""
+    async with database.transaction() as conn:
+        tenant = await tenants.ensure_tenant(conn, "acme")
+        [line] = await ledger_lines.added(conn, [ledger_lines.unlabelled(tenant, MODEL, "sync")])
+        for table, hours in of.items():
+            query = sql.SQL("insert into {} (hour, line_id, requests, ok) values (%s, %s, 1, 1)")
+            for hour in hours:
+                await conn.execute(query.format(sql.Identifier(table)), [hour, line])
+
+
+async def test_a_month_and_its_days_are_those_of_the_time_zone(client: httpx.AsyncClient, database: Database) -> None:
+    await booked(database, usage=["2026-10-31T22:00Z", "2026-10-31T23:00Z"])
+
+    async def seen(month: str, tz: str) -> list[tuple[str, str]]:
+        answer = await client.get(USAGE, params={"month": month, "tz": tz, "by": "day,hour"})
+        assert answer.status_code == 200, answer.text
+        return sorted((row["day"], row["hour"]) for row in answer.json()["result"]["usage"])
+
+    assert await seen("2026-10", "UTC") == [
+        ("2026-10-31", "2026-10-31T22:00Z"),
+        ("2026-10-31", "2026-10-31T23:00Z"),
+    ]
+    assert await seen("2026-10", "Europe/Berlin") == [("2026-10-31", "2026-10-31T23:00+01:00")]
+    assert await seen("2026-11", "Europe/Berlin") == [("2026-11-01", "2026-11-01T00:00+01:00")]
+    assert await seen("2026-11", "UTC") == []
+
+
+@pytest.mark.parametrize("tz", ["UTC", "America/New_York", "Asia/Tokyo"])
+async def test_an_old_day_of_the_ledger_is_the_same_day_everywhere(
+    client: httpx.AsyncClient, database: Database, tz: str
+) -> None:
+    await booked(
+        database, usage_day=["2026-08-31T00:00Z", "2026-09-01T00:00Z", "2026-09-30T00:00Z", "2026-10-01T00:00Z"]
+    )
+    answer = await client.get(USAGE, params={"since": "2026-09", "tz": tz, "by": "day"})
+    assert sorted(row["day"] for row in answer.json()["result"]["usage"]) == ["2026-09-01", "2026-09-30"]
 
 
 async def test_a_label_that_is_not_in_form_is_refused_on_every_surface(client: httpx.AsyncClient) -> None:

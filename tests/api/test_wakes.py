@@ -69,7 +69,7 @@ async def test_chunks_that_wait_for_money_wake_nobody(
     await submit(client)
     assert told.models == []
     async with database.relaxed() as conn:
-        assert await (await conn.execute("select state from chunk")).fetchall() == [("unfunded",)]
+        assert await (await conn.execute("select state from chunk")).fetchall() == [("unreserved",)]
 
 
 async def test_a_repeated_submit_that_stores_nothing_tells_nobody(client: httpx.AsyncClient, told: Told) -> None:

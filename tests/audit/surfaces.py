@@ -103,6 +103,9 @@ CONSOLE: Table = {
     "/console/webhooks/new": (Act.WEBHOOK_CREATE,),
     "/console/keys/new": (Act.KEY_CREATE,),
     "/console/keys/{key_id}/revoke": (Act.KEY_REVOKE,),
+    "/console/spend/budgets/new": (Act.BUDGET_SET,),
+    "/console/spend/budgets/{budget_id:int}": (Act.BUDGET_SET,),
+    "/console/spend/budgets/{budget_id:int}/delete": (Act.BUDGET_REMOVE,),
 }
 CONSOLE_WITHOUT: Reasons = {
     "/console/theme": "it is a cookie of the browser",
@@ -177,6 +180,7 @@ _LOOKS = (
         "spend explain",
         "spend export",
         "spend latency",
+        "spend prices",
         "spend sessions",
         "status",
         "top",

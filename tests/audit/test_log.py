@@ -20,7 +20,8 @@ from app.audit.checkpoints import Signer
 from app.audit.grouped import GroupedLog
 from app.audit.record import Record
 from app.audit.verifier import Verifier
-from app.batches import accounts, budgets
+from app.batches import accounts
+from app.budgets import service as budgets
 from app.db.pool import Database
 from app.engines import catalogue
 from app.errors import StorageError
@@ -116,9 +117,12 @@ async def test_every_change_of_the_terms_leaves_a_row_with_before_after_and_who(
             await tenants.set_webhook_hosts(conn, "acme", [".example.com"])
             key = await tenants.create_key(conn, b"pepper", "acme", "billing")
             tenant_id = await tenants.find_tenant(conn, "acme")
-            await budgets.put(conn, models, tenant_id, "month", {"max_tokens": 100})
-            await budgets.put(conn, models, tenant_id, "month", {"max_tokens": 200})
+            await budgets.put(conn, tenant_id, "month", {"max_tokens": 100})
+        async with database.transaction() as conn:
+            await budgets.put(conn, tenant_id, "month", {"max_tokens": 200})
+        async with database.transaction() as conn:
             await budgets.remove(conn, tenant_id, "month")
+        async with database.transaction() as conn:
             await policy.apply(conn, RULES, models, "ada")
             await policy.apply(conn, RULES.replace("no-drafts", "none"), models, "ada")
             await policy.roll_back(conn, None, models, "ada")

@@ -12,6 +12,8 @@ from app.access import operator_tokens
 from app.access.roles import Role
 from app.audit import log, sealing
 from app.audit.log import Entry
+from app.budgets import service as budgets
+from app.budgets.rules import Owner
 from app.cli import audit as commands
 from app.cli import key as keys
 from app.crypto import secret_key
@@ -110,6 +112,18 @@ async def test_what_a_keys_role_may_not_do_is_recorded(
     assert (row.account, row.who) == ("acme", f"key {viewer.key_id}")
     assert row.target == "/client/v4/accounts/{account_id}/ai/budgets/{name}"
     assert "takes the role admin" in row.outcome
+
+
+async def test_that_a_key_would_change_a_budget_of_the_operator_is_recorded(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    async with database.transaction() as conn:
+        await budgets.put(conn, await tenants.find_tenant(conn, "acme"), "month", {"max_tokens": 5}, by=Owner.OPERATOR)
+    assert (await client.delete("/client/v4/accounts/acme/ai/budgets/month")).status_code == 403
+    [row] = await recorded(database, "access.refused")
+    assert (row.account, row.target) == ("acme", "/client/v4/accounts/{account_id}/ai/budgets/{name}")
+    assert "belongs to the operator" in row.outcome
+    assert await recorded(database, "budget.remove") == []
 
 
 async def test_a_model_or_an_endpoint_that_a_key_may_not_ask_for_is_recorded(

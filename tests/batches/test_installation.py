@@ -124,6 +124,43 @@ def test_a_missing_steward_notifier_or_maintenance_worker_degrades_the_status() 
     assert judged(engine(), seen=seen) == ("degraded", ["steward_away", "notifier_away", "maintenance_away"])
 
 
+AWAY = Overview(ItemCounts(0, 0, 0), 0, None, 1, steward=False, notifier=False, maintenance=False)
+
+
+def test_parts_that_have_not_come_back_to_a_database_that_has_just_started_are_a_warning() -> None:
+    told = engine(controlled=False, silent_seconds=40.0)
+    document = installation_status.describe([engine(name="b"), told], replace(AWAY, database_seconds=12.0))
+    assert document["status"] == "warning"
+    assert [problem["message"] for problem in document["problems"]] == [
+        "The steward is not connected to the database, which started 12 s ago.",
+        "The notifier is not connected to the database, which started 12 s ago.",
+        "The maintenance worker is not connected to the database, which started 12 s ago.",
+        "Its worker has not reported to the database, which started 12 s ago.",
+    ]
+    assert judged(engine(), seen=replace(AWAY, database_seconds=61.0))[0] == "degraded"
+
+
+def test_a_worker_that_has_reported_since_the_start_of_the_database_is_missed() -> None:
+    told = engine(controlled=False, silent_seconds=40.0)
+    assert judged(engine(name="b"), told, seen=replace(CALM, database_seconds=50.0)) == ("degraded", ["no_worker"])
+
+
+@pytest.mark.parametrize(("embedded", "remedy"), [(True, "Wait: it is that of slackwater up"), (False, "Start it, or")])
+async def test_who_starts_the_database_again_is_said(*, embedded: bool, remedy: str) -> None:
+    async with Database("postgresql://127.0.0.1:1/none", size=1) as database:
+        installation = installation_status.Installation(database, database_embedded=embedded)
+        [problem] = (await installation.status())["problems"]
+    assert problem["code"] == "database_away"
+    assert problem["remedy"].startswith(remedy)
+
+
+async def test_how_long_the_database_has_run_is_known(database: Database) -> None:
+    async with database.durable() as conn:
+        found = await overview.overview(conn)
+    assert found.database_seconds is not None
+    assert found.database_seconds > 0
+
+
 def test_each_duty_is_shown_and_one_without_success_for_a_day_is_a_problem_with_its_error() -> None:
     at = datetime(2026, 11, 28, tzinfo=UTC)
     done = Standing(BY_NAME["ledger"], at, at, 1500, None, None, at, 0.0)

@@ -56,6 +56,7 @@ def test_a_text_is_refused_for_its_length_only_if_it_is_certainly_too_long(check
         (response, {"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
         (response, {"input": "a", "background": True}, "background"),
         (response, {"input": "a", "temperature": 9}, "temperature"),
+        (response, {"input": "a", "service_tier": "wow"}, "service_tier"),
         (response, {"input": "a", "text": {"format": {"schema": {"maxLength": 5000}}}}, "text.format"),
     ],
 )

@@ -19,7 +19,7 @@ from tests.api.embedding_items import REFUSED as REFUSED_EMBEDDINGS
 CHAT = Model("m", "m", 128, "native", capabilities=frozenset({"vision"}))
 EMBEDDER = Model("e", "e", 64, task="text-embeddings")
 VALUES: list[Any] = [
-    *(None, True, False, 0, 1, -1, 0.5, 5, 5.5, 17, 2**70, "", "x", [], ["x"], [""], ["x"] * 17, {}),
+    *(None, True, False, 0, 1, -1, 0.5, 5, 5.5, 17, 2**70, "", "x", "flex", [], ["x"], [""], ["x"] * 17, {}),
     *({"type": "text"}, {"type": "json_object"}, {"type": "json_schema"}, {"type": "xml"}),
     *({"type": "json_schema", "json_schema": {}}, {"type": "text", "json_schema": 5}),
     *({"rejectIfBusy": True}, {"rejectIfBusy": "x"}),

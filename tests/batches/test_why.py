@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.batches import lifecycle
+from app.batches import installation_status, lifecycle
+from app.batches.phases import PhaseLog
 from app.batches.why_chain import Polls, Why, explained
 from app.db.pool import Connection, Database
+from app.engines import overview
 from app.engines import service as engines
-from app.queue import forecast_sql, reads, service
+from app.queue import chunk_sweeps, forecast_sql, reads, reaping, service
 from app.queue.ingest import NewBatch
 from app.queue.types import Lease
 from app.tenants.service import Tenant
@@ -100,7 +102,7 @@ async def test_a_closed_gate_is_the_reason_with_signal_limit_and_time(scene: Sce
     link = (await scene.why()).waiting
     assert link is not None
     assert link.code == "shrink_latency"
-    assert "step time 31 ms, limit 25 ms, for 10 min" in link.message
+    assert "step time 31 ms, the aim is at most 25 ms, for 10 min" in link.message
     assert link.since is not None
 
 
@@ -113,6 +115,38 @@ async def test_since_is_kept_while_the_reason_is_and_begins_again_with_another(s
     assert (again.since, again.value) == (before.since, 0.95)
     await scene.report("open", 16, "load", 1, 62)
     assert (await scene.why()).gates[0].since > before.since
+
+
+async def test_since_is_kept_where_a_new_worker_finds_the_engine_still_down(scene: Scene) -> None:
+    await scene.report("engine_down", 0, ready=False)
+    await scene.aged(80)
+    before = (await scene.why()).gates[0]
+    await scene.conn.execute("update worker set lease_until = now() - interval '1 s'")
+    scene.worker = await support.make_worker(scene.database, scene.pool)
+    assert await engines.take_engine(
+        scene.conn, pool_id=scene.pool, worker_id=scene.worker, name="engine-0", url="http://e", mode="attached"
+    )
+    await scene.report("engine_down", 0, ready=False)
+    assert (await scene.why()).gates[0].since == before.since
+    await scene.report("open", 16, "load", 1, 62)
+    assert (await scene.why()).gates[0].since > before.since
+
+
+@pytest.mark.parametrize("row", ["worker", "engine"])
+async def test_an_engine_that_died_with_its_worker_is_down_since_that_was_heard_of_last(scene: Scene, row: str) -> None:
+    """Of a worker that was removed since then, its engine's last report is what is left."""
+    await scene.report("open", 16, "load", 1, 62)
+    await scene.conn.execute("update worker set renewed_at = now(), lease_until = now() - interval '1 s'")
+    moment = "renewed_at" if row == "worker" else "heartbeat_at"
+    [(heard,)] = await (await scene.conn.execute(f"select {moment} from {row}".encode())).fetchall()
+    if row == "engine":
+        await reaping.reap(scene.conn)
+    scene.worker = await support.make_worker(scene.database, scene.pool)
+    assert await engines.take_engine(
+        scene.conn, pool_id=scene.pool, worker_id=scene.worker, name="engine-0", url="http://e", mode="attached"
+    )
+    await scene.report("engine_down", 0, ready=False)
+    assert (await scene.why()).gates[0].since == heard
 
 
 async def test_a_batch_does_not_wait_for_longer_than_it_exists(scene: Scene) -> None:
@@ -138,10 +172,55 @@ async def test_without_an_engine_the_reason_has_the_time_of_its_loss(scene: Scen
     assert (await scene.waiting())[0] == "no_engine"
 
 
+async def test_a_batch_whose_engine_serves_another_model_waits_since_it_was_seen_to_and_not_since_its_submit(
+    scene: Scene,
+) -> None:
+    await scene.report("open", 16, "load", 1, 62)
+    await service.finish(scene.conn, await scene.claim(), backoff_seconds=300)
+    other = await support.make_pool(scene.conn, "other")
+    await scene.conn.execute("update engine set pool_id = %s", (other,))
+    link = (await scene.why()).waiting
+    assert link is not None
+    assert (link.code, link.since) == ("no_engine", None)
+    await PhaseLog(scene.database).look()
+    row = await (await scene.conn.execute("select at from batch_phase")).fetchone()
+    link = (await scene.why()).waiting
+    assert link is not None
+    assert row is not None
+    assert link.since == row[0]
+
+
+async def test_a_batch_that_has_run_does_not_wait_its_turn_since_its_submit(scene: Scene) -> None:
+    async def since() -> tuple[str, bool]:
+        link = (await scene.why()).waiting
+        assert link is not None
+        return link.code, link.since is not None
+
+    await scene.report("open", 16, "load", 1, 62)
+    assert await since() == ("next", True)
+    await service.finish(scene.conn, await scene.claim(), backoff_seconds=300)
+    await scene.conn.execute("update chunk set state = 'ready', not_before = null where state = 'delayed'")
+    assert await since() == ("allowance_spent", False)
+
+
 async def test_an_engine_that_starts_or_is_down_is_distinguished_from_a_closed_gate(scene: Scene) -> None:
     assert (await scene.waiting())[0] == "engine_starting"
     await scene.report("engine_down", 0, ready=False)
     assert (await scene.waiting())[0] == "engine_down"
+
+
+async def test_an_engine_that_is_dead_or_drained_is_no_engine_that_serves(scene: Scene) -> None:
+    async def engine() -> tuple[str, bool]:
+        [link] = [each for each in (await scene.why()).chain if each.code == "engines"]
+        return link.message, link.met
+
+    await scene.report("open", 16, "load", 1, 62)
+    assert await engine() == ("1 engine serves toy", True)
+    await scene.report("engine_down", 0, ready=False)
+    assert await engine() == ("1 engine serves toy, but it does not answer", False)
+    await scene.report("draining", 0)
+    assert await engines.change_intake(scene.conn, "engine-0", "drain")
+    assert await engine() == ("1 engine serves toy, but it is drained", False)
 
 
 async def test_one_open_engine_is_enough_and_without_any_the_last_to_close_counts(scene: Scene) -> None:
@@ -196,6 +275,19 @@ async def test_a_batch_that_runs_with_others_at_full_speed_does_not_wait(scene: 
     assert behind.waiting.code == "fair_share"
 
 
+async def test_items_that_run_alone_are_the_reason_and_not_the_allowance(scene: Scene) -> None:
+    await scene.report("open", 14, "load", 1, 62)
+    assert await service.finish(scene.conn, await scene.claim(), suspects=[0, 1])
+    leases = [await scene.claim() for _ in range(3)]
+    assert "suspects" not in [link.code for link in (await scene.why()).chain]
+    await chunk_sweeps.promote(scene.conn)
+    leases += [await scene.claim(), await scene.claim()]
+    assert any(lease.deaths for lease in leases)
+    found = {link.code: link.message for link in (await scene.why()).chain}
+    assert found["suspects"] == "items that were in an engine or a worker that died run one at a time first"
+    assert "allowance_spent" not in found
+
+
 async def test_an_engine_that_is_being_started_moves_the_end_by_as_long_as_that_takes(scene: Scene) -> None:
     await scene.conn.execute("insert into pace values (%s, now(), 0, 100, 0.1)", (scene.pool,))
     await scene.report("open", 16, "load", 1, 62)
@@ -212,12 +304,26 @@ async def test_an_engine_that_is_being_started_moves_the_end_by_as_long_as_that_
     assert await engines.start_seconds(scene.conn, scene.engine) == 40
 
 
+async def test_an_engine_of_our_own_that_was_killed_is_told_as_the_status_tells_it(scene: Scene) -> None:
+    await scene.conn.execute("update engine set mode = 'managed'")
+    ended = "it was killed (SIGKILL)"
+    await scene.report("engine_down", 0, ready=False, start_seconds=40, expected_seconds=30, detail=ended)
+    [told] = await overview.recent_engines(scene.conn)
+    [view] = installation_status.describe([told], None)["engines"]
+    code, message = await scene.waiting()
+    assert code == "engine_starting"
+    assert message.startswith("engine-0 does not answer for ")
+    for said in (message, view["message"]):
+        assert f": {ended}, and is started again" in said
+
+
 async def test_unreadable_telemetry_is_shown_with_the_metric_that_is_missing(scene: Scene) -> None:
     lacks = "/metrics has no vllm:kv_cache_usage_perc"
     await scene.report("closed_unknown", 0, "telemetry", 0, 1, detail=lacks)
     code, message = await scene.waiting()
     assert code == "closed_unknown"
-    assert message.startswith(f"engine-0 sends no telemetry that can be read: {lacks}, for ")
+    assert message.startswith("engine-0 sends no telemetry that can be read for ")
+    assert message.endswith(f": {lacks}")
 
 
 async def test_items_that_rest_before_another_try_are_the_reason_only_if_nothing_else_can_run(scene: Scene) -> None:
@@ -226,7 +332,7 @@ async def test_items_that_rest_before_another_try_are_the_reason_only_if_nothing
         await service.finish(scene.conn, await scene.claim(), backoff_seconds=300)
     code, message = await scene.waiting()
     assert code == "backoff"
-    assert message == "4 chunks will be tried again, the next in 5 min"
+    assert message == "64 items will be tried again, the next in 5 min"
     await scene.conn.execute("update chunk set state = 'ready', not_before = null where lo = 0")
     assert (await scene.waiting())[0] != "backoff"
 

@@ -57,18 +57,19 @@ def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
     [
         (
             ("shrink_latency", "step_seconds", 0.031, 0.025, 40),
-            "e serves synchronous requests: step time 31 ms, limit 25 ms, for 40 s",
+            "e serves synchronous requests: step time 31 ms, the aim is at most 25 ms, for 40 s",
         ),
         (
             ("closed_stale", "age_seconds", 12.0, 1.5, 10.4),
-            "e sends no fresh telemetry: last seen 12 s ago, limit 1.5 s, for 10 s",
+            "e sends no fresh telemetry: last seen 12 s ago, limit 1.5 s",
         ),
-        (("harvest", "quiet_seconds", 240.0, 13.0, 240),
-            "e gives batch work what synchronous requests leave of every step: no caller for 4 min, steps may take up to 13 s, "
-            "for 4 min"),
+        (("harvest", "quiet_seconds", 83.0, 13.0, 9000),
+            "e gives batch work what synchronous requests leave of every step: no caller for 83 s, steps may take up to 13 s"),
+        (("hold", "hold_seconds", 0.4, 0.0, 0.6), "e keeps its amount of batch work for now: 400 ms left"),
         (("open", "quiet_seconds", 240.0, 0.0, None), "e takes batch work: no caller for 4 min"),
         (("open", "step_seconds", 0.0, 0.0, 3), "e takes batch work for 3 s"),
         (("closed_slots", "load", 62.0, 62.0, 90), "e is full: 62 requests in it, 62 usable slots, for 90 s"),
+        (("full", "load", 16.0, 16.0, 9), "e has as much work as fits: 16 requests in it, 16 usable slots, for 9 s"),
         (("closed_kv", "kv_usage", 0.914, 0.85, None), "e has no memory left for batch work: KV cache 91% used, limit 85%"),
         (("closed_sync_waiting", "sync_waiting", 3.0, 1.0, 0.2), "e serves synchronous requests first: 3 waiting, for 200 ms"),
         (("hold", "unknown_steps", 0.0, 1.0, 2),
@@ -81,7 +82,7 @@ def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
         (("brand_new", "odd", 0.5, None, None), "e reports brand new: odd 0.50"),
     ],
 )  # fmt: skip
-def test_a_gate_says_what_it_does_and_why_with_units(
+def test_a_gate_says_what_it_does_and_why_with_units_and_one_time_for_how_long(
     given: tuple[str, str | None, float | None, float | None, float | None], said: str
 ) -> None:
     assert why_text.gate("e", *given) == said
@@ -90,17 +91,41 @@ def test_a_gate_says_what_it_does_and_why_with_units(
 def test_a_gate_says_what_is_wrong_and_when_its_engine_is_expected() -> None:
     lacks = "/metrics has no vllm:kv_cache_usage_perc"
     unread = why_text.gate("e", "closed_unknown", "telemetry", 0, 1, 3, detail=lacks)
-    assert unread == f"e sends no telemetry that can be read: {lacks}, for 3 s"
+    assert unread == f"e sends no telemetry that can be read for 3 s: {lacks}"
     away = why_text.gate("e", "engine_down", None, None, None, 4, expected=31.4)
     assert away == "e does not answer for 4 s, expected back in about 31 s"
     still = why_text.gate("e", "closed_stale", "still_seconds", 7, 6, None)
     assert still == "e sends no fresh telemetry: the engine's counters have not changed for 7 s, limit 6 s"
 
 
+KILLED = "it was killed (SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("code", "detail", "seconds", "expected", "said"),
+    [
+        ("engine_down", KILLED, 8, 74, f"e does not answer for 8 s: {KILLED}, expected back in about 74 s"),
+        ("engine_starting", KILLED, 8, 74, f"e does not answer for 8 s: {KILLED}, and is started again, "
+            "expected back in about 74 s"),
+        ("engine_starting", None, 8, 74, "e is starting for 8 s, expected back in about 74 s"),
+        ("engine_down", None, 81.8, 0.2, "e does not answer for 82 s, expected back at any moment"),
+        ("engine_down", None, 95, 13, "e does not answer for 95 s, longer than the usual 82 s"),
+        ("engine_down", KILLED, 180, 98, f"e does not answer for 3 min, longer than the usual 82 s: {KILLED}"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_is_away_says_how_it_ended_and_one_that_is_late_no_time_of_its_return(
+    code: str, detail: str | None, seconds: float, expected: float, said: str
+) -> None:
+    given = (None, None, None, seconds)
+    assert why_text.gate("e", code, *given, detail=detail, expected=expected, usual=82) == said
+
+
 def test_every_decision_says_why_and_names_what_it_speaks_of() -> None:
     assert why_text.decided("harvest", "telemetry", 0, 1, None).startswith("it gives batch work what")
     assert why_text.decided("open", "step_seconds", 0, 0, None) == "it takes batch work"
     assert why_text.decided("hold", "model_error", 0.41, 0.3, None) == "the predictions are off by 41%, limit 30%"
+    near = why_text.decided("closed_model_error", "model_error", 0.3042, 0.3, None)
+    assert near == "the predictions are off by 30.4%, limit 30%"
     for words in why_text._SIGNALS.values():
         assert not {"they", "their", "its"} & set(words.split()), words
 

@@ -9,6 +9,7 @@ from psycopg import OperationalError
 from psycopg.errors import ForeignKeyViolation
 
 from app import clock
+from app.batches import incidents
 from app.changes import kinds, service
 from app.changes.kinds import ChangeKind
 from app.changes.service import ChangePosition
@@ -61,6 +62,28 @@ async def test_an_engine_that_dies_and_comes_back_with_another_version_writes_th
         assert down.data["engine"] == "e"
 
 
+async def test_another_engine_under_the_name_of_one_is_a_change_and_the_same_one_again_is_none(
+    database: Database,
+) -> None:
+    async with database.durable() as conn:
+        pool, other = await support.make_pool(conn), await support.make_pool(conn, "other")
+        for serves, mode in ((pool, "managed"), (pool, "managed"), (other, "attached"), (other, "attached")):
+            worker = await support.make_worker(database, serves)
+            taken = await engines.take_engine(
+                conn, pool_id=serves, worker_id=worker, name="e", url="http://e", mode=mode
+            )
+            assert taken is not None
+            await engines.release_engine(conn, taken, worker)
+        [found] = await service.page(conn, kinds=["engine.replaced"], limit=9)
+    assert (found.subject, found.data["from"], found.data["to"], found.data["mode"]) == (
+        "e",
+        "toy",
+        "other",
+        "attached",
+    )
+    assert kinds.sentence(found.kind, found.subject, found.data) == "e is another engine now, which serves other"
+
+
 async def test_a_worker_that_no_longer_controls_the_engine_writes_no_change(database: Database) -> None:
     async with database.durable() as conn:
         pool = await support.make_pool(conn)
@@ -80,6 +103,33 @@ async def test_a_release_and_a_drain_are_changes_and_their_repetition_is_not(dat
             await engines.release_engine(conn, 1, worker)
         kinds_seen = [kind for kind, _ in await seen(conn)]
     assert kinds_seen == ["engine.ready", "engine.drained", "engine.undrained", "engine.released"]
+
+
+async def test_a_worker_that_only_lost_its_lease_is_not_said_to_have_stopped(database: Database) -> None:
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        worker = await support.make_engine(conn, database, pool)
+        await conn.execute("update worker set renewed_at = now() - interval '34 seconds'")
+        await engines.release_engine(conn, 1, worker, lapsed=True)
+        [released] = await incidents.timeline(conn, limit=1)
+    assert released.kind == "engine.released"
+    assert released.message == "the worker of e did not report for 34 s, so its lease ended; it goes on and joins again"
+
+
+async def test_a_lost_worker_is_told_with_its_engine_or_as_one_on_its_host(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        await support.submit(database, tenant, pool, 80)
+        for worker in (await support.make_engine(conn, database, pool), await support.make_worker(database, pool)):
+            assert await support.claim(conn, pool, worker)
+        silent = "renewed_at = now() - interval '34 seconds', lease_until = now() - interval '4 seconds'"
+        await conn.execute(f"update worker set {silent}")
+        assert (await reaping.reap(conn))[0] == 2
+        told = {each.message for each in await incidents.timeline(conn, only_trouble=True)}
+        hidden = {each.message for each in await incidents.timeline(conn, only_trouble=True, tenant_id=tenant)}
+    rest = "did not report for 34 s, so its lease ended; its chunks go back to the queue"
+    assert told == {f"the worker of e {rest}", f"a worker on host test {rest}"}
+    assert hidden == {f"the worker of e {rest}", f"a worker on a machine {rest}"}
 
 
 async def test_only_failures_that_close_the_gate_are_changes(database: Database) -> None:
@@ -102,6 +152,33 @@ async def test_a_lost_worker_is_a_change_about_its_engine(database: Database) ->
         assert await reaping.reap(conn) == (1, 0)
         [lost] = await service.page(conn, kinds=["worker.lost"], limit=10)
     assert (lost.subject, lost.data["worker"], lost.data["host"]) == ("e", worker, "test")
+
+
+async def test_a_lost_worker_whose_engine_another_has_taken_is_one_change_about_that_engine(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        await support.submit(database, tenant, pool, 4)
+        lost = await support.make_engine(conn, database, pool)
+        assert await support.claim(conn, pool, lost)
+        await conn.execute("update worker set lease_until = now() - interval '1 minute'")
+        await support.make_engine(conn, database, pool)
+        assert await reaping.reap(conn) == (1, 1)
+        found = await service.page(conn, limit=10)
+    assert [(each.kind, each.subject) for each in reversed(found)] == [
+        ("engine.ready", "e"),
+        ("worker.lost", "e"),
+        ("engine.ready", "e"),
+    ]
+    assert (found[1].data["worker"], found[1].data["chunks"], len(found[1].data["batches"])) == (lost, 1, 1)
+
+
+async def test_a_worker_that_had_neither_engine_nor_chunks_is_no_change(database: Database) -> None:
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        await support.make_worker(database, pool)
+        await conn.execute("update worker set lease_until = now() - interval '1 minute'")
+        assert await reaping.reap(conn) == (1, 0)
+        assert await seen(conn) == []
 
 
 async def test_a_start_with_another_version_is_a_version_change(
@@ -208,6 +285,16 @@ async def test_old_changes_and_those_beyond_the_newest_are_deleted(
         monkeypatch.setattr(service, "KEPT_ROWS", 3)
         assert await service.prune(conn) == 2
         assert [subject for _, subject in await seen(conn)] == ["3", "4", "5"]
+
+
+async def test_an_engine_that_went_down_is_told_with_how_it_ended(database: Database) -> None:
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        worker = await support.make_engine(conn, database, pool)
+        said = {"ready": False, "reason": "engine_down", "allowance": 0, "detail": "it was killed (SIGKILL)"}
+        await support.report_engine(conn, 1, worker, **said)  # type: ignore[arg-type]
+        [found] = await incidents.timeline(conn, only_trouble=True)
+    assert found.message == "e does not serve any more: it was killed (SIGKILL)"
 
 
 @pytest.mark.parametrize("kind", ChangeKind)

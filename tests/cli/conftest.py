@@ -13,6 +13,7 @@ import uvicorn
 from app import settings as configuration
 from app.cli.key import create_key
 from app.settings import Settings
+from app.tenants.key_scope import EVERYTHING
 from testing.waiting import LIMIT_SECONDS
 from tests.api import in_process
 from tests.cli.support import Run, command_line
@@ -38,7 +39,7 @@ def api(settings: Settings) -> Iterator[Settings]:
 @pytest.fixture
 def key(api: Settings) -> str:
     """An API key of the account `acme`."""
-    return create_key(api, "acme", "test", None)
+    return create_key(api, "acme", "test", None, scope=EVERYTHING)
 
 
 @pytest.fixture

@@ -100,6 +100,7 @@ def test_the_commands_are_those_of_the_table() -> None:
     assert {words(command) for command in COMMANDS} == surfaces.COMMANDS.keys()
 
 
+@pytest.mark.holds_accounts  # `restored` runs before the parts start
 def test_what_a_command_changes_and_its_row_are_one(local: Run, refusing: Refusing, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.toml").write_text(RULES.format(name))

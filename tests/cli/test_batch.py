@@ -68,6 +68,19 @@ def test_a_batch_is_paused_resumed_cancelled_and_retried(run: Run, submit: Submi
     assert f"waits      no engine serves {MODEL} now; the batch is kept until one does\n" in shown
 
 
+def test_a_verb_that_changes_nothing_says_so(run: Run, submit: Submit, api: Settings) -> None:
+    made = submit()
+    assert run("batch", "resume", made).output.strip() == f"{made} was not paused: it is queued."
+    run("batch", "cancel", made)
+    again = run("batch", "cancel", made).output.strip()
+    assert re.fullmatch(rf"{made} had ended before, at [\d: -]+ \S+: it is cancelled. Nothing has changed.", again)
+    done = submit()
+    run_items(api, set())
+    for verb in ("cancel", "pause", "resume"):
+        assert "The batch is completed: only one that is" in run("batch", verb, done).output
+    assert "Every item was answered; nothing to retry" in run("batch", "retry", done).output
+
+
 def test_a_batch_shows_why_its_items_failed(run: Run, submit: Submit, api: Settings) -> None:
     made = submit(3)
     run_items(api, {1, 2})

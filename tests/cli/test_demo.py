@@ -2,6 +2,8 @@
 
 import asyncio
 import io
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,7 +11,7 @@ import httpx
 import pytest
 from rich.console import Console
 
-from app.cli import demo
+from app.cli import demo, demo_output
 from app.cli.doctor import require_engine, services
 from app.cli.supervisor import Supervisor
 from app.settings import DEMO_MODELS, SHIPPED_MODELS, Settings
@@ -79,7 +81,12 @@ async def test_a_watcher_that_is_through_ends_the_demo() -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b'{"prompt": "x"}\n{broken', "line 2"), (b"[1]", "no JSON object"), (b"\n", "holds no requests")],
+    [
+        (b'{"prompt": "x"}\n{broken', "line 2"),
+        (b'{"a": "\xff"}', "line 1: the byte 0xff at column 8 is not UTF-8"),
+        (b"[1]", "no JSON object"),
+        (b"\n", "holds no requests"),
+    ],
 )
 def test_a_broken_file_of_requests_is_named_with_its_line(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "requests.jsonl"
@@ -95,6 +102,44 @@ def test_a_folder_holds_no_requests() -> None:
 
 def plan(settings: Settings) -> demo.DemoPlan:
     return demo.DemoPlan(settings, Console(file=io.StringIO()), [{}], demo.model_name(settings))
+
+
+async def test_without_a_terminal_it_says_every_few_seconds_what_it_waits_for(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def loading(settings: Settings) -> str:
+        return "loading"
+
+    monkeypatch.setattr(demo, "_engine", loading)
+    monkeypatch.setattr(demo_output, "TELL_SECONDS", 0.0)
+    states = iter(["queued", "running", "complete"])
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        state = next(states)
+        progress = {"succeeded": int(state == "running"), "failed": 0}
+        return httpx.Response(200, json={"success": True, "result": {"status": state, "progress": progress}})
+
+    shown = io.StringIO()
+    piped = replace(plan(settings), console=Console(file=shown, width=200), items=[{}, {}])
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://demo") as client:
+        await demo._poll(piped, client, "/run", "id")
+    told = [line for line in shown.getvalue().splitlines() if ": the batch is" in line]
+    assert [line.partition(": ")[2] for line in told] == [
+        "the batch is queued, the engine is loading; 0 of 2 are done",
+        "the batch is running; 1 of 2 are done",
+    ]
+
+
+def test_the_preparation_of_the_model_is_told_without_places_in_the_code(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(settings: Settings, model: object, report: Callable[[str], None]) -> None:
+        report("model: ready in /data")
+
+    monkeypatch.setattr(demo.weights, "prepare", prepare)
+    shown = io.StringIO()
+    asyncio.run(demo._prepare(replace(plan(settings), console=Console(file=shown, width=80))))
+    assert shown.getvalue().splitlines()[-1].strip() == "model: ready in /data"
 
 
 def test_the_demo_asks_for_a_name_of_workers_ai_and_says_which_model_answers(settings: Settings) -> None:

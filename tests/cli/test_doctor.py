@@ -20,8 +20,10 @@ from rich.console import Console
 from app import clock, processes
 from app.batches import installation_status
 from app.cli import credentials, doctor
+from app.cli.data_dir_lock import owned
 from app.cli.doctor import database, machine, running_installation, services
 from app.cli.doctor.check import Check, CheckStatus, fail, ok, skip
+from app.db import session_settings
 from app.duties.schedule import BY_NAME
 from app.duties.standing import Standing
 from app.engines import adoption, page_problems
@@ -165,11 +167,21 @@ def test_database_migrated(settings: Settings, database_url: str) -> None:
     assert database.database(changed(settings, database_url=database_url)).status is CheckStatus.OK
 
 
-def test_database_not_migrated(settings: Settings, database_url: str) -> None:
+def test_what_up_does_by_itself_is_no_failure_before_it(
+    settings: Settings, database_url: str, local: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = changed(settings, database_url=database_url)
+    monkeypatch.setattr(session_settings, "OF_ROLE", session_settings.OF_ROLE | {"jit": "not set yet"})
+    assert database.settings_of_server(there).status is CheckStatus.FAIL
     with psycopg.connect(database_url, autocommit=True) as conn:
+        conn.execute("update alembic_version set version_num = '0000'")
+        assert database.database(there).status is CheckStatus.FAIL
         conn.execute("delete from alembic_version")
-    check = database.database(changed(settings, database_url=database_url))
-    assert (check.status, check.fix) == (CheckStatus.FAIL, "slackwater migrate")
+    check = database.database(there)
+    assert (check.status, check.fix) == (CheckStatus.WARN, "without up: slackwater migrate")
+    assert database.settings_of_server(there).status is CheckStatus.OK
+    checks = {each["name"]: each for each in json.loads(local("doctor", "--json").output)}
+    assert "SLACKWATER_WEBHOOK_ALLOW_PRIVATE=loopback" in checks["webhooks"]["detail"]
 
 
 def test_database_open_to_older_versions(settings: Settings, database_url: str) -> None:
@@ -221,13 +233,17 @@ def test_rabbitmq_version(settings: Settings, monkeypatch: pytest.MonkeyPatch, f
     assert (check.status, check.detail) == (status, f"RabbitMQ {found}")
 
 
-@pytest.mark.parametrize("scheme", ["amqp", "redis"])
+@pytest.mark.parametrize("scheme", ["amqp", "redis", "pgmq"])
 def test_broker_that_does_not_answer(settings: Settings, scheme: str) -> None:
     assert services.broker(changed(settings, broker_url=f"{scheme}://127.0.0.1:1/")).status is CheckStatus.FAIL
 
 
-def test_broker_on_the_database_or_unknown(settings: Settings) -> None:
-    assert services.broker(settings).status is CheckStatus.OK
+def test_broker_on_the_database_or_unknown(settings: Settings, database_url: str) -> None:
+    away = services.broker(settings)
+    assert (away.status, "unknown, because the database does not answer" in away.detail) == (CheckStatus.SKIP, True)
+    assert services.broker(changed(settings, database_url=database_url)).status is CheckStatus.OK
+    own = database_url.replace("postgresql://", "pgmq://", 1)
+    assert services.broker(changed(settings, broker_url=own)).status is CheckStatus.OK
     assert services.broker(changed(settings, broker_url="kafka://x")).status is CheckStatus.FAIL
 
 
@@ -334,6 +350,17 @@ def test_the_running_installation_is_found_where_its_data_directory_says(setting
     )
 
 
+def test_the_installation_of_a_demo_is_found_and_one_that_starts_is_said_to_start(settings: Settings) -> None:
+    mine = changed(settings, port=processes.free_port())
+    with serving(api_pages(engine())) as url, owned(changed(settings, port=httpx.URL(url).port), "demo"):
+        assert running_installation.installation(mine) == ok("installation", f"{url}, of `slackwater demo`, is ok")
+    with owned(mine):
+        check = running_installation.installation(mine)
+    assert check.status is CheckStatus.SKIP
+    assert check.detail.startswith("`slackwater up` runs (pid ")
+    assert check.detail.endswith("does not answer yet")
+
+
 def test_a_duty_that_fails_is_warned_of_with_when_each_was_done(settings: Settings) -> None:
     now = clock.now()
     failing = Standing(BY_NAME["days"], now, now - timedelta(hours=2), 400, now, "StorageError: away", now, 7200)
@@ -383,7 +410,8 @@ def test_attached_engine_without_the_model(settings: Settings) -> None:
     with serving(engine_pages("a", "b")) as url:
         check = services.engine(Settings(data_dir=settings.data_dir, engine_url=url, engine_model="c"))
     assert (check.status, check.detail) == (CheckStatus.FAIL, f"{url}: The engine serves a, b, not c.")
-    assert check.fix == "Start it with --served-model-name c, or set SLACKWATER_ENGINE_MODEL=a."
+    named = "name what it serves: --model a (SLACKWATER_ENGINE_MODEL=a)."
+    assert check.fix == f"Start it with --served-model-name c, or {named}"
 
 
 def test_attached_engine_with_a_smaller_window_than_the_catalogues(settings: Settings) -> None:
@@ -431,15 +459,23 @@ def test_managed_engine(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_model(settings: Settings, tmp_path: Path) -> None:
-    assert services.model(settings).status is CheckStatus.WARN
+    assert services.model(settings).status is CheckStatus.OK
     bare = changed(settings, models_file=tmp_path / "bare.toml", engine_model="m")
     price = "price = { input = 0, cached_input = 0, output = 0 }"
     bare.models_file.write_text(f'[models.m]\ncontext_window = 128\nshape = "native"\n{price}\n')
     assert "no [launch] table" in services.model(bare).detail
-    assert services.model(changed(bare, engine_url="http://gpu:8000")).status is CheckStatus.OK
-    assert services.model(changed(settings, engine_url="http://gpu:8000")).status is CheckStatus.OK
+    away = services.model(changed(settings, engine_url="http://127.0.0.1:1"))
+    assert away == skip("model", "unknown, because the engine check failed")
+    with serving(engine_pages("x")) as url:
+        served = services.model(changed(settings, engine_url=url))
+    assert served == ok("model", "x, of the attached engine")
     assert services.model(changed(settings, engine_model="nobody")).status is CheckStatus.FAIL
-    assert services.model(changed(settings, models_file=tmp_path / "none.toml")).status is CheckStatus.FAIL
+    lost = services.model(changed(settings, models_file=tmp_path / "none.toml"))
+    assert (lost.status, "none.toml, which SLACKWATER_MODELS_FILE names, is missing" in lost.detail) == (
+        CheckStatus.FAIL,
+        True,
+    )
+    assert "line" not in lost.fix
     folder = settings.data_dir / "models" / settings.engine_model
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")

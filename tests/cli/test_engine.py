@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import psycopg
 import pytest
 from rich.console import Console
 
+from app import clock
 from app.cli import engine, version
 from app.settings import Settings
 from app.user_errors import Failure
@@ -56,6 +58,16 @@ def test_engines_are_listed_within_80_columns_and_as_json(local: Run) -> None:
     [found] = json.loads(local("engine", "list", "--json").output)
     assert (found["name"], found["intake"], found["drained"]) == ("engine-0", "open", False)
     assert found["worker"] == {"host": "gpu-host", "pid": 4711}
+
+
+def test_the_list_says_how_old_each_report_is_and_whose_worker_is_silent(
+    local: Run, settings: Settings, row: Callable[..., None]
+) -> None:
+    assert "s ago" in local("engine", "list").output
+    row(heartbeat_at=clock.now() - timedelta(minutes=3))
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        conn.execute("update worker set renewed_at = now() - interval '3 min', lease_until = now() + interval '1 min'")
+    assert "silent for 3" in local("engine", "list").output
 
 
 def test_a_list_of_no_engines_says_where_they_come_from(local: Run) -> None:

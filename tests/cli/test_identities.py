@@ -43,6 +43,13 @@ def test_a_key_is_made_with_limits_which_the_list_shows(run: Run) -> None:
     assert "submitter" in run("key", "list").output
 
 
+def test_a_key_is_a_submitter_unless_told(run: Run) -> None:
+    for account, told in (("usual", ()), ("told", ("--role", "admin"))):
+        assert run("key", "create", "--account", account, *told).exit_code == 0
+    roles = {key["account"]: key["role"] for key in json.loads(run("key", "list", "--json").output)}
+    assert roles | {"usual": "submitter", "told": "admin"} == roles
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
+from app import clock
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.db.pool import Database
@@ -59,12 +61,30 @@ def test_incidents_are_chosen_by_time_trouble_and_subject(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("past")
+def test_an_unknown_subject_is_said_to_be_unknown_and_the_known_ones_are_named(run: Run) -> None:
+    shown = run("incidents", "--subject", "nope").output
+    assert 'Nothing is known of a subject "nope" in the last 24h.' in shown
+    assert "Something is known of: api, east-1, hook, team." in " ".join(shown.split())
+    assert "Nothing happened" in run("incidents", "--subject", "api", "--trouble").output
+
+
+@pytest.mark.usefixtures("past")
 def test_a_terminal_shows_them_in_words(run: Run) -> None:
     shown = run("incidents", env={**TERMINAL, "COLUMNS": "160"}).output
     assert "east-1 does not serve any more: it does not answer" in shown
     assert "budget team is spent: all gone (other)" in shown
     assert "batches 2457fe16" in shown
     assert "nothing is sent until Mon 23 Nov 14:40 UTC" in shown
+
+
+@pytest.mark.usefixtures("past")
+def test_times_name_their_zone_and_in_a_pipe_their_date(run: Run) -> None:
+    zone = clock.now().astimezone().strftime("%Z")
+    head, *rows = run("incidents").output.splitlines()
+    assert head.startswith("at\twhat\t")
+    assert all(re.match(rf"\d{{4}}-\d\d-\d\d [\d:]{{8}} {re.escape(zone)}\t", row) for row in rows)
+    shown = run("incidents", env={**TERMINAL, "COLUMNS": "160"}).output
+    assert f"at ({zone})" in shown
 
 
 def test_nothing_that_happened_is_said_and_a_wrong_time_is_refused(run: Run) -> None:

@@ -5,11 +5,12 @@ import dataclasses
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from app.cli import demo_output, model, tables
+from app.cli import demo_output, model, settings_list, tables
 from app.cli.data_dir_lock import owned
 from app.cli.text import plain
 from app.db.pool import Database
@@ -89,6 +90,16 @@ def test_settings_are_listed_without_secrets_and_with_their_brackets(run: Run, s
     known = {each["variable"]: each["value"] for each in json.loads(run("settings", "--json", env=odd).output)}
     assert known["SLACKWATER_DATA_DIR"] == "/tmp/[/b]x"
     assert known["SLACKWATER_API_KEY"] == "**********"
+
+
+def test_what_an_attached_engine_says_itself_is_listed_as_not_set() -> None:
+    def listed(**values: Any) -> list[str]:
+        found = {each["variable"]: each["value"] for each in settings_list.described(Settings(**values))}
+        return [found["SLACKWATER_ENGINE_SLOTS"], found["SLACKWATER_ENGINE_MODEL"]]
+
+    assert listed() == ["not set", "smollm2-135m-instruct"]
+    assert listed(engine_url="http://x") == ["not set", "not set"]
+    assert listed(engine_url="http://x", engine_slots=256, engine_model="m") == ["256", "m"]
 
 
 def test_models_are_those_of_the_installation_that_runs_here(local: Run, settings: Settings) -> None:

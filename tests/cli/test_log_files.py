@@ -8,6 +8,7 @@ import structlog
 
 from app import telemetry
 from app.cli import log_files, log_lines
+from app.cli.data_dir_lock import owned
 from app.cli.log_files import Tail
 from app.settings import Settings
 from app.user_errors import Failure
@@ -78,6 +79,15 @@ def test_an_unknown_part_is_refused_with_those_that_there_are(tmp_path: Path) ->
     with pytest.raises(Failure, match="no log of apy") as failure:
         log_files.chosen(folder(tmp_path, api=[], engine_0=[]), "apy")
     assert "api, engine-0" in failure.value.remedy
+
+
+def test_during_a_demo_its_one_log_is_named(local: Run, settings: Settings) -> None:
+    folder(settings.data_dir, demo=[event(1, "api", "now")], api=[event(0, "api", "before")])
+    with owned(settings, "demo"):
+        for part in ("api", "steward"):
+            assert "whose parts all write to one log: `slackwater logs demo`." in local("logs", part).output
+        assert local("logs", "demo").output == event(1, "api", "now") + "\n"
+    assert local("logs", "api").output == event(0, "api", "before") + "\n"
 
 
 def test_logs_prints_ours_and_one_of_an_engine_on_demand_as_they_are_in_a_pipe(local: Run, settings: Settings) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from app.cli import credentials
 from app.cli.client import ApiError, Client
+from app.cli.data_dir_lock import owned
 from app.settings import Settings
 from app.user_errors import Failure
 from tests.cli.support import Run
@@ -37,6 +38,12 @@ def test_without_a_key_the_error_says_how_to_get_one(settings: Settings) -> None
     with pytest.raises(Failure, match="no API key") as caught:
         credentials.find(settings)
     assert "slackwater login" in caught.value.remedy
+
+
+def test_without_a_key_while_up_starts_the_error_says_that_one_comes(settings: Settings) -> None:
+    with owned(settings), pytest.raises(Failure, match="no API key") as caught:
+        credentials.find(settings)
+    assert caught.value.remedy.startswith("`slackwater up` is starting")
 
 
 def test_a_stored_key_is_not_sent_to_another_url(settings: Settings) -> None:

@@ -15,6 +15,7 @@ import pytest
 import structlog
 from rich.console import Console
 
+from app import clock
 from app.access import origin
 from app.api_url import base_url
 from app.batches import installation_status
@@ -125,6 +126,20 @@ def test_the_message_says_how_many_problems_there_are(settings: Settings, monkey
     assert f"  Status   degraded: 1 problem, 2 warnings; {ready_message.program()} status\n" in said
 
 
+@pytest.mark.parametrize("called", ["bin/slackwater", "{here}/bin/slackwater"])
+def test_commands_are_shown_as_this_one_was_called_even_if_the_path_has_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str
+) -> None:
+    command = tmp_path / "bin" / "slackwater"
+    command.parent.mkdir()
+    command.touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [called.format(here=tmp_path), "up"])
+    assert ready_message.program() == "bin/slackwater"
+    monkeypatch.setenv("PATH", str(command.parent))
+    assert ready_message.program() == ("slackwater" if called.startswith("{") else "bin/slackwater")
+
+
 def test_an_embedding_model_gets_commands_that_it_can_answer(settings: Settings, tmp_path: Path) -> None:
     models = tmp_path / "embedders.toml"
     models.write_text('[models.bge]\ntask = "text-embeddings"\ncontext_window = 512\n')
@@ -149,15 +164,16 @@ def test_the_data_directory_is_named_where_it_is_not_the_default(settings: Setti
     ("row", "said"),
     [
         (("ready",), ""),
-        (("ready", "draining", "draining"), "engine-0 is drained; `slackwater engine undrain engine-0` undoes it."),
-        (("down", "engine_down"), "The engine does not answer. Start it, or correct SLACKWATER_ENGINE_URL."),
+        (("ready", "draining", "draining"), "engine-0 is drained; `bin/slackwater engine undrain engine-0` undoes it."),
+        (("down", "engine_down"), "The engine does not answer. Start it, or correct --attach (SLACKWATER_ENGINE_URL)."),
         (("down", "model_missing"), "engine-0 runs, but without this model."),
         (("starting",), "engine-0 is starting."),
     ],
 )
 def test_why_no_request_would_succeed_is_said_as_it_is(
-    settings: Settings, engine: Any, row: tuple[str, ...], said: str
+    settings: Settings, engine: Any, monkeypatch: pytest.MonkeyPatch, row: tuple[str, ...], said: str
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["bin/slackwater", "up"])
     attached = settings.model_copy(update={"engine_url": "http://gpu:8000"})
     assert ready_message.engine_problem(attached) == (None, "The GPU worker has not started yet.")
     engine(*row)
@@ -303,6 +319,54 @@ def test_only_warnings_and_errors_are_shown_and_what_the_end_waits_for(settings:
     died, drains = shown.console.export_text().splitlines()
     assert "engine.died" in died
     assert drains == "engine-0 finishes 30 requests, in at most 20 s."
+
+
+FAILED = "error connecting in 'pool-1': connection failed: FATAL:  the database system is starting up"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_of_an_outage_of_the_database_its_begin_and_end_are_said_and_the_rest_is_in_the_logs(
+    settings: Settings, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    shown = screen(settings, terminal=terminal)
+
+    def say(part: str, level: str, text: str) -> None:
+        with log_file(settings.data_dir, part).open("a") as log:
+            log.write(event(level, text) + "\n")
+        shown.poll()
+
+    say("gpu-worker", "warning", FAILED)  # before the supervisor notices
+    for _ in range(2):
+        say("up", "warning", "database.down error='connection refused'")
+    say("gpu-worker", "error", FAILED)
+    say("notifier", "warning", "arrivals.not_told")
+    say("up", "error", "part.died name=api")
+    now += 3
+    say("up", "info", "database.restarted seconds=2.6")
+    say("steward", "warning", "worker.reaped workers=1")
+    say("gpu-worker", "error", "engine.died log=/x")
+    now += 61
+    say("steward", "warning", "broker.away")
+    now += 2
+    shown.poll()
+    said = " ".join(shown.console.export_text().split())
+    first = "The database has ended; it is started again. What the parts say of that is in the logs only."
+    assert said.startswith(first)
+    assert said.count("The database has ended") == 1
+    order = ["part.died", "The database is back, after 2.6 s.", "engine.died", "broker.away"]
+    assert sorted(order, key=said.index) == order
+    assert not any(word in said for word in ("FATAL", "arrivals", "reaped"))
+
+
+def test_a_line_about_a_connection_is_held_for_a_second_and_at_the_end_not(settings: Settings) -> None:
+    shown = screen(settings, terminal=False)
+    write(settings, event("warning", FAILED))
+    shown.poll()
+    assert "FATAL" not in shown.console.export_text(clear=False)
+    shown.poll(last=True)
+    assert "FATAL" in shown.console.export_text()
 
 
 def test_while_stages_are_shown_a_terminal_gets_only_what_asks_for_attention_and_no_traceback(

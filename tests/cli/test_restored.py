@@ -10,6 +10,8 @@ from app.settings import Settings
 from testing import clusters
 from tests.cli.support import Run, slackwater
 
+pytestmark = pytest.mark.holds_accounts  # it runs before the parts start
+
 
 def test_it_says_what_it_did_and_what_is_missing(local: Run, settings: Settings) -> None:
     with psycopg.connect(settings.database_url) as conn:

@@ -5,6 +5,8 @@ import csv
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -52,8 +54,28 @@ def test_usage_is_reported_by_what_is_asked_for(used: Settings) -> None:
     assert [row["cost"] for row in rows] == [0.00215, None]  # the most expensive first
     shown = slackwater(used, "spend").stdout
     assert "0.00215 EUR" in shown
-    assert "6 requests" in shown
+    assert "6 requests ·" in shown
     assert "3,000 tokens" in shown
+
+
+def test_a_month_is_that_of_the_time_zone_that_is_asked_for(used: Settings) -> None:
+    zone, now = "Pacific/Kiritimati", clock.now()  # 14 hours ahead: most of a day is the next one there
+    here = {row["day"] for row in json.loads(slackwater(used, "spend", "--by", "day", "--tz", zone, "--json").stdout)}
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    assert here == {f"{hour.astimezone(ZoneInfo(zone)):%Y-%m-%d}"}
+    wrong = slackwater(used, "spend", "--tz", "Mars/Base")
+    assert (wrong.returncode, "--tz Mars/Base: not a time zone." in wrong.stderr) == (1, True)
+
+
+def test_the_rate_card_is_shown_with_the_dates_of_its_prices(settings: Settings, tmp_path: Path) -> None:
+    file = tmp_path / "models.toml"
+    price = "input = 1.234567\ncached_input = 0\noutput = 2\n"
+    card = f'[[models.m.prices]]\nwork = ["idle"]\nfrom = 2026-12-01\n{price}'
+    file.write_text(f"[models.m]\ncontext_window = 64\n[models.m.price]\n{price.replace('1.234567', '10')}{card}")
+    priced = settings.model_copy(update={"models_file": file})
+    shown = slackwater(priced, "spend", "prices").stdout.splitlines()
+    assert shown[-2:] == ["m\tidle\t\t10\t0\t2\tUSD", "m\tidle\t2026-12-01 00:00\t1.234567\t0\t2\tUSD"]
+    assert len(json.loads(slackwater(priced, "spend", "prices", "--json").stdout)) == 5
 
 
 def test_usage_that_the_queue_did_not_count_is_shown_by_the_check(used: Settings) -> None:
@@ -150,8 +172,25 @@ def test_latencies_are_quantiles_by_what_is_asked_for(two_weeks: Settings) -> No
     assert {row["endpoint"] for row in found} == {"/v1/chat/completions"}
     assert rows["a"]["duration"]["count"] == 250
     assert rows["a"]["first_token"]["p50"] < rows["b"]["first_token"]["p50"]
-    shown = slackwater(two_weeks, "spend", "latency", "--since", "2026-11").stdout
-    assert "TTFT p50" in shown
+    head, *rows_shown = slackwater(two_weeks, "spend", "latency", "--since", "2026-11").stdout.splitlines()
+    assert head.split("\t")[2:] == ["streams", "TTFT p50", "TTFT p99", "answers", "whole p50", "whole p99"]
+    assert [(line.split("\t")[2], line.split("\t")[5]) for line in rows_shown] == [("250", "250"), ("50", "50")]
+
+
+def test_sums_of_several_accounts_say_so_and_the_harvest_is_one_line(used: Settings) -> None:
+    async def book() -> None:
+        async with Database(used.database_url, size=1) as database:
+            async with database.durable() as conn:
+                tenant = await tenants.ensure_tenant(conn, "other")
+            [line] = await Lines().ids(database, [parts_of(tenant, "k", SpendLabels("free"), "m", "batch", None)])
+            hour = clock.now().replace(minute=0, second=0, microsecond=0)
+            async with database.transaction() as conn:
+                await ledger.book(conn, [Booking(hour, line, UsageCounts(1, 1, 10, 0, 5, engine_ms=90_000))])
+
+    asyncio.run(book())
+    shown = slackwater(used, "spend").stdout
+    assert "7 requests of 2 accounts · 3,015 tokens" in shown
+    assert shown.splitlines()[-1] == "Harvested: 1,515 tokens · less than 0.1 engine hours · 0.00215 EUR"
 
 
 def test_the_export_has_the_same_cost_in_both_formats(two_weeks: Settings) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from rich.text import Text
 from app import clock, processes
 from app.batches import installation_status
 from app.cli import status
-from app.cli.data_dir_lock import owned
+from app.cli.data_dir_lock import owned, refuse_second
 from app.duties.schedule import BY_NAME
 from app.duties.standing import Standing
 from app.settings import Settings
@@ -39,9 +40,9 @@ def api(body: str, code: int = 200) -> Iterator[Settings]:
         def log_message(self, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, TemporaryDirectory() as data_dir:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield Settings(port=server.server_port)
+        yield Settings(port=server.server_port, data_dir=Path(data_dir))  # where nobody has logged in
         server.shutdown()
 
 
@@ -70,6 +71,20 @@ def test_problems_come_with_what_to_do_and_down_is_exit_code_1() -> None:
     assert code == 1
     assert text.startswith("down · ")
     assert "engine-0: The engine serves a, not b.\n→ Correct it." in text
+
+
+def test_the_first_words_say_that_an_engine_is_drained() -> None:
+    _, text = shown(installation_status.describe([engine(intake="draining", reason="draining")], CALM))
+    assert text.startswith("down · engine-0 is drained · Slackwater ")
+    assert "engine-0 ready, drained · attached" in text
+
+
+def test_an_engine_that_is_started_again_is_shown_with_how_it_ended() -> None:
+    told = engine(mode="managed", state="down", reason="engine_down", detail="it was killed (SIGKILL)", held_seconds=2)
+    _, text = shown(installation_status.describe([told], CALM))
+    assert "engine-0 starting · managed" in text
+    assert "engine-0 does not answer for 2 s: it was killed (SIGKILL), and is started again" in text
+    assert "protection" not in text.partition("engine-0")[2]  # it has not said yet
 
 
 def test_warnings_are_shown_with_their_remedy_and_exit_code_0() -> None:
@@ -127,8 +142,8 @@ def test_duties_are_shown_with_their_last_success_their_length_and_their_next_ru
     ]
 
 
-def test_an_api_that_is_away_is_said_with_how_to_start_it() -> None:
-    settings = Settings(port=processes.free_port())
+def test_an_api_that_is_away_is_said_with_how_to_start_it(tmp_path: Path) -> None:
+    settings = Settings(port=processes.free_port(), data_dir=tmp_path)
     with pytest.raises(Failure, match=f"http://127.0.0.1:{settings.port} does not answer") as failure:
         status.fetch(settings)
     assert "slackwater up" in failure.value.remedy
@@ -140,6 +155,22 @@ def test_an_api_that_up_is_starting_is_waited_for_and_not_started_again(tmp_path
     with owned(settings), pytest.raises(Failure, match="does not answer") as failure:
         status.fetch(settings)
     assert f"`slackwater up` runs (pid {os.getpid()})" in failure.value.remedy
+
+
+def test_while_a_demo_runs_its_own_api_is_named(tmp_path: Path) -> None:
+    mine, demos = (Settings(port=processes.free_port(), data_dir=tmp_path) for _ in range(2))
+    where = f"http://127.0.0.1:{demos.port}"
+    with owned(demos, "demo"):
+        with pytest.raises(Failure, match="does not answer") as failure:
+            status.fetch(mine)
+        assert failure.value.remedy.startswith(
+            f"`slackwater demo` runs (pid {os.getpid()}), whose own API is at {where} until it ends."
+        )
+        with pytest.raises(Failure, match=f"already runs on {tmp_path}: `slackwater demo` at {where}, pid"):
+            refuse_second(mine)
+    with owned(demos), pytest.raises(Failure, match="does not answer") as failure:
+        status.fetch(mine)
+    assert failure.value.remedy.endswith(f"with its API at {where}: set SLACKWATER_URL to that.")
 
 
 @pytest.mark.parametrize(("body", "code"), [("<html>", 200), ("{}", 404)])

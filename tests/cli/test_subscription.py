@@ -146,7 +146,10 @@ def test_deliveries_are_shown_sent_again_and_replayed(run: Run, settings: Settin
         delivery = pending[0]["id"]
         shown = run("subscription", "delivery", webhook, delivery).output
         assert "\t500 http_5xx\t127.0.0.1\t" in shown
-        assert run("subscription", "redeliver", webhook, delivery).exit_code == 0
+        again = run("subscription", "redeliver", webhook, delivery)
+        assert f"`slackwater subscription delivery {webhook} {delivery}` shows the attempts" in " ".join(
+            again.output.split()
+        )
         send_all(settings)
         hour_ago = f"{datetime.now().astimezone() - timedelta(hours=1):%Y-%m-%d %H:%M:%S}"
         replay = ["subscription", "replay", webhook, "--since", hour_ago]
@@ -204,6 +207,7 @@ def test_a_test_waits_for_its_outcome(
             shown = run("subscription", "test", webhook)
     assert shown.exit_code == (status == 500)
     assert outcome in shown.output
+    assert (f"`slackwater subscription deliveries {webhook}`" in " ".join(shown.output.split())) == (status == 500)
 
 
 def test_a_test_of_a_receiver_that_is_not_there_says_so_in_words(

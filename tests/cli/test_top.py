@@ -87,11 +87,34 @@ def test_a_frame_fits_the_terminal_and_shows_engine_queue_batch_and_protection(w
     assert ("25%" in text) == (width == 80)
 
 
+def test_more_in_an_engine_than_is_allowed_is_said_to_be_from_before_the_allowance_fell() -> None:
+    engine = STATUS["engines"][0] | {"batch_in_flight": 12, "allowance": 9}
+    text = drawn(replace(SIGHT, status=STATUS | {"engines": [engine]}))
+    assert "12→9" in text
+    assert "; 12 batch requests are in it, 9 are allowed from now on" in text
+    assert "allowed from now on" not in drawn(SIGHT)
+
+
 def test_an_old_sample_is_not_shown_as_now() -> None:
     text = drawn(replace(SIGHT, histories={"east-1": [ROW | {"at": "2026-11-22T14:14:20Z"}]}))
     assert "8/64" in text
     assert "2,000" not in text
     assert "50%" not in text
+
+
+@pytest.mark.parametrize("state", ["down", "starting"])
+def test_the_memory_and_the_speed_of_an_engine_that_is_down_are_not_known(state: str) -> None:
+    away = STATUS["engines"][0] | {"state": state}
+    [line] = [
+        each for each in drawn(replace(SIGHT, status=STATUS | {"engines": [away]})).splitlines() if "8/64" in each
+    ]
+    assert line.split()[4:7] == ["–", "–", "–"]
+
+
+def test_a_sample_from_before_the_work_says_nothing_of_its_speed() -> None:
+    before = ROW | {"batch": 0.0, "sync": 0.0, "batch_tokens": 0, "sync_tokens": 0}
+    [line] = [each for each in drawn(replace(SIGHT, histories={"east-1": [before]})).splitlines() if "8/64" in each]
+    assert line.split()[4:7] == ["50%", "–", "–"]
 
 
 def test_the_first_sentence_is_the_verdict_of_the_status() -> None:
@@ -150,7 +173,26 @@ def test_without_a_key_a_frame_shows_the_installation_and_says_what_is_missing(
     monkeypatch.delenv("SLACKWATER_API_KEY")
     found = run("top", "--once")
     assert "e takes batch work" in found.output
-    assert "slackwater login" in found.output
+    assert "run `slackwater login`" in " ".join(found.output.split())
+
+
+def no_key() -> Client:
+    raise Failure("There is no API key.", "The Ready block comes with a key.")
+
+
+def test_a_key_that_comes_later_is_found_and_until_then_it_is_said_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    known: list[Client] = []
+
+    def connect() -> Client:
+        return known[0] if known else no_key()
+
+    monkeypatch.setattr(status, "fetch", lambda settings: STATUS)
+    reader = top.Reader(Settings(), connect)
+    assert reader.read().note == "Batches and histories need a key. The Ready block comes with a key."
+    known.append(Client("http://127.0.0.1:9", key))
+    assert "http://127.0.0.1:9 does not answer" in reader.read().note
 
 
 def test_an_api_that_goes_away_leaves_the_last_frame_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +204,7 @@ def test_an_api_that_goes_away_leaves_the_last_frame_with_a_note(monkeypatch: py
         return answers.pop()
 
     monkeypatch.setattr(status, "fetch", fetch)
-    reader = top.Reader(Settings(), None)
+    reader = top.Reader(Settings(), no_key)
     reader.read()
     assert "The API does not answer." in reader.read().note
 
@@ -191,7 +233,7 @@ def test_a_history_is_read_every_ten_seconds_only(monkeypatch: pytest.MonkeyPatc
             return ListPage([], "")
 
     monkeypatch.setattr(status, "fetch", lambda settings: json.loads(json.dumps(STATUS)))
-    reader = top.Reader(Settings(), Fake())
+    reader = top.Reader(Settings(), Fake)
     for _ in range(3):
         reader.read()
     assert asked == ["/ai/engines/east-1/history", "/ai/protection", "/ai/incidents"]

@@ -9,18 +9,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from unittest.mock import Mock
 
 import psycopg
 import pytest
 import structlog
+from pydantic import SecretStr
 from rich.console import Console
 
-from app import __version__, processes
+from app import __version__, clock, processes
 from app import settings as configuration
 from app.api_url import base_url
+from app.batches import incidents as timeline
 from app.changes import service as changes
-from app.cli import demo, doctor, installation, up
+from app.cli import demo, doctor, installation, last_run, up
 from app.cli.supervisor import ENGINE_MARK, MARK, Child, Supervisor
 from app.cli.up_output import Screen
 from app.db import cluster, embedded
@@ -104,6 +107,15 @@ def test_a_server_that_is_no_engine_is_refused_and_not_taken_for_away(
 def test_an_api_of_slackwater_is_not_taken_for_an_engine(api: Settings) -> None:
     with pytest.raises(Failure, match="is a Slackwater, not an engine"):
         doctor.require_engine(attached(api, engine_url=f"http://127.0.0.1:{api.port}"))
+
+
+@pytest.mark.parametrize("name", [{}, {"engine_model": "smollm2-135m-instruct"}])
+def test_an_api_of_slackwater_is_no_engine_with_a_valid_key_either(
+    api: Settings, key: str, name: dict[str, str]
+) -> None:
+    place = {"engine_url": f"http://127.0.0.1:{api.port}", "engine_api_key": SecretStr(key)}
+    with pytest.raises(Failure, match="is a Slackwater, not an engine"):
+        doctor.require_engine(attached(api, **place, **name))
 
 
 @pytest.mark.parametrize(
@@ -395,6 +407,27 @@ async def test_a_part_that_dies_is_in_the_timeline_before_it_starts_again(
         keeping.cancel()
         await asyncio.wait([keeping])
     assert (found[0].subject, found[0].data["exit_code"]) == ("notifier", 0)
+
+
+async def test_a_run_that_was_killed_is_once_in_the_timeline_at_its_last_sign_of_life(
+    database: Database, settings: Settings
+) -> None:
+    began, seen = clock.now() - timedelta(hours=1), clock.now() - timedelta(minutes=3)
+    assert last_run.begin(settings.data_dir) is None  # and it never ends
+    signs = settings.data_dir / "logs" / "steward.alive"
+    signs.parent.mkdir(parents=True, exist_ok=True)
+    signs.touch()
+    os.utime(settings.data_dir / "up.run", (began.timestamp(), began.timestamp()))
+    os.utime(signs, (seen.timestamp(), seen.timestamp()))
+    for _ in range(2):
+        supervisor = Supervisor(settings, sys.stderr)
+        async with supervisor._sole_owner():
+            await supervisor._note_killed()
+    async with database.durable() as conn:
+        [found] = await timeline.timeline(conn, only_trouble=True)
+    assert (found.kind, found.subject, found.facts["pid"]) == ("up.killed", "slackwater up", os.getpid())
+    assert abs((found.position.at - seen).total_seconds()) < 0.001
+    assert "was killed, or its machine stopped; it was started again 3 min later, " in found.message
 
 
 async def test_a_part_that_ends_by_itself_is_shown_with_its_error_and_its_log(settings: Settings) -> None:

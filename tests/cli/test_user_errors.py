@@ -15,7 +15,10 @@ from app.engines.model_weights import ModelUnavailable
 from app.errors import BadInput
 from app.settings import Settings
 from app.user_errors import Failure, explained, guarded
-from tests.cli.support import own_process
+from tests.cli.support import Run, own_process
+
+REFUSED = """connection failed: connection to server at "db" (10.0.0.1), port 5432 failed: Connection refused
+\tIs the server running on that host and accepting TCP/IP connections?"""
 
 
 @pytest.mark.parametrize(
@@ -24,8 +27,9 @@ from tests.cli.support import own_process
         (CatalogueError("models.toml: broken"), "models.toml: broken"),
         (ModelUnavailable("no weights"), "no weights"),
         (BadInput("account: must be"), "account: must be"),
-        (IsADirectoryError(errno.EISDIR, "Is a directory", "/etc"), "/etc: Is a directory"),
-        (psycopg.OperationalError("refused\nhint"), "cannot be reached: refused"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "/etc"), "/etc cannot be used: is a directory"),
+        (psycopg.OperationalError("refused\nhint"), "cannot be reached: refused$"),
+        (psycopg.OperationalError(REFUSED), "cannot be reached: db:5432: connection refused$"),
         (psycopg.errors.UndefinedTable("x"), "no schema"),
         (psycopg.ProgrammingError("bad"), "cannot be used: bad"),
         (OperationalError("select", {}, psycopg.OperationalError("refused")), "cannot be reached: refused"),
@@ -67,9 +71,9 @@ def test_a_failure_is_shown_as_it_is_written_in_whole_lines(capsys: pytest.Captu
     ("name", "value", "said"),
     [
         ("port", "abc", "SLACKWATER_PORT: must be a whole number, got 'abc'"),
-        ("port", "70000", "SLACKWATER_PORT: must be at most 65535, got '70000'"),
-        ("engine_slots", "999999999999", "SLACKWATER_ENGINE_SLOTS: must be at most 32767, got"),
-        ("lease_seconds", "inf", "SLACKWATER_LEASE_SECONDS: must be at most 31622400, got 'inf'"),
+        ("port", "70000", "SLACKWATER_PORT: must be between 1 and 65535, got '70000'"),
+        ("engine_slots", "999999999999", "SLACKWATER_ENGINE_SLOTS: must be between 1 and 32767, got"),
+        ("lease_seconds", "inf", "SLACKWATER_LEASE_SECONDS: must be more than 0 and at most 31622400, got 'inf'"),
         ("log_level", "loud", "SLACKWATER_LOG_LEVEL: must be `debug`, `info`, `warning` or `error`, got 'loud'"),
         ("broker_url", "foo://u:hidden@x", "SLACKWATER_BROKER_URL: must be amqp://"),
         ("engine_url", "gpu:8000", "SLACKWATER_ENGINE_URL: must be http://"),
@@ -81,6 +85,22 @@ def test_a_wrong_setting_is_named_with_its_variable(name: str, value: str, said:
         Settings(**{name: value})  # type: ignore[arg-type]
     assert failure.value.problem.startswith(said)
     assert "hidden" not in failure.value.problem
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("up", "--port", "abc"), "'--port': must be a whole number, not 'abc'"),
+        (("up", "--port", "0"), "'--port': must be between 1 and 65535, not '0'"),
+        (("top", "--every", "soon"), "'--every': must be a number, not 'soon'"),
+    ],
+)
+def test_a_wrong_option_is_named_with_the_rule_that_it_breaks(
+    local: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    refused = local(*arguments)
+    assert refused.exit_code == 2
+    assert said in " ".join(refused.output.replace("│", "").split())
 
 
 def test_every_number_of_the_settings_has_an_upper_bound() -> None:

@@ -47,13 +47,21 @@ def batch(settings: Settings, key: str) -> str:
 
 def test_the_reason_comes_first_then_the_chain_then_the_latest_decisions(run: Run, batch: str) -> None:
     lines = [line.rstrip() for line in run("why", batch).output.splitlines()]
-    assert lines[0].startswith("Waiting: engine-0 serves synchronous requests: step time 31 ms, limit 25 ms, for ")
+    assert lines[0].startswith(
+        "Waiting: engine-0 serves synchronous requests: step time 31 ms, the aim is at most 25 ms, for "
+    )
     assert lines[1].startswith("toy · 0 of 40 items done, 0 failed · since ")
     assert any(line.startswith("✗  shrink_latency") for line in lines)
     assert any(line.startswith("✓  engines") for line in lines)
     assert any(line.startswith("·  next") for line in lines)
     newest, oldest = (line.split("\t") for line in lines[-2:])
-    assert newest[1:] == ["engine-0", "L2", "open → shrink_latency", "16 → 0", "step time 31 ms, limit 25 ms"]
+    assert newest[1:] == [
+        "engine-0",
+        "L2",
+        "open → shrink_latency",
+        "16 → 0",
+        "step time 31 ms, the aim is at most 25 ms",
+    ]
     assert oldest[2:] == ["L1", "closed_unknown → open", "0 → 16", "1 requests in it, 62 usable slots"]
 
 
@@ -61,7 +69,7 @@ def test_a_terminal_of_80_columns_holds_all_of_it(run: Run, batch: str) -> None:
     shown = re.sub("\x1b[^m]*m", "", run("why", batch, env=TERMINAL).output)
     assert max(map(len, shown.splitlines())) <= 80
     words = " ".join(shown.split())
-    assert "step time 31 ms, limit 25 ms" in words
+    assert "step time 31 ms, the aim is at most 25 ms" in words
     assert "16 → 0" in words
     assert "…" not in words
 

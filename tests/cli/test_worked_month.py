@@ -12,11 +12,15 @@ from app.engines import catalogue
 from app.environment import foreign_environment
 from app.settings import Settings
 from testing.fakes import ledger_month
+from testing.fakes.engine import FakeEngine
+from tests.api import in_process
+from tests.clock import Clock
+from tests.gateway.support import Registry
 from tests.walking import Shell, blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "worked-month.md"
 _SHOWN = re.compile(r"```bash\n.*?```\n\n```text\n(.*?)```", re.DOTALL)
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d")
+_MOMENT = re.compile(r"[A-Z][a-z]{2} \d+ [A-Z][a-z]{2} \d\d:\d\d UTC")
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +30,17 @@ def words(text: str) -> list[str]:
     return _MOMENT.sub("MOMENT", text).split()
 
 
-async def test_every_command_of_the_worked_month_prints_what_the_page_shows(
-    tmp_path: Path, settings: Settings, database: Database
+async def searches(settings: Settings, key: str, clock: Clock) -> int:
+    """The status of a call of the search team, once the API has read the budgets."""
+    asked = {"model": ledger_month.CHAT, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+    async with in_process.running(settings, key) as (_, client):
+        await clock.sleep(1.3)
+        answer = await client.post("/v1/chat/completions", json=asked, headers={"x-slackwater-workflow": "search"})
+    return answer.status_code
+
+
+async def test_every_command_of_the_worked_month_prints_what_the_page_shows_and_search_never_stops(
+    tmp_path: Path, settings: Settings, database: Database, key: str, clock: Clock
 ) -> None:
     async with database.transaction() as conn:
         await ledger_month.write(conn, catalogue.load(settings.models_file))
@@ -45,3 +58,9 @@ async def test_every_command_of_the_worked_month_prints_what_the_page_shows(
     with Shell(tmp_path, environment) as shell:
         for block, expected in zip(commands, shown, strict=True):
             assert words(shell.paste(block)) == words(expected), f"line {block.line}"
+    async with FakeEngine() as engine:
+        await Registry(database).ready(engine)
+        assert await searches(settings, key, clock) == 200
+        async with database.durable() as conn:
+            await conn.execute("update budget set spent = max where name = 'company'")
+        assert await searches(settings, key, clock) == 200

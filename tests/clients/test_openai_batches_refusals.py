@@ -102,12 +102,21 @@ def test_all_bad_lines_are_named(client: OpenAI) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"nonsense\nmore"])
-def test_what_is_no_batch_file_is_refused_at_once(client: OpenAI, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "The file is empty; it needs a request in each line"),
+        (b"\n\n", "The file has only empty lines; it needs a request in each line"),
+        (b"nonsense\nmore", "Must be .jsonl"),
+    ],
+)
+def test_what_is_no_batch_file_is_refused_at_once_and_what_it_is_is_said(
+    client: OpenAI, content: bytes, problem: str
+) -> None:
     with pytest.raises(openai.BadRequestError) as refusal:
         client.files.create(file=("input.jsonl", content), purpose="batch")
     assert refusal.value.body == {
-        "message": "Invalid file format for Batch API. Must be .jsonl",
+        "message": f"Invalid file format for Batch API. {problem}",
         "type": "invalid_request_error",
         "param": None,
         "code": None,

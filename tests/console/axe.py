@@ -45,13 +45,12 @@ def violations(reader: Reader) -> list[str]:
 
 
 def walked(world: World, theme: str, width: int) -> list[str]:
-    """What is found on all pages in this theme and at this width; also a page that is wider than the screen."""
+    """What is found on all pages in this theme and at this width; also faults of their layout."""
     chromium, stack, ids = world
     look: dict[str, Any] = {"viewport": {"width": width, "height": 900}, "color_scheme": theme, "bypass_csp": True}
     found = []
     for page, reader in opened(chromium, stack, ids, script=AXE, **look):
         reader.page.wait_for_timeout(_SETTLE_MS)
         found += [f"{page.name}: {each}" for each in violations(reader)]
-        if reader.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
-            found.append(f"{page.name}: is wider than the screen")
+        found += [f"{page.name}: {each}" for each in reader.faults()]
     return found

@@ -22,6 +22,46 @@ from tests.system.stack import ACCOUNT, MODEL, Stack
 
 HOW = "`deploy/install-tools.sh`, or name one with SLACKWATER_TEST_BROWSER"
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+# What is wrong with the layout of the open page. The box of a text has some room above and below its letters.
+_FAULTS = """() => {
+  const found = [], width = document.documentElement.clientWidth;
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top < a.bottom - 4;
+  const lines = cell => {
+    const boxes = [], walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), range = document.createRange();
+    while (walker.nextNode()) {
+      if (!walker.currentNode.data.trim() || walker.currentNode.parentElement.closest('.sr')) continue;
+      range.selectNodeContents(walker.currentNode);
+      boxes.push(...range.getClientRects());
+    }
+    return boxes;
+  };
+  for (const row of document.querySelectorAll('main tbody tr')) {
+    const cells = [...row.cells].map(cell => [cell.textContent.trim(), lines(cell)]);
+    cells.forEach(([words, own], n) => {
+      for (const [other, others] of cells.slice(n + 1)) {
+        if (own.some(a => others.some(b => meet(a, b)))) found.push(`"${words}" lies on "${other}"`);
+      }
+    });
+  }
+  if (document.documentElement.scrollWidth > width) found.push('is wider than the screen');
+  const texts = [...document.querySelectorAll('main svg text')].map(each => [each.textContent, each.getBoundingClientRect()])
+    .filter(([words, box]) => words && box.width);
+  texts.forEach(([words, a], n) => {
+    if (a.left < -1 || a.right > width + 1) found.push(`"${words}" is cut`);
+    for (const [other, b] of texts.slice(n + 1)) {
+      if (meet(a, b)) found.push(`"${words}" lies on "${other}"`);
+    }
+  });
+  const ruler = document.createElement('canvas').getContext('2d');
+  for (const field of document.querySelectorAll('input[placeholder], textarea[placeholder]')) {
+    const style = getComputedStyle(field);
+    const room = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    ruler.font = style.font;
+    const shown = field.clientWidth && getComputedStyle(field, '::placeholder').color !== 'rgba(0, 0, 0, 0)';
+    if (shown && ruler.measureText(field.placeholder).width > room) found.push(`"${field.placeholder}" is cut`);
+  }
+  return found;
+}"""
 
 
 def missing() -> str:
@@ -100,6 +140,10 @@ class Reader:
         answer = self.page.goto(self.base + address)
         assert answer is not None
         return int(answer.status)
+
+    def faults(self) -> list[str]:
+        """What is wrong with the layout of the open page: its width, texts that lie on each other or are cut."""
+        return [str(each) for each in self.page.evaluate(_FAULTS)]
 
     def confirm(self, name: str, again: str | None = None) -> str:
         """Press a button that opens a confirmation, read it, and confirm. Returns what it said."""

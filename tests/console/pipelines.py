@@ -55,7 +55,7 @@ async def create(site: Starlette, database: Database, given: Definition, account
         tenant = Tenant(await tenants.ensure_tenant(conn, account), account)
     admission = parts.admission.begin(tenant, NO_LABELS.spend, Kind.BATCH, parts.catalogue, stored=())
     usual = AnswerLengths(database, tuple(parts.catalogue.models)).of(tenant.tenant_id)
-    caller = Caller(tenant, NO_LABELS, admission)
+    caller = Caller(tenant, NO_LABELS, lambda window: admission)
     made = await service.create(database, parts.settings, caller, Given.of(given), parts.catalogue, usual)
     return ids.format_id(made)
 

@@ -12,8 +12,8 @@ from typing import Any
 from app.db.pool import Connection, Database
 from app.tenants import service as tenants
 from testing import operations_data
+from tests.budgets.world import World
 from tests.console.browser import Reader
-from tests.metering.world import World
 from tests.queue import support
 
 Scene = Callable[[Database], Awaitable[None]]
@@ -75,10 +75,10 @@ async def over_budget(database: Database) -> None:
     """A budget of tokens is spent, and what it pays for waits; another is nearly spent."""
     world = World(database)
     await world.begin("nightly")
-    await world.budget("nightly-tokens", max_tokens=150, period="day", soft=[50])
+    await world.budget("nightly-tokens", max_tokens=150, period="day", alerts_at=[50])
     await world.budget("all-of-acme", max_cost="100", period="month")
     await world.submit(40)
-    while await world.fund():
+    while await world.reserve():
         await world.drain()
         await world.settle()
     async with database.transaction() as conn:

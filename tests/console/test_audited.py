@@ -61,6 +61,9 @@ ADMIN = (
     ),
     Step("/console/keys/new", (Act.KEY_CREATE,), {"name": "ward 3", "role": "submitter", "expires": "90d"}, 200),
     Step("/console/keys/k93c11fa/revoke", (Act.KEY_REVOKE,)),
+    Step("/console/spend/budgets/new", (Act.BUDGET_SET,), {"name": "month", "most": "500", "unit": "USD"}),
+    Step("/console/spend/budgets/{budget}", (Act.BUDGET_SET,), {"most": "400", "unit": "USD"}),
+    Step("/console/spend/budgets/{budget}/delete", (Act.BUDGET_REMOVE,)),
     Step(f"{PIPELINE}/pause", (Act.PIPELINE_PAUSE,)),
     Step(f"{PIPELINE}/resume", (Act.PIPELINE_RESUME,)),
     Step(f"{PIPELINE}/cancel", (Act.PIPELINE_CANCEL,)),
@@ -145,6 +148,8 @@ async def test_what_somebody_changes_in_the_console_and_its_row_are_one(
         answer = await take(admin, step, refusing, ids)
         if step.url == "/console/batches/new":
             ids["batch"] = answer.headers["location"].removeprefix("/console/batches/").partition("?")[0]
+        if step.url == "/console/spend/budgets/new":
+            [ids["budget"]] = re.findall(r"/console/spend/budgets/(\d+)", (await admin.get("/console/spend")).text)
     async with database.transaction() as conn:
         ids["token"] = await sessions.invite(conn, Grant("eve", Role.AUDITOR))
     for step in STRANGER:
@@ -174,7 +179,7 @@ async def test_a_prompt_of_the_playground_is_recorded_with_the_key_that_it_takes
 def test_the_steps_are_those_of_the_table() -> None:
     taken: dict[str, set[Act]] = {}
     for step in (*ADMIN, *OPERATOR, *STRANGER, PLAYGROUND):
-        path = step.url.replace("{session}", "1").replace("{version}", "1")
+        path = step.url.replace("{session}", "1").replace("{version}", "1").replace("{budget}", "1")
         scope = {"type": "http", "method": "POST", "path": path, "headers": []}
         [route] = [each for each in ROUTES if each.matches(scope)[0] is Match.FULL][:1]
         taken.setdefault(route.path, set()).update(step.acts)  # type: ignore[attr-defined]

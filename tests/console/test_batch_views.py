@@ -1,6 +1,7 @@
 """Claims about what the lists of batches and items say, without a database."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,20 @@ import pytest
 
 from app.access.roles import Role, Viewer
 from app.batches.validation.openai_lines import LineProblem
+from app.batches.why_chain import Link
 from app.console.queries import BatchRow
 from app.console.queries_items import ITEM_ROWS, ItemPage
-from app.console.views import batch_actions, batch_items, batch_progress, new_batch, plots, selection
+from app.console.views import (
+    batch,
+    batch_actions,
+    batch_items,
+    batch_progress,
+    item,
+    new_batch,
+    plots,
+    selection,
+    signs,
+)
 from app.console.views.plots import Plot
 from app.queue.item_counts import ItemCounts
 from app.queue.items import ItemFacts
@@ -34,6 +46,16 @@ def a_batch(state: BatchState = BatchState.OPEN, **changes: Any) -> BatchRow:
 
 def an_item(seq: int) -> ItemFacts:
     return ItemFacts(seq, None, None, 5, True, run=1, attempt=2, ran_ms=5000, finished_at=NOW - timedelta(seconds=seq))
+
+
+def test_an_item_that_was_sent_before_is_not_said_to_have_waited_until_it_was_sent_again() -> None:
+    again = replace(an_item(1), queued_ms=420_000)
+    for seen, words in (
+        (replace(again, attempt=1), "waited 7 min"),
+        (again, "7 min after its run began, 2 tries in all"),
+    ):
+        sent = item.view(a_batch(), [seen], ADMIN, NOW)["tries"][1]
+        assert (sent["words"], sent["sub"].replace("\u00a0", " ")) == ("sent to an engine", words)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +154,18 @@ def test_a_new_batch_is_promised_by_the_end_of_the_minute() -> None:
         "14:17",
         "in 3\u00a0s",
     )
+    ending = {"name": "b", "refused": True, "ends_near_request": 0, "renewed_at": None}
+    assert new_batch.view(file, estimate | {"budget": ending}, NOW)["budget"] == "Budget b refuses new batches."
+
+
+@pytest.mark.parametrize(("waiting", "value"), [(None, "139"), (Link("engine_down", "no engine", blocks=True), "–")])
+def test_the_pace_of_the_pool_is_not_that_of_a_batch_of_which_nothing_runs(waiting: Link | None, value: str) -> None:
+    why = SimpleNamespace(waiting=waiting, estimate=SimpleNamespace(tokens_per_second=139.0, share=1.0))
+    seen: Any = SimpleNamespace(row=a_batch(ok=0, failed=0), why=why)
+    assert batch._pace(seen).value == value
+
+
+def test_an_engine_that_is_away_and_none_that_serves_are_no_faults_and_have_lanes_of_their_own() -> None:
+    lanes = [signs.lane(code)[0] for code in ("no_engine", "engine_down", "engine_starting", "closed_unknown")]
+    assert lanes == ["No engine", "Engine away", "Engine away", "Engine fault"]
+    assert set(lanes) <= set(signs.LANES)

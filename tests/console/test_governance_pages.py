@@ -1,6 +1,8 @@
 """Spend, sessions and families, policy, audit: what each role sees, and what may be done."""
 
 import asyncio
+import csv
+import io
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -18,6 +20,7 @@ from app.db.pool import Database
 from app.engines import catalogue
 from app.metering import explained
 from app.metering.explained import Explanation
+from app.metering.harvest import Harvest
 from app.metering.reports import UsageRow
 from app.settings import Settings
 from app.usage_counts import UsageCounts
@@ -60,6 +63,31 @@ def test_without_prices_amounts_are_tokens() -> None:
     assert table.shown(table.lines[0].recent) == "10 tokens"
 
 
+def shown_figures(rows: list[UsageRow], *harvested: Harvest) -> dict[str, tuple[str, str]]:
+    seen = spend.Seen("workflow", spend.Table.of(rows, DAYS), harvested, [], [], None, [])
+    return {each.name: (each.value, "".join(part.text for part in each.words)) for each in spend.figures(seen)}
+
+
+def test_spend_shows_no_figure_of_what_there_was_none_of() -> None:
+    found = shown_figures([row(1, "a", 1)], Harvest("USD"))
+    assert found.keys() == {"Last 7 days", "Requests", "Retried"}
+    assert found["Retried"] == ("0 %", "none took another attempt")
+    assert shown_figures([row(20, "a", 1)])["Requests"] == ("0", "in the last 7 days")
+
+
+def test_the_cost_of_what_has_no_price_is_not_said_to_be_nothing() -> None:
+    table = spend.Table.of([row(1, "a", 5), row(1, "b", 0, None)], DAYS)
+    assert [(each["cost"], each["thousand"]) for each in (spend._row(line, table) for line in table.lines)] == [
+        ("$5.00", "$500.00"), ("–", "–")
+    ]  # fmt: skip
+
+
+def test_a_short_time_of_engines_is_not_said_to_be_none() -> None:
+    short = Harvest("USD", Decimal(1), Decimal(1), UsageCounts(prompt=7, output=3, engine_ms=90_000))
+    found = shown_figures([row(1, "a", 1)], short, Harvest(None, counts=UsageCounts(output=90, engine_ms=90_000)))
+    assert found["Harvested, 7 days"] == ("100", "less than 0.1 engine hours, $1.00")
+
+
 def test_the_remarkable_day_is_the_whole_day_that_rose_most_from_the_week_before() -> None:
     rows = [row(0, "a", 500), row(7, "a", 1), row(3, "a", 40), row(10, "a", 10), row(4, "a", 30), row(11, "a", 29)]
     assert spend.Table.of(rows, DAYS).remarkable_day(NOW) == NOW.date() - timedelta(days=3)
@@ -96,6 +124,7 @@ async def test_spend_begins_with_the_day_that_cost_more_and_why(sign_in: SignIn)
     assert " % more</h1>" in page or "% more</h1>" in page
     assert "Prompt tokens per request of" in page
     assert "slackwater spend explain" in page
+    assert "Requests through engines' doors are not counted" in page
     for by in ("model", "key"):
         shown = await client.get("/console/spend", params={"by": by})
         assert shown.status_code == 200
@@ -110,6 +139,7 @@ async def test_an_account_sees_its_own_spend_only(sign_in: SignIn) -> None:
     assert "Nothing was used in four weeks" in page
     everything = (await (await sign_in(Role.AUDITOR)).get("/console/spend")).text
     assert "acme" in everything
+    assert ("All accounts together." in page, "All accounts together." in everything) == (False, True)
 
 
 @pytest.mark.usefixtures("month")
@@ -122,6 +152,18 @@ async def test_the_export_is_csv_whose_cells_no_spreadsheet_computes(sign_in: Si
     assert "'=1+1" in answer.text
     assert ",=1+1" not in answer.text
     assert (await client.get("/console/spend/export", params={"format": "pdf"})).status_code == 400
+
+
+@pytest.mark.usefixtures("month")
+async def test_days_are_those_of_the_zone_that_all_budgets_share(sign_in: SignIn) -> None:
+    client = await sign_in(Role.ADMIN)
+    for name, tz, shared in (("a", "Pacific/Kiritimati", "Pacific/Kiritimati"), ("b", "Asia/Tokyo", "UTC")):
+        made = await client.post("/console/spend/budgets/new", data={"name": name, "most": "7", "tz": tz})
+        assert made.status_code == 303, made.text
+        assert f"days of {shared}<" in (await client.get("/console/spend")).text
+        exported = (await client.get("/console/spend/export", params={"format": "focus"})).text
+        begins = {row["ChargePeriodStart"][10:] for row in csv.DictReader(io.StringIO(exported))}
+        assert begins == {"T10:00:00Z" if shared != "UTC" else "T00:00:00Z"}  # it is 14 hours ahead
 
 
 async def test_a_session_that_fills_its_window_soon_is_named(sign_in: SignIn, database: Database) -> None:

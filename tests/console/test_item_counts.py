@@ -3,6 +3,7 @@
 import html
 import re
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import Any
 from uuid import UUID
 
@@ -118,8 +119,14 @@ async def test_every_surface_counts_the_items_of_a_batch_alike(
         one = (await client.get(f"{own}/{scene.request_id}")).json()["result"]
         [row] = (await client.get(own)).json()["result"]
         because = (await client.get(f"{own}/{scene.request_id}/why")).json()["result"]
+        openai = (await client.get(f"/v1/batches/batch_{scene.request_id.hex}")).json()
         status = (await client.get("/status")).json()["queue"]
         metrics = (await client.get("/metrics")).text
+    prompt, cached, output = (each * expected["done"] for each in (3, 1, 5))  # of stored results: see `support.answers`
+    for usage in (one["usage"], row["usage"]):
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (prompt, output)
+        assert usage["prompt_tokens_details"] == {"cached_tokens": cached}
+    assert (openai["usage"]["input_tokens"], openai["usage"]["output_tokens"]) == (prompt, output)
     for progress in (one["progress"], row["progress"], because["progress"]):
         done = progress["succeeded"] + progress["failed"]
         assert {place: progress.get(place, done) for place in PLACES} == expected
@@ -127,7 +134,9 @@ async def test_every_surface_counts_the_items_of_a_batch_alike(
     for place, count in expected.items():
         assert f'slackwater_items{{state="{place}"}} {float(count)}' in metrics
     # the command line
-    assert words in bare(run("batch", "show", str(scene.request_id)).output)
+    shown = bare(run("batch", "show", str(scene.request_id)).output)
+    assert words in shown
+    assert not prompt or f"{prompt} in ({cached} cached), {output} out" in shown
     assert f"items: {words}" in bare(run("status").output)
     assert f"items: {words}" in bare(run("top", "--once").output)
     if case == "running":
@@ -136,6 +145,7 @@ async def test_every_surface_counts_the_items_of_a_batch_alike(
     reader = await sign_in(Role.ADMIN)
     page = bare((await reader.get(f"/console/batches/{scene.request_id}")).text)
     assert f"{expected['done']:,} answered, {words}" in page
+    assert not prompt or f"{cached} of {prompt}" in page
     row_of_list = listed((await reader.get("/console/batches")).text, scene.request_id)
     assert f"{expected['done']} of {ITEMS}" in row_of_list
     assert words in row_of_list or case != "running"
@@ -143,6 +153,25 @@ async def test_every_surface_counts_the_items_of_a_batch_alike(
     state = because["waiting"]["message"] if because["waiting"] else words
     assert state.casefold() in page.casefold()
     assert state.casefold() in row_of_list.casefold()
+
+
+async def test_items_of_a_silent_worker_are_said_to_come_back_when_its_lease_ends(
+    scene: Scene, api: Settings, key: str, run: Run, sign_in: SignIn
+) -> None:
+    await scene.running()
+    await scene.conn.execute(
+        "update worker set renewed_at = now() - interval '20 min', lease_until = now() + interval '10 min'"
+    )
+    [(at,)] = await (await scene.conn.execute("select lease_until from worker")).fetchall()
+    words = item_counts.words(*CASES["running"][:3], returns_at=at)
+    back = f"{at.astimezone(UTC):%H:%M:%S} UTC"
+    assert f"{INSIDE} in the engine (its worker is silent; they go back to the queue at {back}), " in words
+    batch = str(scene.request_id)
+    assert words in bare(run("batch", "show", batch).output)
+    assert f"The batch runs: {words}." in bare(run("why", batch).output)
+    assert words in bare((await (await sign_in(Role.ADMIN)).get(f"/console/batches/{batch}")).text)
+    await support.beat(scene.conn, scene.worker)
+    assert "silent" not in bare(run("batch", "show", batch).output)
 
 
 async def test_what_a_finished_chunk_counted_is_counted_before_and_after_it_is_folded(scene: Scene) -> None:

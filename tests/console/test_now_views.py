@@ -13,6 +13,7 @@ from app.console.views import now, now_plots, now_queue, time_range
 from app.console.views.plots import Reading, Series
 from app.errors import BadInput
 from app.headroom.samples import StoredSample
+from tests.console.test_operations_views import an_engine
 from tests.headroom.test_samples import SAMPLE
 
 NOW = datetime(2026, 11, 23, 14, 16, 2, tzinfo=UTC)
@@ -49,6 +50,25 @@ def test_an_account_is_told_that_the_harvest_is_of_all_accounts() -> None:
 
 def test_without_a_stream_the_first_token_says_that_no_stream_was_there() -> None:
     assert "no synchronous stream in this time" in str(now.figures(seen(5), OPERATOR, NOW)[0].words)
+
+
+@pytest.mark.parametrize(("changes", "said"), [({}, True), ({"state": "down"}, False)])
+def test_what_callers_wait_is_said_below_a_headline_of_callers_only(changes: dict[str, str], said: bool) -> None:
+    shown = now.view(replace(seen(5), engines=[an_engine(**changes)]), OPERATOR, {}, NOW)
+    assert (shown["title"] == "No engine answers") != said
+    assert shown["strong"].startswith("It takes") == said
+    assert (shown["engines"][0]["harvest"] == "10") == said
+
+
+def test_what_is_broken_comes_before_what_callers_wait() -> None:
+    away = {"code": "steward_away", "message": "No steward leads.", "remedy": "Start one.", "severity": "error"}
+    late = away | {"code": "worker_silent", "severity": "warning"}
+    titles = [
+        now.view(replace(seen(5), engines=[an_engine()], problems=problems), OPERATOR, {}, NOW)["title"]
+        for problems in ([], [late], [away, late], [away, away])
+    ]
+    unmeasured = "Protection is not measured yet: no stream beside batch work, none alone"
+    assert titles == [unmeasured, unmeasured, "One problem", "Two problems"]
 
 
 # ------------------------------------------------------------ the queue by model
@@ -177,7 +197,7 @@ def test_the_plot_of_first_tokens_has_the_baseline_of_the_number_above_it() -> N
     beside, alone, nothing = (Times(60, each, each, None, None) for each in (348.0, 142.0, None))
     calls = Protection(beside, beside, alone, [Stretch(NOW - HOURS, beside, nothing)])
     drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
-    assert [word.text for word in drawn.words] == ["alone, 7 days: 142 ms", "beside batch 348"]
+    assert [word.text for word in drawn.words] == ["alone, 7 days: 142 ms", "beside batch, newest 348"]
     [line], [end] = drawn.caps, [word.y for word in drawn.words if word.x == 100]
     assert (100 - line) / (100 - end) == pytest.approx(142 / 348, rel=0.01)
     assert calls.first_token_ratio == pytest.approx(348 / 142)
@@ -190,8 +210,21 @@ def test_a_baseline_of_few_is_said_to_be_one() -> None:
     assert "alone, of few: 142 ms" in [word.text for word in drawn.words]
 
 
+def test_a_first_token_of_few_streams_is_said_to_be_of_so_many() -> None:
+    everything, beside, alone = (Times(n, 348.0, 348.0, None, None) for n in (264, 3, 261))
+    drawn = replace(seen(5).drawn, calls=Protection(everything, beside, alone, []))
+    shown = now.view(replace(seen(5), drawn=drawn), OPERATOR, {}, NOW)
+    assert shown["figures"][0].words[0].text == "of 3 streams beside batch work in the last 1 h; 348 ms alone, of 261"
+    assert shown["requests"] == "264 streams, 3 beside batch"
+
+
+def test_without_a_sample_the_harvest_is_not_known() -> None:
+    unseen = replace(seen(5), drawn=replace(seen(5).drawn, history={}))
+    assert [(each.value, each.unit) for each in now.figures(unseen, OPERATOR, NOW)][4] == ("–", "")
+
+
 def test_without_a_baseline_no_line_of_it_is_drawn() -> None:
     beside, nothing = Times(60, 348.0, 348.0, None, None), Times(0, None, None, None, None)
     calls = Protection(beside, beside, nothing, [Stretch(NOW - HOURS, beside, nothing)])
     drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
-    assert (list(drawn.caps), [word.text for word in drawn.words]) == ([], ["beside batch 348"])
+    assert (list(drawn.caps), [word.text for word in drawn.words]) == ([], ["beside batch, newest 348"])

@@ -1,5 +1,6 @@
 """Claims about the pages for those who run an installation: who sees and does what, on an installation with a history."""
 
+import html
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -10,6 +11,7 @@ from starlette.applications import Starlette
 from app.access.roles import Role
 from app.audit import log as audit
 from app.batches import fair_shares_sql, lookups_sql
+from app.batches.installation_status import Installation
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.console import queries_engines, queries_webhooks_sql
@@ -136,6 +138,17 @@ async def test_machines_and_receivers_answers_are_shown_to_those_whom_they_conce
     assert "<script>alert" not in answer
     assert "alert(1)" not in (await operator.get(path)).text
     assert "key=abc" not in answer + (await admin.get(f"/console/webhooks/{HOOK}")).text
+
+
+@pytest.mark.usefixtures("history")
+async def test_the_problems_of_the_status_stand_on_the_first_page_and_on_incidents(
+    sign_in: SignIn, database: Database
+) -> None:
+    client, status = await sign_in(Role.OPERATOR), await Installation(database).status()
+    assert status["problems"]
+    for path in ("/console/now", "/console/incidents"):
+        shown = html.unescape((await client.get(path)).text)
+        assert [each["code"] for each in status["problems"] if each["remedy"] not in shown] == [], path
 
 
 async def test_incidents_shows_every_kind_of_change(sign_in: SignIn, database: Database) -> None:
@@ -312,6 +325,21 @@ async def test_nothing_of_an_engine_is_drawn_before_its_first_start(database: Da
         assert "r-bad" not in (await client.get(address)).text, address
     assert "In the 5\xa0min that are known" in (await client.get("/console/engines/east-1")).text
     assert "south-1 has not served yet" in (await client.get("/console/engines/south-1")).text
+
+
+async def test_what_another_engine_did_under_the_same_name_is_not_drawn(database: Database, sign_in: SignIn) -> None:
+    async with database.transaction() as conn:
+        await operations_data.fill(conn, samples=360)
+        at = datetime.now(UTC) - timedelta(minutes=5)
+        facts = {"engine": "east-1", "from": "a", "to": "b", "mode": "attached"}
+        await changes.record(conn, ChangeKind.ENGINE_REPLACED, "east-1", facts, at=at)
+    client = await sign_in(Role.OPERATOR)
+    shown = (await client.get("/console/engines/east-1?range=15m")).text
+    assert "what another engine did before is not drawn" in shown
+    assert "In the 5\xa0min that are known" in shown
+    rows = re.findall(r"<td>(\d\d:\d\d:\d\d)</td>", shown.partition("Callers tok/s")[2])
+    assert rows
+    assert min(rows) >= f"{at:%H:%M:%S}" or at.hour == 23
 
 
 # ------------------------------------------------------------ cost

@@ -48,6 +48,42 @@ def test_deliveries_are_sent_again_and_keys_revoked_where_one_sees_it(console: A
         assert reader.complaints == []
 
 
+def test_a_budget_is_made_corrected_changed_and_deleted_with_the_keyboard_alone(console: Any) -> None:
+    with browser.launched() as chromium:
+        reader = Reader(chromium, console)
+        page, keys = reader.page, reader.page.keyboard
+        reader.sign_in(Role.ADMIN, "acme")
+        reader.open("/console/spend")
+        page.get_by_role("link", name="New budget").focus()
+        keys.press("Enter")
+        page.get_by_label("Name").focus()
+        keys.type("month")
+        for _ in range(3):  # over what it counts
+            keys.press("Tab")
+        keys.type("1,000")
+        keys.press("Enter")
+        page.get_by_role("alert").wait_for()
+        wrong = page.locator("[aria-invalid]:focus")
+        assert wrong.get_attribute("name") == "most"
+        assert "Must be an amount like" in page.locator("#most-problem").inner_text()
+        wrong.fill("1000")
+        keys.press("Enter")
+        page.wait_for_url("**/console/spend?did=budget-made")
+        page.get_by_role("link", name="Change month").focus()
+        keys.press("Enter")
+        page.get_by_label("Maximum").fill("2000")
+        keys.press("Enter")
+        page.wait_for_url("**/console/spend?did=budget-changed")
+        page.get_by_role("link", name="Change month").click()
+        page.get_by_role("button", name="Delete", exact=True).focus()
+        keys.press("Enter")
+        page.locator("[popover]:popover-open").get_by_role("button", name="Delete it").focus()
+        keys.press("Enter")
+        page.wait_for_url("**/console/spend?did=budget-deleted")
+        page.get_by_text("No budget is set").wait_for()
+        assert reader.complaints == []
+
+
 def test_what_was_given_up_is_replayed_where_one_sees_it(console: Any) -> None:
     change(console, f"update delivery set state = 'dead' where endpoint_id = '{HOOK}' and state = 'pending'")
     with browser.launched() as chromium:

@@ -33,7 +33,9 @@ from app.console.views import (
 from app.console.views.engine_plots import Frame, Held
 from app.errors import BadInput
 from app.headroom.decision_log import AllowanceChange, LoggedChange
+from app.headroom.gate_rules import Reason
 from app.headroom.samples import EngineSample, StoredSample
+from app.quantities import used_ago
 from app.tenants.key_list import KeyRow
 from app.tenants.key_scope import KeyLimits
 
@@ -50,6 +52,7 @@ def an_engine(name: str = "east-1", **changes: Any) -> EngineRow:
         "engine_id": 1, "name": name, "model": "m", "protection": "inside", "state": "ready", "reason": "harvest",
         "signal": None, "value": None, "threshold": None, "held_seconds": 40.0, "slots": 256, "allowance": 100,
         "batch_in_flight": 90, "sync_in_flight": 60, "alive": True, "intake": "open", "problems": [],
+        "silent_seconds": 0.7, "overdue": False,
     }  # fmt: skip
     return EngineRow(**usual | changes)
 
@@ -70,6 +73,19 @@ DEAD = {"state": "down", "alive": False, "allowance": 0}
 def test_engines_are_counted_by_what_they_do(found: list[EngineRow], title: str, sign: signs.Sign) -> None:
     assert engines.title(found) == title
     assert engines.worst(found) is sign
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "last report 1 s ago"),
+        ({"silent_seconds": 8.2, "overdue": True}, "silent for 8 s"),
+        (DEAD | {"silent_seconds": 180.0}, "silent for 3 min"),
+    ],
+)
+def test_the_engines_table_says_how_old_each_report_is(changes: dict[str, Any], words: str) -> None:
+    seen = engines.Seen([an_engine(**changes)], False, {}, FRAME)
+    assert [row["heard"] for row in engines.view(seen, {}, NOW)["rows"]] == [words]
 
 
 def test_the_sentence_about_engines_names_those_that_somebody_should_know_of() -> None:
@@ -96,12 +112,20 @@ def a_decision(signal: str, threshold: float) -> LoggedChange:
 
 
 def test_the_limit_of_a_step_is_the_one_that_the_last_decision_used() -> None:
-    seen: Any = SimpleNamespace(engine=an_engine(), decisions=[a_decision("load", 9), a_decision("step_seconds", 0.14)])
-    assert engine._closing("step_seconds", 0.022, seen) == "140 ms"
+    made = [a_decision("load", 9), a_decision("step_seconds", 0.14)]
+    seen: Any = SimpleNamespace(engine=an_engine(), decisions=made, latest=None)
+    assert engine._closing("step_seconds", 0.022, seen) == "shrinks above 140 ms now"
+    seen.latest = SimpleNamespace(sample=SimpleNamespace(allowed_ms=573.0, sync=2.0))
+    assert engine._closing("step_seconds", 0.022, seen) == "shrinks above 573 ms now"
     seen.engine = an_engine(signal="step_seconds", value=0.01, threshold=0.06)
-    assert engine._closing("step_seconds", 0.022, seen) == "60 ms"
-    seen = SimpleNamespace(engine=an_engine(), decisions=[])
-    assert engine._closing("step_seconds", 0.022, seen) == "22 ms or more"
+    assert engine._closing("step_seconds", 0.022, seen) == "shrinks above 60 ms now"
+    seen = SimpleNamespace(engine=an_engine(), decisions=[], latest=None)
+    assert engine._closing("step_seconds", 0.022, seen) == "shrinks above 22 ms or more"
+
+
+def test_how_callers_are_protected_is_not_said_of_an_engine_that_does_not_answer_yet() -> None:
+    starting = an_engine(protection="outside", state="down", reason="engine_down", mode="managed")
+    assert (engines.layer(starting), engines.layer(an_engine(protection="outside"))) == ("", "L1")
 
 
 def tide(seconds_ago: float, batch: int = 100, sync: int = 50) -> Tide:
@@ -127,6 +151,12 @@ def sampled(seconds_ago: float, **changes: Any) -> StoredSample:
         "batch_tokens": 100, "sync_tokens": 50, "yields": 0, "evictions": 0,
     }  # fmt: skip
     return StoredSample(NOW - timedelta(seconds=seconds_ago), EngineSample(**usual | changes))
+
+
+def test_an_engine_that_is_down_does_nothing_now_whatever_its_last_sample_says() -> None:
+    for each, known in ((an_engine(), True), (an_engine(**DEAD), False), (an_engine(state="down"), False)):
+        seen: Any = SimpleNamespace(engine=each, latest=sampled(4))
+        assert (engine._fresh(seen, NOW) is not None) == known
 
 
 CHANGES = [
@@ -182,10 +212,76 @@ def test_a_decision_shows_no_comparison_that_was_not_made() -> None:
     usual = {"layer": "l2", "was_allowance": 0, "allowance": 30, "was_reason": "closed_unknown", "reason": "harvest",
              "signal": "step_seconds", "in_flight": 0, "credited": 0}  # fmt: skip
     told = [
-        engine._decision(LoggedChange(NOW, n, AllowanceChange(**usual, value=value, threshold=limit)), None)  # type: ignore[arg-type]
+        engine._decision(
+            engine.Folded(LoggedChange(NOW, n, AllowanceChange(**usual, value=value, threshold=limit))), None
+        )  # type: ignore[arg-type]
         for n, (value, limit) in enumerate([(0.0, 0.0), (0.031, 0.05)])
     ]
     assert [(each["value"], each["threshold"]) for each in told] == [("", ""), ("31 ms", "50 ms")]
+
+
+def test_decisions_that_change_nothing_are_one_row_with_the_one_before_them() -> None:
+    stale = {"layer": "l1", "allowance": 0, "reason": "closed_stale", "in_flight": 0, "credited": 0,
+             "signal": "age_seconds", "value": 2.0, "threshold": 1.5}  # fmt: skip
+    told = [("harvest", 9, "", 60), *(("closed_stale", 0, f"error {n}", 50 - 10 * n) for n in range(3))]
+    rows = [
+        LoggedChange(
+            NOW - timedelta(seconds=ago),
+            n,
+            AllowanceChange(**stale, was_reason=was, was_allowance=many, detail=said),  # type: ignore[arg-type]
+        )
+        for n, (was, many, said, ago) in enumerate(told)
+    ]
+    [kept] = engine._folded(rows[::-1])
+    shown = engine._decision(kept, None)
+    assert (shown["was"], shown["again"]) == ("harvest", "3 times more, the last at 14:15:32.0")
+    assert "error 2" in shown["because"]
+
+
+def decisions(*made: tuple[float, str, int, str, int]) -> list[engine.Folded]:
+    """What is shown of these: (seconds ago, reason and allowance before, reason and allowance after), newest last."""
+    rows = [
+        LoggedChange(NOW - timedelta(seconds=ago), n, AllowanceChange("l2", had, has, was, now, None, None, None, 0, 0))
+        for n, (ago, was, had, now, has) in enumerate(made)
+    ]
+    return engine._folded(rows[::-1])
+
+
+def test_a_decision_that_changes_nothing_has_no_row_and_the_only_one_no_change() -> None:
+    assert len(decisions((9, "closed_unknown", 0, "closed_unknown", 0), (5, "closed_unknown", 0, "harvest", 8))) == 1
+    [only] = decisions((9, "closed_unknown", 0, "closed_unknown", 0))
+    shown = engine._decision(only, None)
+    assert (shown["words"], shown["was_words"]) == ("Closed: no telemetry", "")
+    assert (shown["was_allowance"], shown["allowance"]) == ("", "0")
+
+
+def test_decisions_to_and_fro_are_one_row() -> None:
+    on, off = ("closed_model_error", 0, "harvest", 8), ("harvest", 8, "closed_model_error", 0)
+    first, *rest = decisions((99, "ramp", 4, "harvest", 8), (3, *off), (2.7, *on), (2.5, *off), (2.2, *on))
+    shown = engine._decision(first, rest[0])
+    assert (len(rest), shown["again"]) == (1, "4 changes to and fro since 14:15:59.0")
+    assert (shown["words"], shown["was_words"], shown["lasted"]) == (
+        "Shares steps",
+        "Closed: forecasts are off",
+        "2\u00a0min",
+    )
+    assert len(decisions((99, *off), (2, *on))) == 2
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_words_in_the_log_of_decisions(reason: Reason) -> None:
+    assert signs._GATES[reason]
+
+
+def test_the_headline_of_an_engine_has_no_step_time_beside_that_of_the_plot() -> None:
+    for signal, value in (("step_seconds", 0.031), ("quiet_seconds", 60.0)):
+        each = an_engine(signal=signal, value=value, threshold=0.025)
+        day: Any = SimpleNamespace(seconds=0.0)
+        seen: Any = SimpleNamespace(
+            engine=each, latest=None, day=day, replaced=None, detail=SimpleNamespace(expected=None)
+        )
+        strong, _ = engine.lede(seen, NOW)
+        assert strong == "Gives batch work what synchronous requests leave of every step for 40 s."
 
 
 @pytest.mark.parametrize(
@@ -237,6 +333,11 @@ def test_a_trouble_lasts_until_what_ends_it_for_the_same_subject() -> None:
     }
 
 
+def test_the_loss_of_a_worker_lasts_until_its_engine_is_ready_and_without_an_engine_is_over() -> None:
+    found = incidents.spans([change(1, "worker.lost", "vm", worker=1), change(2, "worker.lost", "a", engine="a")])
+    assert [span.until for span in found] == [NOW - timedelta(minutes=1), None]
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -251,6 +352,27 @@ def test_a_trouble_lasts_until_what_ends_it_for_the_same_subject() -> None:
 )  # fmt: skip
 def test_a_change_is_told_as_a_sentence(given: Change, words: str) -> None:
     assert incidents.words(given) == words
+
+
+WARNING = {
+    "engine": "east-1",
+    "code": "no_plugin",
+    "message": "From outside only.",
+    "remedy": "Install it.",
+    "severity": "warning",
+}
+
+
+def test_nothing_is_broken_only_where_the_status_has_no_problem() -> None:
+    def shown(*found: dict[str, str]) -> dict[str, Any]:
+        seen = incidents.Seen([], False, [], NOW - timedelta(days=1), found)
+        return incidents.view(seen, viewer(Role.ADMIN), {}, NOW)
+
+    warned, failed = shown(*[WARNING] * 4), shown(WARNING, WARNING | {"severity": "error"})
+    assert (warned["title"], warned["sign"]) == ("Four warnings", signs.LOOK)
+    assert (failed["title"], failed["sign"]) == ("Two problems", signs.BROKEN)
+    assert [each["words"] for each in warned["problems"]] == ["east-1: From outside only."] * 4
+    assert (shown()["title"], shown()["sign"]) == ("Nothing is broken now", signs.DONE)
 
 
 @pytest.mark.parametrize(
@@ -376,6 +498,15 @@ def a_key(**changes: Any) -> KeyRow:
 )
 def test_the_state_of_a_key_is_whether_it_opens_anything(changes: dict[str, Any], words: str) -> None:
     assert keys.state(a_key(**changes), NOW)[1].replace("\u00a0", " ") == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(3, "within the last minute"), (61, "within the last 2 minutes"), (300, "5 min ago")]
+)
+def test_the_last_use_of_a_key_is_not_said_more_exactly_than_it_is_noted(seconds: int, words: str) -> None:
+    used = a_key(last_used_at=NOW - timedelta(seconds=seconds))
+    assert keys._row(used, KeyLimits(), viewer(Role.ADMIN), NOW)["used"] == words
+    assert used_ago(seconds) == words
 
 
 def test_a_key_is_measured_by_its_nearest_limit_its_own_or_the_usual_one() -> None:

@@ -15,15 +15,21 @@ from starlette.applications import Starlette
 
 from app import clock
 from app.access.roles import Role
+from app.admission import quotas
 from app.audit import log as audit
+from app.budgets import service as budgets
 from app.console import stream
 from app.db.pool import Database
+from app.engines import catalogue
+from app.policy import service as policies
 from app.queue import service
 from app.queue.ingest import NewBatch
 from app.queue.types import Result
+from app.settings import Settings
 from app.tenants import service as tenants
 from testing.fakes import tool_calls
 from testing.waiting import eventually, in_time
+from tests.clock import Clock
 from tests.console.conftest import SignIn
 from tests.queue import support
 
@@ -367,6 +373,31 @@ async def test_a_dropped_file_is_checked_line_by_line_estimated_and_queued(
     assert made.status_code == 200, made.text
     assert "<title>first try" in made.text
     assert [action for action, *_ in await entries(database)] == ["batch.create"]
+
+
+async def test_a_dropped_file_is_held_to_the_quotas_of_its_account_and_to_rules_about_its_budgets(
+    world: World, sign_in: SignIn, database: Database, settings: Settings, clock: Clock
+) -> None:
+    client = await sign_in(Role.ADMIN)
+    body = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5}
+    stored = await client.post("/console/batches/new/file?name=my.jsonl", content=_lines(body))
+    form = {"file": stored.headers["x-next"].split("file=")[1], "window": "6h"}
+    models, rule = catalogue.load(settings.models_file), '[[rule]]\nid = "b"\nwhen = { budget = ">=90" }\ndeny = "no"\n'
+    async with database.transaction() as conn:
+        await quotas.change(conn, "acme", quotas.Quota(open_items=1))
+    assert (await client.post("/console/batches/new", data=form)).status_code == 429
+    async with database.transaction() as conn:
+        await quotas.change(conn, "acme", quotas.NO_QUOTA)
+        await policies.apply(conn, rule, models, "test")
+        await budgets.put(conn, world.tenant, "b", {"max_tokens": 1000})
+    async with database.durable() as conn:
+        await conn.execute("update budget set spent = 950")
+    clock.advance(2)  # until this process has to know
+    made = await client.post("/console/batches/new", data=form)
+    assert made.status_code == 303, made.text
+    async with database.relaxed() as conn:
+        rows = await conn.execute("select endpoint from item_payload order by batch_id desc limit 1")
+        assert await rows.fetchall() == [("unfit",)]  # the line fails alone
 
 
 async def test_a_file_without_a_request_says_what_a_file_has_to_be(world: World, sign_in: SignIn) -> None:

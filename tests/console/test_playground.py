@@ -1,15 +1,20 @@
 """The playground asks both ways with a key of its own, and says what went wrong."""
 
 import html
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from app import processes
 from app.access.roles import Role
+from app.console import playground as asking
+from app.console.playground import Ask, Outcome
 from app.console.views import new_batch, playground
 from app.db.pool import Database
+from app.engines import catalogue
 from app.engines import service as engines
 from app.settings import Settings
 from testing.waiting import eventually
@@ -49,6 +54,52 @@ async def test_without_an_api_both_say_so_and_the_key_is_revoked(
     async with database.relaxed() as conn:
         rows = await (await conn.execute("select revoked_at is not null from api_key")).fetchall()
     assert rows == [(True,)]
+
+
+BUDGET = "Budget 'b' is used up: 5 USD of 5 USD spent; it is renewed on Tue 1 Dec 00:00 UTC"
+ASK = Ask("acme", GIVEN["model"], "Hello", 5)
+
+
+async def outcomes(answer: Callable[[httpx.Request], httpx.Response]) -> list[Outcome]:
+    """How both requests go at an API that answers so."""
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://api") as client:
+        return [await asking._guarded(call, client, ASK) for call in (asking._at_once, asking._queued)]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 503])
+async def test_a_refusal_has_the_words_of_the_api_and_says_when_to_try_again(settings: Settings, status: int) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        envelope = {"errors": [{"code": 1, "message": BUDGET}]}
+        body = {"error": {"message": BUDGET}} if "chat" in request.url.path else envelope
+        return httpx.Response(status, json=body, headers={"retry-after": "7200"} if status in (429, 503) else {})
+
+    shown = playground.answered(catalogue.load(settings.models_file), [], ASK, *await outcomes(answer))
+    again = " Try again in 2\u00a0h." if status in (429, 503) else ""
+    assert [each["error"] for each in shown["outcomes"]] == [f"{BUDGET}.{again}"] * 2
+    assert [each["facts"] for each in shown["outcomes"]] == [[], []]
+    assert (shown["title"], shown["rest"]) == ("Neither was answered", "")
+
+
+async def test_a_queued_request_that_failed_and_one_that_waits_for_money_say_so(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = httpx.Response(500, json={"result": {"responses": [{"success": False, "error": {"message": "too long"}}]}})
+    waits = httpx.Response(
+        200, json={"result": {"status": "queued", "waiting": {"message": "budget b has 5 USD spent"}}}
+    )
+    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.4)
+    said = []
+    for polled in (failed, waits):
+
+        def answer(request: httpx.Request, polled: httpx.Response = polled) -> httpx.Response:
+            if b"request_id" in request.content:
+                return polled
+            return httpx.Response(200, json={"result": {"request_id": "1"}})
+
+        _, queued = await outcomes(answer)
+        [_, shown] = playground.answered(catalogue.load(settings.models_file), [], ASK, Outcome(), queued)["outcomes"]
+        said.append(shown["error"] or shown["waits_for"])
+    assert said == ["too long.", "It still waits: budget b has 5 USD spent."]
 
 
 def test_a_model_that_another_ones_engine_answers_is_served() -> None:

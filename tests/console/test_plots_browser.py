@@ -2,13 +2,19 @@
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from app.access.roles import Role
+from app.cli.database import on_database
+from app.console.views import time_range
+from app.db.pool import Connection
+from app.engines import catalogue
+from app.metering import latency_sql, sketch
+from testing.fakes import ledger_month
 from tests.console import browser
 from tests.console.browser import Reader
 
@@ -113,3 +119,41 @@ def test_without_scripts_a_plot_is_an_image_with_a_name(console: Any) -> None:
         plot = reader.page.locator(TIDES).first
         assert plot.get_attribute("role") == "img"
         assert "Tokens a second" in (plot.get_attribute("aria-label") or "")
+
+
+@pytest.fixture
+def drawn(console: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same installation with a month of spend, and callers who wait three times as long beside batch work as alone."""
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    monkeypatch.setattr(ledger_month, "BEGIN", midnight - timedelta(days=30))
+    monkeypatch.setattr(ledger_month, "CHANGE", midnight - timedelta(days=4))
+
+    async def fill(conn: Connection) -> None:
+        async with conn.transaction():
+            await ledger_month.write(conn, catalogue.load(console.settings.models_file))
+            for minutes in range(2, 50):
+                minute = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=minutes)
+                for beside, first, gap in ((True, 3000.0, 40.0), (False, 60.0, 38.0)):
+                    values = {"minute": minute, "writer": "w", "model": "qwen3-32b", "beside": beside, "requests": 60,
+                              "first_token": [sketch.bucket(first), 60], "gap": [sketch.bucket(gap), 60]}  # fmt: skip
+                    await conn.execute(latency_sql.STORE, values)
+
+    on_database(console.settings, fill)
+    return console
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_label_of_a_plot_lies_on_another_or_is_cut(drawn: Any, width: int) -> None:
+    today = datetime.now(UTC)
+    part = f"?from={time_range.iso(today - timedelta(minutes=21))}&to={time_range.iso(today - timedelta(minutes=17))}"
+    pages = [f"/console/{page}{time}" for page in ("now", "engines", "engines/east-1", "engines/west-1")
+             for time in ("?range=15m", "?range=1h", "?range=6h", "?range=24h", "?range=7d", part)]  # fmt: skip
+    pages += [f"/console/spend?day={(today - timedelta(days=back)).date()}" for back in (0, 1, 4, 13, 24, 26, 27)]
+    found = []
+    with browser.launched() as chromium:
+        reader = Reader(chromium, drawn, viewport={"width": width, "height": 900})
+        reader.sign_in(Role.OPERATOR)
+        for address in pages:
+            reader.open(address)
+            found += [f"{address}: {each}" for each in reader.faults()]
+    assert found == []

@@ -1,4 +1,5 @@
-"""Claims about the pages of four moments, in each look: nothing fails, axe-core finds nothing, none is wider than the screen.
+"""Claims about the pages of four moments, in each look: nothing fails, axe-core finds nothing, nothing lies on another
+thing or is cut.
 
 Each run makes the sheets of `scenes` anew, in the folder TESTS_PICTURES, or in one of its own.
 """
@@ -53,8 +54,7 @@ def test_every_page_of_a_scene_is_whole_in_every_look(scene: Any, tmp_path: Path
                 reader.page.wait_for_timeout(_SETTLE_MS)
                 found += [f"{look} {name}: {each}" for each in axe.violations(reader)]
                 found += [f"{look} {name}: {status}"] if status != 200 else []
-                if reader.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
-                    found.append(f"{look} {name}: is wider than the screen")
+                found += [f"{look} {name}: {each}" for each in reader.faults()]
                 taken[name] = reader.page.screenshot(type="jpeg", quality=80)
             found += [f"{look}: {each}" for each in reader.complaints]
             if look in KEPT:
@@ -62,3 +62,27 @@ def test_every_page_of_a_scene_is_whole_in_every_look(scene: Any, tmp_path: Path
                 (folder / f"{scene.name}-{look}.jpg").write_bytes(drawn)
             reader.context.close()
     assert found == []
+
+
+@pytest.mark.parametrize("scene", ["busy"], indirect=True)
+def test_on_a_narrow_screen_an_item_has_all_its_values_and_no_tab_is_cut(scene: Any, tmp_path: Path) -> None:
+    with browser.launched() as chromium:
+        reader = Reader(chromium, scene, **LOOKS["narrow"])
+        reader.sign_in(Role.OPERATOR)
+        reader.open("/console/batches?view=all")
+        links = reader.page.locator('main a[href^="/console/batches/"]:not([href$="/new"])')
+        for address in [str(link.get_attribute("href")) for link in links.all()]:
+            reader.open(f"{address}?items=answered")
+            if reader.page.locator("#batch-items tbody tr").count():
+                break
+        seen = reader.page.evaluate(
+            """() => {
+              const names = [...document.querySelectorAll('#batch-items thead th')].map(each => each.textContent);
+              const cells = [...document.querySelector('#batch-items tbody tr').cells];
+              const tabs = [...document.querySelectorAll('#batch-items .tabs a')];
+              return {hidden: names.filter((_, n) => !cells[n].getBoundingClientRect().width),
+                cut: tabs.filter(each => each.getBoundingClientRect().right > innerWidth).map(each => each.textContent)};
+            }"""
+        )
+        reader.page.locator("#batch-items").screenshot(path=tmp_path / "items.png")
+    assert seen == {"hidden": ["Reference"], "cut": []}

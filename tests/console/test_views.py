@@ -114,6 +114,13 @@ def test_an_axis_has_at_most_six_times_however_long_it_is(now: float | None) -> 
         assert len({tick.text for tick in found if tick.text != "now"}) >= len(found) - 2
 
 
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.95, 1.0])
+def test_now_is_a_word_of_its_own_that_no_other_time_meets(share: float) -> None:
+    found = plots.ticks(NOW, NOW + timedelta(hours=1), ends="", now=NOW + share * timedelta(hours=1))
+    [now] = [tick.x for tick in found if tick.text == "now"]
+    assert min(abs(tick.x - now) for tick in found if tick.x != now) > 10
+
+
 def test_amounts_beside_a_scale_have_the_digits_that_they_need() -> None:
     assert text.money_scale([0.001, 0.002]) == ["$0.0010", "$0.0020"]
     assert text.money_scale([0.00025, 0.0005]) == ["$0.000250", "$0.000500"]

@@ -67,6 +67,17 @@ def _fill_a_key(reader: Reader, expires: str) -> None:
     reader.page.get_by_role("button", name="Make the key").click()
 
 
+def _refused_a_budget(reader: Reader) -> None:
+    reader.page.get_by_label("Name").fill("month")
+    reader.page.get_by_label("Maximum").fill("a lot")
+    reader.page.get_by_role("button", name="Make the budget").click()
+    reader.page.get_by_role("alert").wait_for()
+
+
+def _asked_to_delete(reader: Reader) -> None:
+    reader.page.get_by_role("button", name="Delete", exact=True).click()
+
+
 def _revealed(reader: Reader) -> None:
     reader.page.get_by_role("button", name="Reveal", exact=True).click()
     reader.page.get_by_label("Reason").fill("to look at the page")
@@ -177,6 +188,18 @@ PAGES: tuple[Look, ...] = (
         lambda ids: f"/console/webhooks/{ids['hook']}/deliveries/{ids['delivery']}",
     ),
     Look("spend", "spend", Role.OPERATOR, lambda ids: "/console/spend"),
+    Look("budget-new", "budget", Role.ADMIN, lambda ids: "/console/spend/budgets/new"),
+    Look("budget-refused", "budget", Role.ADMIN, lambda ids: "/console/spend/budgets/new", first=_refused_a_budget),
+    Look("budget-of-account", "budget", Role.OPERATOR, lambda ids: "/console/spend/budgets/new"),
+    Look("budget", "budget", Role.ADMIN, lambda ids: f"/console/spend/budgets/{ids['budget']}"),
+    Look("budget-taken-over", "budget", Role.OPERATOR, lambda ids: f"/console/spend/budgets/{ids['budget']}"),
+    Look(
+        "budget-delete",
+        "budget",
+        Role.ADMIN,
+        lambda ids: f"/console/spend/budgets/{ids['budget']}",
+        first=_asked_to_delete,
+    ),
     Look("sessions", "growth", Role.OPERATOR, lambda ids: "/console/sessions"),
     Look("policy", "policy", Role.OPERATOR, lambda ids: "/console/policy"),
     Look("policy-tried", "policy", Role.OPERATOR, lambda ids: "/console/policy", first=_tried),
@@ -227,13 +250,16 @@ def opened(
 
 def work(stack: Stack, account: Account, many: int = 12_000) -> Addresses:
     """Submit batches: one of many items that runs, one that has ended with failures, one that is paused; and a pipeline, a
-    conversation, a webhook. Returns their ids by name.
+    conversation, a webhook, a budget. Returns their ids by name.
     """
     stack.script(
         {"match": "too long", "mode": "status", "status": 400, "message": "maximum context length is 8192 tokens"},
         {"match": "slowly", "mode": "slow", "seconds": 4},
     )
     ids = {"hook": _hook(account)}  # its address answers nobody
+    terms = {"max_tokens": 20_000_000, "workflow": "tagging", "alerts_at": [75, 90]}  # which no request has
+    account.client.put(f"{account.path}/ai/budgets/tagging", json=terms).raise_for_status()
+    ids["budget"] = str(stack.query("select max(budget_id) from budget")[0][0])
     ids |= {"moderation": submit(account, "moderation", [f"{n} too long" if n % 9 == 7 else f"{n}" for n in range(60)])}
     _until(account, ids["moderation"], "completed")
     first = "select min(delivery_id) from delivery join endpoint using (endpoint_id) where endpoint_id = %s::uuid"

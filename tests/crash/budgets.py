@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tests.crash.client import Client
 from tests.crash.history import Batch, History
-from tests.crash.money import STRICT, TIGHT, WORKFLOWS, Tight, tight_budgets
+from tests.crash.money import STRICT, WORKFLOWS, Tight, tight_budgets
 
 SECOND = "second"  # a roomy budget of one workflow, which comes and goes
 RELIEF_SECONDS = 1.0
@@ -25,7 +25,7 @@ class Budgets:
         self._relief_at = 0.0
         self.table: dict[str, tuple[int, Callable[[random.Random], Awaitable[None]]]] = {
             "raise a budget": (4, self._raise_any),
-            "change lanes": (2, self._change_lanes),
+            "change budgets": (2, self._change_second),
         }
 
     async def relieve(self, waiting: Sequence[Batch]) -> None:
@@ -46,23 +46,23 @@ class Budgets:
 
     async def _raise_ended(self, tight: Tight, steps: int, needed: int) -> None:
         """Raise a budget if less than `needed` is left."""
-        if tight.left(await self._client.unspent(tight.account, TIGHT)) < needed:
-            self._history.notes[f"times that the money of {tight.account} had ended"] += 1
+        if tight.left(await self._client.unspent(tight.account, tight.name)) < needed:
+            self._history.notes[f"times that the {tight.currency or 'tokens'} of {tight.account} had ended"] += 1
             await self._raise(tight, steps)
 
     async def _raise(self, tight: Tight, steps: int) -> None:
         """Raise the maximum. The same terms again, after a lost answer, do no harm."""
         async with tight.changing:
             tight.max += steps * tight.step
-            self._check("raise", await self._client.budget(tight.account, TIGHT, tight.given()))
+            self._check("raise", await self._client.budget(tight.account, tight.name, tight.given()))
 
-    async def _change_lanes(self, rng: random.Random) -> None:
-        """Add a second budget, make it another workflow's, or remove it: queued chunks move to other lanes."""
+    async def _change_second(self, rng: random.Random) -> None:
+        """Add a second budget, make it another workflow's, or remove it: queued chunks get other budgets."""
         async with self._changing:
             workflow = rng.choice((*WORKFLOWS, None))
             terms = {"max_tokens": 10**9, "workflow": workflow, "period": "total"} if workflow else None
             status = await self._client.budget(STRICT, SECOND, terms)
-            self._check("change of lanes", 200 if status == 404 and terms is None else status)
+            self._check("change of budgets", 200 if status == 404 and terms is None else status)
 
     def _check(self, what: str, status: int) -> None:
         if status != 200:

@@ -8,10 +8,8 @@ from typing import Any
 import httpx
 
 from tests.crash.history import Batch, History
-from tests.crash.money import UNSERVED
 from tests.crash.system import TENANTS, System
 
-MODEL = "smollm2-135m-instruct"
 SUBSCRIPTIONS = "/event_subscriptions/subscriptions"
 TRY_AGAIN = (429, 503, 507)  # statuses after which a client should try again
 MOST_TOKENS = 8  # of an answer; the fake engine gives fewer
@@ -140,4 +138,4 @@ class Client:
 
 
 def _run(batch: Batch) -> str:
-    return f"/ai/run/{UNSERVED if batch.unserved else MODEL}"
+    return f"/ai/run/{batch.model}"

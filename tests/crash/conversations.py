@@ -11,8 +11,8 @@ import httpx
 import orjson
 
 from testing.waiting import LIMIT_SECONDS
-from tests.crash.client import MODEL, TRY_AGAIN, Client
-from tests.crash.history import History
+from tests.crash.client import TRY_AGAIN, Client
+from tests.crash.history import SERVED, History
 from tests.crash.system import TALKER, System
 
 NAME = "talk-"  # the text of each turn begins with it
@@ -112,7 +112,7 @@ class Conversations:
             said.answer = ""
 
     async def _send(self, talk: Talk, said: Said) -> dict[str, Any] | None:
-        body = {"model": MODEL, "conversation": talk.public_id, "input": said.text}
+        body = {"model": SERVED, "conversation": talk.public_id, "input": said.text}
         body |= {"background": True} if said.background else {"stream": len(said.text) % 2 == 0}
         answer = await self._ask("POST", "/responses", json=body, headers={"idempotency-key": said.text})
         if (

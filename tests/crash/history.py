@@ -30,6 +30,9 @@ MUST_BE_ZERO = (
 )
 
 
+SERVED, UNSERVED = "smollm2-135m-instruct", "unserved"  # a model that the engines serve, and one that none has
+
+
 @dataclass(slots=True)
 class Halt:
     """The time from the response to a pause or cancel until a resume or retry may have taken effect."""
@@ -49,7 +52,7 @@ class Batch:
     form: str
     window: int | None = None  # seconds until it expires
     labels: dict[str, str] = field(default_factory=dict)  # headers
-    unserved: bool = False  # its model has no engine, so it waits until it is cancelled
+    model: str = SERVED
     request_ids: set[str] = field(default_factory=set)
     accepted_at: float = float("inf")
     done: int = 0  # the most that a poll has reported
@@ -62,6 +65,11 @@ class Batch:
     must_be_cancelled: bool = False
     _moves: Counter[str] = field(default_factory=Counter)
     _moving: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def unserved(self) -> bool:
+        """Whether its model has no engine, so that it waits until it is cancelled."""
+        return self.model == UNSERVED
 
     @property
     def accepted(self) -> bool:
@@ -119,11 +127,12 @@ class Arrival:
 
 @dataclass(slots=True)
 class Stop:
-    """The time from a SIGSTOP of a process to its SIGCONT."""
+    """The time from a SIGSTOP of a process to its SIGCONT. `split`: a request was seen that it caught after its permission."""
 
     pid: int
     began: float
     ended: float = float("inf")
+    split: bool = False
 
 
 class History:

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from tests.crash.budgets import Budgets
 from tests.crash.client import TRY_AGAIN, Client
 from tests.crash.examine import examine_final, examine_pending
-from tests.crash.history import KINDS, Batch, History
+from tests.crash.history import KINDS, UNSERVED, Batch, History
 from tests.crash.lifecycle import Lifecycle
-from tests.crash.money import ROOMY, labels
+from tests.crash.money import labels, models_of
 from tests.crash.system import TENANTS
 
 SIZES = ((1, 1), (2, 10), (11, 60), (61, 300))
@@ -69,10 +69,10 @@ class Load:
         await asyncio.gather(self._submit(batch), self._submit(batch))
 
     async def _submit_unserved(self, rng: random.Random) -> None:
-        """A small batch that waits to the end. Its account has money for all of them."""
+        """A small batch that waits to the end, and takes no money from others meanwhile."""
         key = f"b{len(self._history.batches)}"
         prompts = [f"{key} item {seq} plain" for seq in range(rng.randint(1, 4))]
-        batch = Batch(key, ROOMY, prompts, "json", unserved=True)
+        batch = Batch(key, rng.choice(TENANTS), prompts, "json", model=UNSERVED)
         self._history.batches.append(batch)
         self._history.operations["items"] += len(prompts)
         await self._submit(batch)
@@ -85,7 +85,7 @@ class Load:
         if not (accepted := self._history.accepted):
             return
         used = rng.choice(accepted)
-        other = Batch(used.key, used.tenant, [*used.prompts, "one more"], used.form)
+        other = Batch(used.key, used.tenant, [*used.prompts, "one more"], used.form, model=used.model)
         answer, _ = await self._client.until_answered(lambda: self._client.submit(other), (KEY_IN_USE,))
         if answer.status_code != 422:
             self._history.wrong("misanswered", f"other items under {used.key}: {answer.status_code}")
@@ -96,7 +96,9 @@ class Load:
         kinds = rng.choices(KINDS, (90, 3, 4, 3), k=size) if rng.random() < 0.95 else ["refuse"] * size
         prompts = [f"{key} item {seq} {kind}" for seq, kind in enumerate(kinds)]
         window = rng.randint(*WINDOWS) if rng.random() < 0.1 else None
-        batch = Batch(key, rng.choice(TENANTS), prompts, rng.choice(("json", "ndjson")), window, labels(rng))
+        tenant = rng.choice(TENANTS)
+        model = rng.choice(models_of(tenant))
+        batch = Batch(key, tenant, prompts, rng.choice(("json", "ndjson")), window, labels(rng), model)
         self._history.batches.append(batch)
         self._history.operations["items"] += size
         return batch

@@ -3,28 +3,36 @@
 import asyncio
 import random
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.batches import budgets
+from app.budgets import service as budgets
+from app.budgets import sql
+from app.budgets.service import DEAD_SECONDS
 from app.db.pool import Database
 from app.engines import catalogue
+from app.policy import service as policies
 from app.settings import DEMO_MODELS
 from app.tenants import service as tenants
-from tests.crash.history import History
+from tests.crash.history import SERVED, UNSERVED, History
 from tests.crash.installation import Postgres
 
 ROOMY, STRICT, DIVERTED = "amber", "birch", "coral"  # the accounts by their budgets
 TIGHT = "tight"  # the name of the budget that each of them has
 ACCOUNTS = (ROOMY, STRICT, DIVERTED)
 WORKFLOWS = ("index", "tagging")
-UNSERVED = "unserved"  # a model that no engine has
 SPARE = "spare"  # a model to which coral's work is diverted; the same engines serve it
-_SPARE_TABLE = f"""
+EUROS = "euros"  # a model that is priced in another currency, and the name of its budget; the same engines serve it
+_MODELS = f"""
 [models.{SPARE}]
-serves = "smollm2-135m-instruct"
+serves = "{SERVED}"
 price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD" }}
+
+[models.{EUROS}]
+serves = "{SERVED}"
+price = {{ input = 0.10, cached_input = 0.025, output = 0.25, currency = "EUR" }}
 
 [models.{UNSERVED}]
 context_window = 2048
@@ -35,11 +43,13 @@ price = {{ input = 0.01, cached_input = 0.0025, output = 0.025, currency = "USD"
 
 @dataclass(slots=True)
 class Tight:
-    """A budget whose money ends and is raised. Amounts are tokens, or 10^-9 USD. `item`: what the next chunk may need. After a
-    retry it may be more, because then only the estimates of its items are known.
+    """A budget whose money ends and is raised. Amounts are tokens, or 10^-9 of a currency. `item`: what the next chunk may need.
+    After a retry it may be more, because then only the estimates of its items are known.
     """
 
     account: str
+    name: str
+    currency: str | None  # None: it is of tokens
     terms: dict[str, Any]
     max: int
     step: int
@@ -48,21 +58,27 @@ class Tight:
 
     def left(self, unspent: float) -> float:
         """What is left, as the API shows it, in this budget's unit."""
-        return unspent * (1 if self.account == STRICT else 1e9)
+        return unspent * (1e9 if self.currency else 1)
 
     def given(self) -> dict[str, Any]:
         """The terms as the API takes them."""
-        most = {"max_tokens": self.max} if self.account == STRICT else {"max_cost": f"{self.max / 1e9:.9f}"}
+        most = {"max_cost": f"{self.max / 1e9:.9f} {self.currency}"} if self.currency else {"max_tokens": self.max}
         return {**self.terms, **most, "period": "total"}
 
 
 def tight_budgets() -> list[Tight]:
-    """Of birch one that is strict and in tokens, of coral one in money, with a fallback from half of it on."""
-    diverting = {"divert_at": 50, "fallback": [SPARE], "soft": [25]}
+    """Of birch one that reserves the maximum, in tokens, of coral one in each currency."""
+    alerts = {"alerts_at": [25]}
     return [
-        Tight(STRICT, {"strict": True}, max=1_500, step=1_500, item=700),
-        Tight(DIVERTED, diverting, max=15_000, step=9_000, item=9_000),
+        Tight(STRICT, TIGHT, None, {"reserve": "maximum"}, max=1_500, step=1_500, item=700),
+        Tight(DIVERTED, TIGHT, "USD", alerts, max=15_000, step=9_000, item=9_000),
+        Tight(DIVERTED, EUROS, "EUR", alerts, max=15_000, step=9_000, item=9_000),
     ]
+
+
+def models_of(account: str) -> Sequence[str]:
+    """The models for which an account submits, each as often as it stands here."""
+    return (SERVED, SERVED, EUROS) if account == DIVERTED else (SERVED,)
 
 
 def models_file(folder: Path) -> Path:
@@ -70,20 +86,43 @@ def models_file(folder: Path) -> Path:
     file = folder / "models.toml"
     shutil.copyfile(DEMO_MODELS, file)
     with file.open("a") as models:
-        models.write(_SPARE_TABLE)
+        models.write(_MODELS)
     return file
 
 
-# Notes every moment in which more is held than a budget has, and in which a strict one spends more than that.
-_WATCH = """
+# From half of its budget on, work of coral that is not critical moves to the spare model.
+_POLICY = f"""
+[[rule]]
+id = "short"
+when = {{ account = "{DIVERTED}", budget = ">=50", critical = false }}
+fallback = ["{SPARE}"]
+"""
+
+# What `slackwater_budget_overshoot_bound` says of a budget.
+_BOUND = f"""select value from ({sql.GAUGES.replace("%(dead_seconds)s", str(DEAD_SECONDS))}) gauge (name, of, value)
+  where gauge.name = 'budget_overshoot_bound'
+    and of = (select account_id from tenant where tenant_id = new.tenant_id) || '/' || new.name"""
+# Notes every moment in which more is reserved than a budget has, or more is spent than that and its bound when something was
+# reserved for the last time.
+_WATCH = f"""
 create table overspent (at timestamptz default clock_timestamp(), text text);
-create function note_overspent() returns trigger language plpgsql as $$ begin
-  insert into overspent (text) values (format('%s of %s: spent %s, held %s (before: %s, %s)',
-    new.name, new.max, new.spent, new.held, old.spent, old.held));
+create table bound (budget_id int primary key, beyond float8 not null);
+create function note_bound() returns trigger language plpgsql as $$ begin
+  insert into bound select new.budget_id, coalesce(({_BOUND}), 'infinity')
+    on conflict (budget_id) do update set beyond = excluded.beyond;
   return null;
 end $$;
-create trigger overspent after update on budget for each row
-  when (new.spent + new.held > new.max and new.max >= old.max and (new.held > old.held or new.strict))
+create trigger bound after update on budget for each row when (new.reserved > old.reserved) execute function note_bound();
+create function note_overspent() returns trigger language plpgsql as $$
+  declare known float8 := coalesce((select beyond from bound where budget_id = new.budget_id), 0);
+begin
+  if new.reserved > old.reserved or new.spent > new.max + known then
+    insert into overspent (text) values (format('%s of %s: spent %s, reserved %s (before: %s, %s), bound %s',
+      new.name, new.max, new.spent, new.reserved, old.spent, old.reserved, known));
+  end if;
+  return null;
+end $$;
+create trigger overspent after update on budget for each row when (new.spent + new.reserved > new.max and new.max >= old.max)
   execute function note_overspent()"""
 
 
@@ -92,19 +131,21 @@ async def watch(postgres: Postgres) -> None:
     await postgres.rows(_WATCH)
 
 
-def first_budgets(roomy_tokens: int) -> dict[str, dict[str, Any]]:
-    """The terms of each account's budget `TIGHT`."""
-    given: dict[str, dict[str, Any]] = {ROOMY: {"max_tokens": roomy_tokens, "period": "total"}}
-    return given | {tight.account: tight.given() for tight in tight_budgets()}
+def first_budgets(roomy_tokens: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Account, name and terms of each budget."""
+    yield ROOMY, TIGHT, {"max_tokens": roomy_tokens, "period": "total"}
+    for tight in tight_budgets():
+        yield tight.account, tight.name, tight.given()
 
 
 async def begin(postgres: Postgres, models: Path, roomy_tokens: int) -> None:
-    """Give each account its budget, and watch them."""
+    """Give each account its budget, let coral's work move, and watch them."""
     await watch(postgres)
     async with Database(postgres.url, size=1) as database, database.transaction() as conn:
-        for account, terms in first_budgets(roomy_tokens).items():
+        await policies.apply(conn, _POLICY, catalogue.load(models), "the run")
+        for account, name, terms in first_budgets(roomy_tokens):
             tenant_id = await tenants.find_tenant(conn, account)
-            await budgets.put(conn, catalogue.load(models), tenant_id, TIGHT, terms)
+            await budgets.put(conn, tenant_id, name, terms)
 
 
 def labels(rng: random.Random) -> dict[str, str]:
@@ -115,12 +156,13 @@ def labels(rng: random.Random) -> dict[str, str]:
     }
 
 
-# By budget: what it holds, what it has spent, and what the ledger has for it.
+# By budget: what it has reserved and spent, and what the ledger has for it.
 _BUDGETS = """
-select t.account_id, b.name, b.max, b.held, b.spent, coalesce(sum(case b.unit when 'tokens' then u.prompt + u.output
+select t.account_id, b.name, b.max, b.reserved, b.spent, coalesce(sum(case b.unit when 'tokens' then u.prompt + u.output
     else ((u.prompt - u.cached) * l.price_in + u.cached * l.price_cached + u.output * l.price_out) / 1000 end), 0)::int8
 from budget b join tenant t using (tenant_id)
 left join line l on l.tenant_id = b.tenant_id and b.scope_value in ('', l.workflow)
+  and (b.unit = 'tokens' or l.currency = b.currency)
 left join usage u using (line_id) group by t.account_id, b.budget_id order by 1, 2"""
 
 # By account: the tokens of queued work in the ledger, those of diverted work among them, and the tokens of the stored results.
@@ -133,20 +175,20 @@ left join (select b.tenant_id, sum(r.prompt_tokens + r.completion_tokens) as tok
 
 _WAITING = """
 select format('%s chunks wait for money of budgets %s: the first has %s items, and may cost %s and %s tokens', count(*),
-         (select string_agg(format('%s (max %s, spent %s, held %s)', name, max, spent, held), ', ') from budget
-          where budget_id = any(lane.budget_ids)),
-         (array_agg(c.n order by c.deadline, c.chunk_id))[1], (array_agg(c.worst order by c.deadline, c.chunk_id))[1],
-         (array_agg(c.worst_tokens order by c.deadline, c.chunk_id))[1])
-from chunk c join lane on lane_id = c.lane where c.state = 'unfunded' group by lane_id"""
+         (select string_agg(format('%s (max %s, spent %s, reserved %s)', name, max, spent, reserved), ', ') from budget
+          where budget_id = any(c.budgets)),
+         (array_agg(c.n order by c.deadline, c.chunk_id))[1], (array_agg(c.maximum_cost order by c.deadline, c.chunk_id))[1],
+         (array_agg(c.maximum_tokens order by c.deadline, c.chunk_id))[1])
+from chunk c where c.state = 'unreserved' group by c.budgets"""
 
 
 async def judge(postgres: Postgres, history: History) -> None:
-    """Check that nothing is held any more, that each budget has spent what the ledger has, and that none was overspent."""
+    """Check that nothing is reserved any more, that each budget has spent what the ledger has, and that none was overspent."""
     history.details += [text for (text,) in await postgres.rows(_WAITING)]
-    for account, name, most, held, spent, booked in await postgres.rows(_BUDGETS):
+    for account, name, most, reserved, spent, booked in await postgres.rows(_BUDGETS):
         history.notes[f"{account} has spent of budget {name}"] = spent
-        if held or spent != booked:
-            what = f"{name} of {account} has {most}, {spent} spent, {held} held; the ledger has {booked}"
+        if reserved or spent != booked:
+            what = f"{name} of {account} has {most}, {spent} spent, {reserved} reserved; the ledger has {booked}"
             history.wrong("unaccounted", f"budget {what}")
     for account, booked, diverted, stored in await postgres.rows(_TOKENS):
         history.notes["tokens of diverted work"] += diverted

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from testing.waiting import LIMIT_SECONDS
-from tests.crash.client import MODEL, Client
-from tests.crash.history import KINDS, History
+from tests.crash.client import Client
+from tests.crash.history import KINDS, SERVED, History
 from tests.crash.money import ROOMY
 from tests.crash.system import System
 
@@ -71,7 +71,7 @@ def definition(key: str, dice: random.Random) -> Json:
 def _stage(name: str, prompt: str, **more: Any) -> Json:
     return {
         "id": name,
-        "model": MODEL,
+        "model": SERVED,
         "body": {"messages": [{"role": "user", "content": prompt}], "max_tokens": 8},
         **more,
     }

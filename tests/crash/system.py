@@ -21,6 +21,7 @@ from app.db.pool import Database
 from app.environment import child_environment
 from app.queue import partitions
 from app.settings import Settings
+from app.tenants.key_scope import EVERYTHING
 from testing.waiting import eventually, is_ok
 from tests import sets
 from tests.crash import money
@@ -208,7 +209,7 @@ class System:
 
     async def _create_accounts(self) -> None:
         for tenant in (*TENANTS, TALKER):
-            self.keys[tenant] = await asyncio.to_thread(create_key, self.direct, tenant, "crash", 1)
+            self.keys[tenant] = await asyncio.to_thread(create_key, self.direct, tenant, "crash", 1, scope=EVERYTHING)
         await money.begin(self.postgres, self.settings.models_file, BUDGET_TOKENS)
 
     @property

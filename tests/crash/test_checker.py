@@ -16,7 +16,7 @@ from tests.crash import __main__ as command
 from tests.crash import money
 from tests.crash.engines import DOOMED
 from tests.crash.examine import GIVEN_UP
-from tests.crash.history import MUST_BE_ZERO, Arrival, Batch, History
+from tests.crash.history import MUST_BE_ZERO, UNSERVED, Arrival, Batch, History
 from tests.crash.logs import unexpected
 from tests.crash.nemesis import Nemesis
 from tests.crash.system import HOSTS, MODULES, Part, Small, System
@@ -76,17 +76,28 @@ async def test_a_part_that_ends_unexpectedly_is_a_violation(system: System) -> N
 
 
 @pytest.mark.slow
-async def test_a_hold_beyond_a_budget_is_a_violation_even_if_it_returns(system: System) -> None:
+async def test_a_reservation_beyond_a_budget_is_a_violation_even_if_it_returns(system: System) -> None:
     await money.judge(system.postgres, system.history)
     assert system.history.sound
-    await system.postgres.rows("update budget set held = max where tenant_id = 1")
-    await system.postgres.rows("update budget set held = max + 1 where tenant_id = 1")
-    await system.postgres.rows("update budget set held = 0")
+    await system.postgres.rows("update budget set reserved = max where tenant_id = 1")
+    await system.postgres.rows("update budget set reserved = max + 1 where tenant_id = 1")
+    await system.postgres.rows("update budget set reserved = 0")
     await money.judge(system.postgres, system.history)
     assert (system.history.counts["overspent"], system.history.counts["unaccounted"]) == (1, 0)
     await system.postgres.rows("update budget set spent = 1 where tenant_id = 2")
     await money.judge(system.postgres, system.history)
     assert system.history.counts["unaccounted"] == 1
+
+
+@pytest.mark.slow
+async def test_what_is_spent_beyond_the_published_bound_is_a_violation(system: System) -> None:
+    await system.postgres.rows("update budget set reserved = 1")
+    await system.postgres.rows("update bound set beyond = 10")
+    await system.postgres.rows("update budget set reserved = 0, spent = max + 10")
+    assert await system.postgres.rows("select text from overspent") == []
+    await system.postgres.rows("update budget set spent = max + 11 where tenant_id = 2")
+    [(text,)] = await system.postgres.rows("select text from overspent")
+    assert text.endswith("bound 10")
 
 
 def test_every_traceback_and_every_unknown_error_is_unexpected() -> None:
@@ -131,7 +142,7 @@ def test_a_harmless_item_that_is_given_up_is_counted() -> None:
 
 
 def test_an_item_of_a_model_that_no_engine_serves_is_a_violation_at_any_engine() -> None:
-    history, batch = History(), Batch("b", "amber", ["b item 0 plain"], "json", unserved=True)
+    history, batch = History(), Batch("b", "amber", ["b item 0 plain"], "json", model=UNSERVED)
     batch.accept("id")
     history.batches.append(batch)
     _arrivals(history, 0.0, {}, {})

@@ -173,6 +173,11 @@ def _late(history: History, arrival: Arrival, what: str, why: str) -> None:
         if stop.pid == arrival.sender and caught and stop.ended <= arrival.at <= stop.ended + ZOMBIE_SECONDS:
             history.notes["zombie sends (caught on their way by a SIGSTOP)"] += 1
             return
+        woken = stop.ended <= arrival.sent <= stop.ended + CAUGHT
+        if stop.pid == arrival.sender and woken and not stop.split:
+            stop.split = True
+            history.notes["zombie sends (caught between the look at the lease and the stamp)"] += 1
+            return
     began = history.began
     when = f"{why}, sent at {arrival.sent - began:.2f}, came at {arrival.at - began:.2f}"
     who = f"{arrival.prompt} to {arrival.engine} by {arrival.sender}"

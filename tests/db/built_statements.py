@@ -55,11 +55,12 @@ BUILDERS: Mapping[Build, Sequence[Any]] = {
 }
 # They return a part of a statement. Those that use it are planned.
 PARTS = {
-    *("app.changes.sql.also", "app.headroom.samples_sql.history", "app.queue.holds_sql.hold"),
+    *("app.changes.sql.also", "app.headroom.samples_sql.history"),
     *("app.queue.fair_order_sql.current_virtual_time", "app.queue.fair_order_sql.woken"),
     "app.queue.fair_order_sql.mark_lowered",
     *("app.queue.fair_order_sql.free_accounts", "app.queue.fair_order_sql.is_free", "app.queue.fair_order_sql.waking"),
     *("app.queue.fair_order_sql.chunks_by_account", "app.queue.forecast_sql.latest_pace"),
+    *("app.queue.unreserved_sql.counted", "app.queue.unreserved_sql.places", "app.queue.unreserved_sql.spent"),
     *("app.webhooks.events_sql.batch_matches", "app.webhooks.events_sql.subscribed_kind"),
     "app.webhooks.events_sql.stable_id",
 }

@@ -13,29 +13,40 @@ READS = {
     # Its rows are ranges of items, so the weight and the limits of their account, the engines of their pool, and the deliveries
     # that keep an old day are read in the same statement. Whether a batch is sealed is read with its items. Who brings what a
     # lease has used into the fair order depends on the oldest code that may run. A stage gets no more items once its packs are
-    # known, and does not end while an item of it waits for an answer from outside.
+    # known, and does not end while an item of it waits for an answer from outside. Work that no budget pays asks for no engine,
+    # and a turn that grows costs more at the price of its line.
     "queue": {
+        "budget",
+        "line",
         "tenant",
         "engine",
         "pool",
         "event",
         "delivery",
         "endpoint",
+        "change",  # whether the loss of a worker was told already
         "batch_key",
         "pipeline",
         "stage",
         "parked",
     },
     # The lease of the worker beside an engine decides whether the engine is alive, and its chunks whether it is idle.
-    "engines": {"worker", "chunk"},
+    "engines": {"worker", "chunk", "batch"},
     # The output files of a batch are a view of its results.
     "files": {"batch"},
     # An event about items is written in the statement that stores their results (EMIT_ITEMS), and names batch and account.
     "webhooks": {"batch", "item_payload", "item_result", "tenant"},
-    # The ledger is compared with what the queue has counted, and a report names accounts.
-    "metering": {"tenant", "batch", "removed_counts"},
+    # The ledger is compared with what the queue has counted, a report names accounts, and a budget keeps its labels.
+    # A line is removed once nothing refers to it: no batch, chunk, delta or item.
+    "metering": {"tenant", "batch", "removed_counts", "budget", "chunk", "batch_delta", "item_payload"},
+    # What is reserved for a chunk is in its row, and changes in the statement that changes its state or its model. What it cost
+    # is that of its line.
+    "budgets": {
+        *("chunk", "batch", "batch_delta", "item_payload", "item_result", "sched"),
+        *("pool", "tenant", "line", "usage", "usage_day", "answer_length"),
+    },
     # What an account uses of its quotas is counted where it lies, so that no counter can drift.
-    "admission": {"batch", "chunk", "file", "upload", "upload_part"},
+    "admission": {"batch", "batch_delta", "pipeline", "chunk", "file", "upload", "upload_part"},
     # A policy is tried on samples, whose accounts it names, and on the batches that are open.
     "policy": {"tenant", "batch", "line", "chunk"},
     # A session names its account, and an account that is being deleted opens nothing.
@@ -90,6 +101,8 @@ READS = {
     },
 }
 WRITES = {
+    # Chunks become ready, are taken back, cut and moved together with what is reserved for them.
+    "budgets": {"chunk", "batch", "batch_delta", "item_payload", "sched"},
     # A key that seals no turn any more is destroyed.
     "sessions": {"turn_key"},
     # Retention deletes a batch, its events and its parked items in one transaction. Stages begin, and end with their account, in

@@ -8,7 +8,8 @@ from itertools import count
 import httpx
 
 from app.cli.key import create_key
-from tests.crash.client import MODEL, MOST_TOKENS, TRY_AGAIN
+from tests.crash.client import MOST_TOKENS, TRY_AGAIN
+from tests.crash.history import SERVED
 from tests.crash.system import System
 
 ACCOUNT = "caller"
@@ -37,7 +38,7 @@ async def _call(system: System, client: httpx.AsyncClient) -> None:
         prompt = f"call {number} plain"
         history.calls.add(prompt)
         try:
-            answer = await client.post(f"/ai/run/{MODEL}", json={"prompt": prompt, "max_tokens": MOST_TOKENS})
+            answer = await client.post(f"/ai/run/{SERVED}", json={"prompt": prompt, "max_tokens": MOST_TOKENS})
         except httpx.TransportError as error:
             history.notes[f"calls: {type(error).__name__}"] += 1
         else:

@@ -1,6 +1,8 @@
 """An engine attached as it is: adopted by its own name, stopped when it becomes another, held to what it promised."""
 
 import asyncio
+import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import SecretStr
+from structlog.testing import capture_logs
 
 from app import processes
 from app.crypto import secret_key
@@ -250,6 +253,26 @@ async def test_a_worker_for_another_engine_of_a_name_in_use_refuses(world: World
         assert THEIRS in failure.problem
         assert "SLACKWATER_ENGINE_NAME=engine-1" in failure.remedy
         assert await world.fetch("select url from engine") == [(world.settings.engine_url,)]
+
+
+async def test_a_worker_whose_engine_is_away_refuses_too_if_its_name_is_taken_and_says_by_whom(world: World) -> None:
+    lease = {"lease_seconds": 5, "heartbeat_seconds": 0.1}
+    async with attached(world.settings, **lease):
+        await world.until(engine_row("state = 'ready'"))
+        away = world.settings.model_copy(update={"engine_url": f"http://127.0.0.1:{processes.free_port()}"})
+        with pytest.raises(Failure, match=rf"engine-0 is taken: worker \d+ \(host .*, pid {os.getpid()}\)") as refusal:
+            async with in_time():
+                await model_adoption.model_of(away, world.database, asyncio.Event(), QUICK)
+        assert world.settings.engine_url in refusal.value.problem
+
+
+async def test_a_worker_that_stands_by_says_behind_whom(world: World) -> None:
+    async with attached(world.settings):
+        await world.until(engine_row("state = 'ready'"))
+        with capture_logs() as logs:
+            async with attached(world.settings, engine_name="second"):
+                [said] = await eventually(lambda: [each for each in logs if each["event"] == "worker.standing_by"])
+        assert re.fullmatch(rf"worker \d+ \(host .*, pid {os.getpid()}\), engine engine-0", said["behind"])
 
 
 async def test_a_worker_stands_by_for_the_same_engine_and_for_a_dead_one_under_another_url(world: World) -> None:

@@ -1,10 +1,13 @@
 """Claims about a worker that was counted as lost: its chunks are charged for it only if it does not return."""
 
+import asyncio
 import signal
 
 import pytest
 
+from testing.waiting import eventually
 from tests.gpu.world import World, process
+from workers.gpu import membership
 
 HELD = "from chunk where state = 'leased'"
 
@@ -19,6 +22,27 @@ async def test_a_worker_that_was_stopped_for_longer_than_its_lease_takes_its_cha
         child.send_signal(signal.SIGCONT)
         await world.until("max(attempt) = 0 from chunk")
         assert await world.fetch("select excused, charged_for from chunk") == [(1, None)]
+
+
+async def test_what_a_heartbeat_says_of_batches_comes_before_charges(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.engine.script({"mode": "hang"})
+    await world.submit([f"question {n}" for n in range(8)])
+    go_on = asyncio.Event()
+
+    async def take_back(conn: object, worker_id: int) -> int:
+        await go_on.wait()
+        return 0
+
+    monkeypatch.setattr(membership.charges, "take_back", take_back)
+    async with world.worker() as running:
+        await eventually(lambda: world.engine.count.total() == 8)
+        running.worker._membership._former_ids.add(7)
+        await world.fetch("update batch set state = 'cancelling' returning 1")
+        await eventually(lambda: world.engine.aborted == 8)
+        go_on.set()
+        await eventually(lambda: not running.worker._membership._former_ids)
 
 
 @pytest.mark.slow

@@ -17,13 +17,13 @@ from app.engines import adoption, catalogue
 from app.engines import service as engines
 from app.engines.client import EngineClient
 from app.engines.dialects import DIALECTS, Terms
-from app.engines.requests import CHAT, Target, build
+from app.engines.requests import CHAT, EngineRequest, Target, build
 from app.headroom.gate_rules import BLIND_CAP, CLOSED_BY_FAILURE, Reason
 from app.headroom.slot_search import FIRST
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.fakes.other_engines import FakeOpenAI, FakeSGLang, FakeTrtllm
-from testing.waiting import eventually
+from testing.waiting import eventually, in_time
 from tests.clock import Clock
 from tests.gpu.world import MODEL, Running, World, tend
 from tests.queue import support
@@ -198,6 +198,31 @@ async def test_missing_metrics_are_a_fault_only_where_the_gate_needs_them(
             assert control(running).blind
             assert control(running).decision.reason not in CLOSED_BY_FAILURE
             await world.until("(select position('by a cap and by latency only' in detail) > 0 from engine)")
+
+
+async def test_nothing_is_sent_if_the_lease_lapsed_while_the_prompt_was_tokenized(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with attached("sglang", settings, database) as world:
+        lapsed = asyncio.Event()
+        async with world.worker() as running:
+            runner = running.worker._runner
+            tokens_of = runner._client.tokens_of
+
+            async def stopped(request: EngineRequest) -> list[int] | None:
+                found = await tokens_of(request)
+                lapsed.set()
+                return found
+
+            monkeypatch.setattr(runner._client, "tokens_of", stopped)
+            monkeypatch.setattr(runner, "_may_send", lambda: not lapsed.is_set())
+            batch = await world.submit([{"messages": [{"role": "user", "content": "one question"}]}])
+            async with in_time():
+                await lapsed.wait()
+            await asyncio.sleep(0.2)
+            assert world.engine.bodies == []
+            monkeypatch.undo()
+            await world.finished(batch)
 
 
 async def test_sglang_counts_the_waiting_of_others_by_their_priority(settings: Settings, database: Database) -> None:

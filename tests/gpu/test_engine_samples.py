@@ -58,7 +58,15 @@ async def test_a_sample_that_could_not_be_stored_is_stored_later(world: World, m
 
 
 def test_tokens_of_others_are_all_without_ours_and_a_new_engine_counts_from_zero() -> None:
+    others, counts = _OtherTokens(), []
+    for given in ((1000, 0), (1500, 200), (None, 200), (40, 200), (100, 250)):
+        others.see(True)
+        counts.append(others.count(*given))
+    assert counts == [0, 300, 300, 300, 310]
+
+
+def test_what_an_engine_computed_for_lost_requests_of_ours_is_nobody_elses() -> None:
     others = _OtherTokens()
-    assert [others.count(*given) for given in ((1000, 0), (1500, 200), (None, 200), (40, 200), (100, 250))] == [
-        *(0, 300, 300, 300, 310)
-    ]
+    assert [others.count(*given) for given in ((1000, 0), (1700, 0), (2400, 0))] == [0, 0, 0]
+    others.see(True)
+    assert [others.count(*given) for given in ((2500, 0), (2530, 0), (2600, 0))] == [100, 130, 130]

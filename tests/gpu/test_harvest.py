@@ -146,12 +146,13 @@ def test_an_engines_report_is_forgotten_when_it_dies_and_the_next_one_starts_wit
         ({"model_error": 0.5}, ("model_error", 0.5, 0.3)),
     ],
 )
-def test_batch_that_stands_aside_because_its_model_is_poor_says_which_number_is_not_met(
+def test_batch_that_stands_aside_because_its_model_is_poor_gets_no_more_and_says_which_number_is_not_met(
     bench: Bench, state: dict[str, float], said: tuple[str, float, float]
 ) -> None:
     bench.tell(sync_running=1, trusted=False, **state)
     ruling = bench.ruling(later(own=1, running=2))
     assert ruling is not None
+    assert (ruling.allowance, ruling.surplus) == (0, 0)
     assert (ruling.reason, ruling.signal, ruling.value, ruling.threshold) == ("closed_model_error", *said)
 
 

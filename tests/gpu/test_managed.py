@@ -19,6 +19,7 @@ from app.crypto import secret_key
 from app.engines import catalogue
 from app.engines.client import EngineClient
 from app.engines.engine_key import engine_key
+from app.engines.engine_report import EngineReport
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, eventually
 from workers.engine.control_page import Report, Weights
@@ -191,6 +192,46 @@ async def test_an_engine_that_dies_is_started_anew(tmp_path: Path) -> None:
         os.kill(first, signal.SIGKILL)
         await eventually(lambda: pids(engine) not in ([], [first]))
         await eventually(client.healthy)
+
+
+async def test_an_engine_says_how_it_ended_until_it_answers_again(tmp_path: Path) -> None:
+    engine = make(tmp_path)
+    async with running(engine):
+        answering, engine._command = engine._command, ["sleep", "600"]
+        for _ in range(2):
+            [first] = pids(engine)
+            os.kill(first, signal.SIGKILL)
+            await eventually(lambda first=first: pids(engine) not in ([], [first]))  # type: ignore[misc]
+            assert engine.ended == "it was killed (SIGKILL)"
+            engine._command = answering
+        await eventually(lambda: engine.ended is None)
+
+
+async def test_how_an_engine_ended_and_that_it_is_away_for_a_whole_start_is_known_before_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, known = make(tmp_path), list[tuple[str | None, float | None]]()
+    real = engine._stop
+
+    async def stop(process: asyncio.subprocess.Process, grace_seconds: float) -> None:
+        known.append((engine.ended, engine.comeback.expected()))
+        await real(process, grace_seconds)
+
+    monkeypatch.setattr(engine, "_stop", stop)
+    async with running(engine):
+        engine.comeback.answers()
+        engine.comeback.learned = 80.0
+        engine.comeback.lost()
+        os.kill(pids(engine)[0], signal.SIGKILL)
+        await eventually(lambda: bool(known))
+    assert known[0] == ("it was killed (SIGKILL)", pytest.approx(80, abs=5))
+
+
+def test_how_the_process_of_an_engine_ended_is_reported_at_once() -> None:
+    away = EngineReport(False, "engine_down", 0)
+    assert replace(away, detail="it was killed (SIGKILL)").urgent != away.urgent
+    unread = replace(away, ready=True)
+    assert replace(unread, detail="GET /metrics takes too long").urgent == unread.urgent
 
 
 async def test_an_engine_whose_core_is_killed_is_started_anew_at_once_though_its_server_still_answers(

@@ -7,6 +7,7 @@ import pytest
 
 from app import clock
 from app.engines.outcome import Done, Usage
+from app.engines.requests import UNFIT
 from app.queue import settling
 from app.queue.types import Item, Lease, Result
 from tests.gpu.world import World
@@ -65,23 +66,38 @@ async def test_a_chunk_has_the_times_of_stored_answers_and_the_engine_time_of_al
     assert chunk.times.durations == bytes([53])  # 220 ms
 
 
-async def test_what_a_worker_measures_is_in_the_usage_that_the_steward_books(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    booked: list[settling.UsageSum] = []
+@pytest.fixture
+def booked(monkeypatch: pytest.MonkeyPatch) -> list[settling.UsageSum]:
+    """What stewards book."""
+    found: list[settling.UsageSum] = []
     settle = settling.settle
 
     async def noted(*arguments: Any, **options: Any) -> Any:
-        settled, usage, money = await settle(*arguments, **options)
-        booked.extend(usage)
-        return settled, usage, money
+        settled, usage = await settle(*arguments, **options)
+        found.extend(usage)
+        return settled, usage
 
     monkeypatch.setattr(settling, "settle", noted)
+    return found
+
+
+async def test_what_a_worker_measures_is_in_the_usage_that_the_steward_books(
+    world: World, booked: list[settling.UsageSum]
+) -> None:
     async with world.worker():
         await world.finished(await world.submit(["hello"] * 6, chunk=3))
     assert sum(each.counts.ok for each in booked) == 6
     assert [sum(len(times) for times in each) for each in _times(booked)] == [6, 6]
     assert sum(each.counts.engine_ms for each in booked) > 0
+
+
+async def test_an_invalid_line_is_no_request_of_the_model(world: World, booked: list[settling.UsageSum]) -> None:
+    batch_id = await world.submit(["hello"] * 3, chunk=3)
+    problem = b'{"line": 2, "message": "is bad", "param": null, "code": "bad"}'
+    await world.fetch("update item_payload set endpoint = %s, body = %s where seq = 1 returning 1", UNFIT, problem)
+    async with world.worker():
+        await world.finished(batch_id)
+    assert (sum(each.counts.requests for each in booked), sum(each.counts.ok for each in booked)) == (2, 2)
 
 
 def _times(booked: list[settling.UsageSum]) -> tuple[list[bytes], list[bytes]]:

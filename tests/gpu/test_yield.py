@@ -3,9 +3,11 @@
 import asyncio
 from typing import Any
 
+import aiohttp
 import orjson
 
 from app import clock
+from app.headroom.arrivals import SENT_SECONDS
 from testing.waiting import eventually
 from tests.gpu.world import World
 
@@ -80,6 +82,27 @@ async def test_a_burst_of_announced_prompts_makes_batch_yield_within_one_tick(wo
         world.engine.token_seconds = 0.0
         ended = "select 1 from batch where batch_id = %s and finalized_at is not null"
         await eventually(lambda: control.on_arrival() or world.fetch(ended, batch))
+
+
+async def test_an_announced_caller_is_not_forgotten_because_ours_have_just_left(world: World) -> None:
+    """What is in the gauges beyond ours may be the caller: only gauges without it say that it has gone."""
+    world.engine.token_seconds, world.engine.answer_tokens = 0.2, 200
+    await world.submit([f"question {n} with a long answer" for n in range(4)])
+    async with world.worker(control_seconds=3600, sample_seconds=3600) as running:
+        worker = running.worker
+        ledger, control = worker._runner.ledger, worker._control
+        await eventually(lambda: control.on_arrival() or len(ledger.calls) == 4)
+        control.arrivals.arrived("a", 300, 64, clock.monotonic() - SENT_SECONDS - 1)
+        ledger.left += 1  # one of ours has left since the last step
+        world.engine.extra_running = 1
+        async with aiohttp.ClientSession() as session:
+            await control.sampler.scrape(session)
+            scrape = control.sampler.latest
+            assert scrape is not None
+            assert (scrape.beyond, scrape.others, control.sync_open) == (1, 0, 1)
+            world.engine.extra_running = 0
+            await control.sampler.scrape(session)
+        assert control.sync_open == 0
 
 
 async def test_tokens_of_answers_that_a_stop_cuts_off_count_as_wasted_and_a_yield_meanwhile_delays_nothing(

@@ -50,18 +50,18 @@ def test_nobody_awaits_a_first_token_once_a_later_scrape_shows_nobody_waiting(
 ) -> None:
     ledger.arrived("whole", 300, 50, 1.0)
     ledger.arrived("late", 200, 50, 5.0)
-    ledger.observed(2.0, waiting=0, others=2)
-    ledger.observed(5.0, waiting=1, others=2)
+    ledger.observed(2.0, waiting=0, beyond=2)
+    ledger.observed(5.0, waiting=1, beyond=2)
     assert ledger.load(5.0).awaiting == 2
-    ledger.observed(6.0, waiting=0, others=2)
+    ledger.observed(6.0, waiting=0, beyond=2)
     assert ledger.load(6.0) == SyncLoad(2, 1, 200, 301, 5.0)
 
 
 def test_requests_of_a_gateway_that_died_are_over_once_a_later_scrape_shows_nobody(ledger: Arrivals) -> None:
     ledger.arrived("a", 300, 50, 1.0)
-    ledger.observed(2.5, waiting=0, others=0)
+    ledger.observed(2.5, waiting=0, beyond=0)
     assert ledger.load(2.5).open == 1
-    ledger.observed(3.5, waiting=0, others=0)
+    ledger.observed(3.5, waiting=0, beyond=0)
     assert ledger.load(3.5).open == 0
 
 

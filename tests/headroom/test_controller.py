@@ -43,7 +43,7 @@ from workers.engine.quiet import Quiet
         (look(kv=math.nan), Reason.CLOSED_KV, 0),
         (look(kv=0.849), Reason.OPEN, 16),
         (look(running=30), Reason.CLOSED_SLOTS, 0),
-        (look(own=12, running=30), Reason.CLOSED_SLOTS, 12),
+        (look(own=12, running=30), Reason.FULL, 12),
         (look(own=12, running=32), Reason.CLOSED_SLOTS, 10),
         (look(running=29), Reason.HOLD, 1),
         (look(own=4, running=20), Reason.HOLD, 14),
@@ -320,4 +320,4 @@ def test_as_a_deadline_comes_near_the_permitted_step_rises_in_quarters_up_to_the
 
 def test_an_open_gate_under_a_deadline_says_so() -> None:
     assert law(look(own=4, urgent=0.1)).reason is Reason.DEADLINE_RAMP
-    assert law(look(own=4, running=30, urgent=1.0)).reason is Reason.CLOSED_SLOTS
+    assert law(look(own=4, running=30, urgent=1.0)).reason is Reason.FULL

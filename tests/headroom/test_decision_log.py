@@ -161,6 +161,13 @@ def test_reasons_that_take_turns_at_one_allowance_are_told_once_a_second() -> No
     assert all(row[2] == later[1] for row, later in itertools.pairwise(rows))
 
 
+def test_open_and_full_by_turns_are_told_only_where_the_allowance_changes_much() -> None:
+    turns = ((Reason.FULL, 254), (Reason.OPEN, 254), (Reason.RAMP, 250))
+    assert told(*((100 + n, *turns[n % 3]) for n in range(40))) == []
+    assert told((100.0, Reason.FULL, 254), (120.0, Reason.FULL, 120)) == [(120.0, "open", "full", 254, 120)]
+    assert told((100.0, Reason.FULL, 254), (100.1, Reason.CLOSED_KV, 0)) == [(100.1, "open", "closed_kv", 254, 0)]
+
+
 def test_a_reason_that_stays_is_told_when_the_second_is_over() -> None:
     rows = told((100.0, Reason.CLOSED_SLOTS, 254), *((100.1 + n / 10, Reason.RAMP, 254) for n in range(12)))
     assert [row[1:] for row in rows] == [("open", "closed_slots", 254, 254), ("closed_slots", "ramp", 254, 254)]

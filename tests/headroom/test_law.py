@@ -101,7 +101,7 @@ def test_an_idle_engine_is_never_stale(age: float, limits: HeadroomLimits) -> No
     idle = EngineGauges(0, 0, 0.0, 0, 0, 0)
     for now in (10.0, 3600.0, 1e6):
         decision = decide(State(), Signals(now, Scrape(idle, now - age * 0.99, 0), BatchLoad()), limits)[1]
-        assert decision.reason in (OPEN | {Reason.CLOSED_SLOTS})
+        assert decision.reason in (OPEN | {Reason.FULL, Reason.CLOSED_SLOTS})
 
 
 @given(stories(), limits)

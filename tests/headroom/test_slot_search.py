@@ -116,3 +116,15 @@ def test_what_runs_for_a_moment_while_slots_change_hands_is_not_taken_for_the_li
         search = search.seen(Scrape(shown, look * 0.15, running), reserve=RESERVE, kv_ceiling=0.9)
         found.add(search.found)
     assert found == {0, 16}
+
+
+def test_a_step_that_takes_longer_than_several_scrapes_says_nothing_of_slots() -> None:
+    """Requests wait for their prefill: with each step, two of them begin to run."""
+    search, now = SlotSearch.of(16), 0.0
+    for _ in range(20):  # batches of work
+        for step in range(1, 6):
+            for _ in range(5):
+                now += 0.15
+                shown = replace(GAUGES, running=6 + 2 * step, waiting=10 - 2 * step, generation_tokens=100 * step)
+                search = search.seen(Scrape(shown, now, 10), reserve=RESERVE, kv_ceiling=0.9)
+    assert (search.found, search.slots) == (0, 16)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from app.db import pool
 from app.db.pool import Database
 from app.duties import schedule, standing
 from app.duties.schedule import BY_NAME, DUTIES, Duty
@@ -17,6 +18,7 @@ from app.tasks import broker
 from testing.waiting import eventually
 from tests.maintenance.support import asked, make_due, read
 from workers.maintenance import duties
+from workers.maintenance import worker as worker_module
 from workers.maintenance.work import Work
 from workers.maintenance.worker import Worker
 
@@ -47,6 +49,27 @@ async def test_a_duty_is_asked_for_when_it_is_due_and_again_if_nothing_comes_of_
     assert not any(each.succeeded_at or each.stuck for each in found.values())
     await make_due(database)
     assert set(await asked(database)) == set(BY_NAME)
+
+
+async def test_an_idle_worker_connects_again_by_itself(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.0)
+
+    async def pids() -> set[int]:
+        query = (
+            "select pid from pg_stat_activity"
+            " where datname = current_database() and application_name = 'slackwater maintenance'"
+        )
+        async with database.relaxed() as conn:
+            return {pid for (pid,) in await (await conn.execute(query)).fetchall()}
+
+    with Worker(settings):
+        first = await eventually(pids)
+        async with database.relaxed() as conn:
+            await conn.execute("select pg_terminate_backend(pid) from unnest(%s::int[]) pid", (list(first),))
+        assert await eventually(pids, until=lambda found: found - first)
 
 
 async def test_two_workers_that_get_the_same_message_do_it_once(

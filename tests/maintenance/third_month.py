@@ -15,8 +15,8 @@ from app import clock
 from app.audit import log as audit
 from app.audit import sealing
 from app.audit.record import Record
-from app.batches import accounts, budgets, lifecycle
-from app.engines import catalogue
+from app.batches import accounts, lifecycle
+from app.budgets import service as budgets
 from app.files import service as files
 from app.settings import Settings
 from app.storage import object_names
@@ -99,9 +99,8 @@ async def _ended(past: Past, day: date, ago: int, tenant: int | None = None) -> 
 
 async def _spend(past: Past, settings: Settings) -> None:
     """A budget by the day whose window ended a month ago."""
-    models = catalogue.load(settings.models_file)
     async with past.database.transaction() as conn:
-        await budgets.put(conn, models, past.tenant, "daily", {"max_tokens": 1000, "period": "day"})
+        await budgets.put(conn, past.tenant, "daily", {"max_tokens": 1000, "period": "day"})
     await past.conn.execute(
         "update budget set spent = 900, window_from = now() - interval '31 days', window_to = now() - interval '30 days'"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from app.db.pool import Database
-from tests.metering.world import World
+from tests.budgets.world import World
 
 
 @pytest.fixture

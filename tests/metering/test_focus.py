@@ -1,7 +1,7 @@
 """Claims about the FOCUS export: its columns are the specification's, and its rows add up to the cost."""
 
 import json
-from datetime import UTC, datetime
+from datetime import date
 from decimal import Decimal
 
 from app.metering import focus, money
@@ -19,10 +19,10 @@ MANDATORY = {
 PRICE = TokenPrice(500_000, 125_000, 2_000_001, "EUR")
 
 
-def charge(counts: UsageCounts, price: TokenPrice | None = PRICE) -> Charge:
-    day = datetime(2026, 12, 31, tzinfo=UTC)
+def charge(counts: UsageCounts, price: TokenPrice | None = PRICE, tz: str = "UTC") -> Charge:
+    day = date(2026, 12, 31)
     labels = ("acme", "key1", "tagging", "extract", True, "b", "-", "toy", "batch", "/v1/chat/completions")
-    return Charge(day, *labels, price=price, counts=counts)
+    return Charge(day, *labels, price=price, counts=counts, tz=tz)
 
 
 def test_every_mandatory_column_is_there_and_further_ones_are_marked() -> None:
@@ -51,6 +51,25 @@ def test_a_charge_names_its_day_its_month_and_its_labels() -> None:
     assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z")
     assert json.loads(str(row["Tags"]))["workflow"] == "tagging"
     assert (row["BillingCurrency"], row["SubAccountId"], row["x_Endpoint"]) == ("EUR", "key1", "/v1/chat/completions")
+
+
+def test_a_charge_begins_with_the_day_of_its_time_zone_and_says_so_in_utc() -> None:
+    [row] = focus.rows(charge(UsageCounts(1, 1, output=5), tz="Europe/Berlin"))
+    assert (row["ChargePeriodStart"], row["ChargePeriodEnd"]) == ("2026-12-30T23:00:00Z", "2026-12-31T23:00:00Z")
+    assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-11-30T23:00:00Z", "2026-12-31T23:00:00Z")
+
+
+def test_the_list_cost_is_at_the_price_of_calls_and_every_other_at_the_works_own() -> None:
+    calls = TokenPrice(2_000_000, 1_000_000, 8_000_000, "EUR")
+    counts = UsageCounts(1, 1, prompt=10, cached=4, output=3)
+    for row, own, listed in zip(
+        focus.rows(charge(counts), calls),
+        (6 * PRICE.input, 4 * PRICE.cached, 3 * PRICE.output),
+        (6 * calls.input, 4 * calls.cached, 3 * calls.output),
+        strict=True,
+    ):
+        costs = {name: Decimal(str(row[name])).scaleb(12) for name in row if name.endswith("Cost")}
+        assert costs == {"ListCost": listed, **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost"), own)}
 
 
 def test_a_model_without_a_price_has_no_charges() -> None:

@@ -14,6 +14,7 @@ from app.metering.lines import LineParts, Lines, parts_of
 from app.metering.reports import Scope
 from app.metering.spend_labels import SpendLabels
 from app.queue import chunk_sweeps, service
+from app.queue.types import ChunkTimes
 from app.states import BatchState
 from app.usage_counts import UsageCounts
 from tests.queue import support
@@ -81,6 +82,25 @@ async def test_work_queued_before_there_were_lines_is_booked_without_labels_or_p
     await settle(database)
     [row] = await report(database, "workflow", "kind")
     assert (row.group, row.counts.requests, row.cost) == (("default", "batch"), 5, None)
+    assert await differences(database) == []
+
+
+async def test_a_result_that_no_engine_was_asked_for_is_booked_nowhere(
+    database: Database, world: tuple[int, int, int]
+) -> None:
+    tenant, pool, worker = world
+    [line_id] = await Lines().ids(database, [line(tenant)])
+    await submitted(database, tenant, pool, 4, line_id)
+    async with database.durable() as conn:
+        lease = await support.claim(conn, pool, worker)
+        assert lease is not None
+        items = await service.load(conn, lease)
+        unfit = [result._replace(attempt=0) for result in support.answers(items[:2], ok=False)]
+        assert await service.flush(conn, lease, unfit + support.answers(items[2:]))
+        assert await service.finish(conn, lease, times=ChunkTimes(unrun=2)) is not None
+    await settle(database)
+    [row] = await report(database, "workflow")
+    assert (row.counts.requests, row.counts.ok) == (2, 2)
     assert await differences(database) == []
 
 
@@ -153,13 +173,3 @@ async def test_a_deleted_accounts_usage_goes_with_it(database: Database, world: 
         await ledger.forget(conn, tenant)
         row = await (await conn.execute("select (select count(*) from usage), (select count(*) from line)")).fetchone()
     assert row == (0, 0)
-
-
-async def test_a_retried_mixed_batch_keeps_the_line_of_each_model(
-    database: Database, world: tuple[int, int, int]
-) -> None:
-    tenant, *_ = world
-    first, other = await Lines().ids(database, [line(tenant), line(tenant, model="big")])
-    async with database.relaxed() as conn:
-        assert await lines.of_model(conn, first, "big") == other
-        assert await lines.of_model(conn, first, "unknown") is None

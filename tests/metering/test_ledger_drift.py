@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.governance.drift import drifts
-from tests.metering.world import TOKEN, World
+from tests.budgets.world import TOKEN, World
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from tests.metering.world import TOKEN, World
             {"ledger_drift_tokens": 2, "ledger_drift_cost": 2 * TOKEN, "budget_drift": 2 * TOKEN + 2},
         ),
         ("update usage set cached = cached - 1", {"ledger_drift_tokens": 1}),
-        ("update budget set held = 5 where name = 'b'", {"budget_drift": 5}),
+        ("update budget set reserved = 5 where name = 'b'", {"budget_drift": 5}),
         ("update budget set spent = spent - 3 where name = 'tokens'", {"budget_drift": 3}),
     ],
 )
@@ -26,7 +26,7 @@ async def test_drift_is_found_in_requests_tokens_money_and_budgets(
     await world.budget(max_cost="1", period="month")
     await world.budget("tokens", max_tokens=1000, period="month", workflow="w")
     await world.submit(4)
-    await world.fund()
+    await world.reserve()
     await world.drain()
     await world.settle()
     assert not await world.states()

@@ -1,12 +1,17 @@
 """Claims about the names of periods."""
 
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from app.metering import periods
+from app.metering import periods, windows
 
 NOW = datetime(2026, 11, 18, 14, 30, 5, tzinfo=UTC)  # a Wednesday
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def days(text: str) -> tuple[str, str]:
@@ -34,12 +39,26 @@ def test_a_period_has_whole_days_and_both_its_ends(text: str, since: str, until:
     assert days(text) == (since, until)
 
 
+def test_days_are_those_of_the_time_zone_also_where_the_clock_is_put_back() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    assert periods.parse("2026-10", NOW, berlin) == (at("2026-09-30T22:00Z"), at("2026-10-31T23:00Z"))
+    late = at("2026-11-18T23:30Z")  # in Berlin it is Thursday already
+    assert periods.parse("today", late, berlin) == (at("2026-11-18T23:00Z"), at("2026-11-19T23:00Z"))
+    assert periods.parse("2026-10-25..2026-10-25", NOW, berlin) == (at("2026-10-24T22:00Z"), at("2026-10-25T23:00Z"))
+
+
+def test_a_month_in_a_zone_is_the_window_of_a_budget_there() -> None:
+    for zone in ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"):
+        period = periods.parse("this-month", NOW, ZoneInfo(zone))
+        assert tuple(period) == windows.window("month", zone, NOW)
+
+
 def test_a_length_of_time_ends_now_and_begins_with_its_hour() -> None:
     assert periods.parse("90m", NOW) == (NOW.replace(hour=13, minute=0, second=0), NOW)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "2026-13", "2026-02-30", "2026-11-01..", "..2026-11-01", "2026-1-1", "0d"]
+    "text", ["", "soon", "2026-13", "2026-02-30", "2026-11-01..", "..2026-11-01", "2026-1-1", "0d", "9999-12-31"]
 )
 def test_what_is_no_period_is_refused_with_the_forms_that_are(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a period: write a day \(2026-11-03\).*last-week"):

@@ -219,14 +219,14 @@ COUNTS = [
     ),
     Case(
         "WorkWaitsForMoney",
-        {'slackwater_unfunded_chunks{model="m"}': steady(4)},
-        {'slackwater_unfunded_chunks{model="m"}': "4x40 0x80"},
+        {'slackwater_unreserved_chunks{model="m"}': steady(4)},
+        {'slackwater_unreserved_chunks{model="m"}': "4x40 0x80"},
         90,
     ),
     Case(
         "BudgetNearlySpent",
-        {'slackwater_budget_used_ratio{budget="acme/month"}': steady(0.95)},
-        {'slackwater_budget_used_ratio{budget="acme/month"}': steady(0.9)},
+        {'slackwater_budget_spent_ratio{budget="acme/month"}': steady(0.95)},
+        {'slackwater_budget_spent_ratio{budget="acme/month"}': steady(0.9)},
     ),
     Case(
         "BudgetOverrun",
@@ -243,6 +243,11 @@ COUNTS = [
         "LedgerDrifted",
         {"slackwater_ledger_drift": steady(12)},
         {"slackwater_ledger_drift": "12x20 0x60"},
+    ),
+    Case(
+        "LabelsNearlyUsed",
+        {'slackwater_labels_used_ratio{label="acme/variant"}': steady(0.85)},
+        {'slackwater_labels_used_ratio{label="acme/variant"}': steady(0.75)},
     ),
     Case(
         "AuditBroken",

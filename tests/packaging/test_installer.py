@@ -12,6 +12,13 @@ ROOT = Path(__file__).parents[2]
 SLOW_PYTHON = """#!/bin/sh
 case "$*" in *" install "*) sleep 0.3 ;; esac
 """
+# As when files vanish while it counts them.
+COMPLAINING_DU = """#!/bin/sh
+sleep 0.15
+echo "du: cannot access '.venv/.downloads'" >&2
+echo "5	.venv"
+exit 1
+"""
 
 
 def test_an_installation_says_again_and_again_how_far_it_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -23,7 +30,16 @@ def test_an_installation_says_again_and_again_how_far_it_is_and_leaves_nothing_b
     python.parent.mkdir(parents=True)
     python.write_text(SLOW_PYTHON)
     python.chmod(0o755)
-    environment = {**os.environ, "ENGINE": "none", "PYTHON": sys.executable, "TELL": "0.05"}
+    (tools := tmp_path / "tools").mkdir()
+    (tools / "du").write_text(COMPLAINING_DU)
+    (tools / "du").chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "ENGINE": "none",
+        "PYTHON": sys.executable,
+        "TELL": "0.05",
+    }
     done = subprocess.run(
         [str(tmp_path / "deploy" / "install.sh")],
         env=environment,
@@ -33,6 +49,7 @@ def test_an_installation_says_again_and_again_how_far_it_is_and_leaves_nothing_b
         timeout=LIMIT_SECONDS,
     )
     told = done.stderr.splitlines()
+    assert all(line.startswith("install: ") for line in told)
     assert sum("MB so far" in line for line in told) > 1
     assert told[-1].startswith("install: done after")
     assert sorted(each.name for each in (tmp_path / ".venv").iterdir() if "installed" not in each.name) == ["bin"]

@@ -9,12 +9,14 @@ from typing import Any
 import orjson
 
 from app.admission.control import AdmissionControl
+from app.batches import lifecycle
 from app.db.pool import Database
 from app.flows.stages import Definition
+from app.metering import reports
 from app.pipelines import creation, stored_flow, verbs
 from app.pipelines.creation import Lines, NewPipeline, NewStage
 from app.pipelines.feeding import Feeder
-from app.queue import chunk_sweeps, copy_format, ingest, service, settling, stages
+from app.queue import chunk_sweeps, copy_format, ingest, service, stages
 from app.queue.types import Item, Lease, Result
 from app.settings import Settings
 from tests.flows import recomputation
@@ -137,7 +139,7 @@ class World:
         async with self.database.relaxed() as conn:
             await chunk_sweeps.sweep(conn)
         async with self.database.transaction() as conn:
-            await settling.settle(conn)
+            await lifecycle.settle(conn)
         async with self.database.transaction() as conn:
             found = await verbs.unfinished(conn)
             ended = await verbs.end(conn, found)
@@ -155,6 +157,16 @@ class World:
             if len(ended) >= len(pipelines):
                 return ended
         raise AssertionError("the pipelines do not end")
+
+
+async def check_ledger(database: Database) -> None:
+    """The ledger has each answer and each error of an engine once, and nothing else."""
+    query = """select (select count(*) from item_result r join item_payload p using (batch_id, seq) where p.est_tokens > 0)::int,
+      (select coalesce(sum(requests), 0) from usage)::int"""
+    async with database.relaxed() as conn:
+        assert await reports.check(conn) == []
+        [(results, booked)] = await (await conn.execute(query)).fetchall()
+    assert booked == results
 
 
 async def batches(database: Database, made: Made) -> list[tuple[int, int, int]]:

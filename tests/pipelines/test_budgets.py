@@ -6,10 +6,13 @@ import httpx
 import orjson
 import pytest
 
+from app.admission.control import AdmissionControl
 from app.db.pool import Database
+from app.pipelines.feeding import Feeder
 from app.settings import DEMO_MODELS, Settings
 from tests.api.test_pipelines import URL, created, stage, two
 
+BUDGET = "/client/v4/accounts/acme/ai/budgets/b"
 NOT_COUNTED = """
 [models.unpriced]
 context_window = 8192
@@ -68,3 +71,26 @@ async def test_a_new_budget_holds_also_for_a_pipeline_that_runs_and_is_in_the_au
     ]
     await client.post(f"{URL}/{made['id']}/cancel")
     assert (await client.post(f"{URL}/{made['id']}/resume", json={"budget": {"usd": 9}})).status_code == 409
+
+
+async def test_a_spent_budget_that_refuses_refuses_new_pipelines_and_what_was_accepted_goes_on(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    terms = {"max_tokens": 100_000, "period": "day", "on_limit": {"queued": "refuse"}}
+    assert (await client.put(BUDGET, json=terms)).status_code == 200
+    body = {"messages": [{"role": "user", "content": "{{item.text}}"}], "max_tokens": 10}
+    made = await created(client, two(stages=[stage("facts", "", body=body), stage("title", "A title.")]))
+    async with database.durable() as conn:
+        await conn.execute("update budget set spent = max")
+    for given in (two(), two(input={"batch": made["stages"][1]["batch"]})):
+        answer = await client.post(URL, json=given)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "insufficient_quota"), answer.text
+        assert answer.headers["x-should-retry"] == "false"
+        assert int(answer.headers["retry-after"]) > 0
+    assert len((await client.get(URL)).json()["data"]) == 1
+    feeder = Feeder(database, settings, AdmissionControl.of(database, settings))
+    while await feeder.step():
+        pass
+    async with database.durable() as conn:
+        rows = await (await conn.execute("select state, maximum_tokens < 1000 from chunk")).fetchall()
+    assert rows == [("unreserved", True)]  # three items whose answers have at most 10 tokens

@@ -1,13 +1,15 @@
 """Claims about items of a stage that have another model than it: they are queued, run again and booked as that model's."""
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from app.batches import batch_usage, lifecycle
+from app.batches import batch_usage
 from app.db.pool import Database
 from app.engines import catalogue
+from app.engines.catalogue import Catalogue, Price
 from app.metering.lines import parts_of
 from app.metering.spend_labels import NO_SPEND_LABELS
 from app.pipelines import retrying
@@ -59,8 +61,6 @@ class Moved:
     async def run(self, made: Made) -> None:
         """Run what is queued, to the end, and book it."""
         await self.world.work({batch_id: n for n, batch_id in enumerate(made.batches)})
-        async with self.database.transaction() as conn:
-            await lifecycle.settle(conn)
         await self.world.settle()
 
     async def queued(self) -> list[tuple[str, str, Decimal, int]]:
@@ -108,3 +108,17 @@ async def test_a_retry_runs_a_moved_item_on_the_model_that_it_was_moved_to(moved
     moved.world.failing = set()
     await moved.run(made)
     assert await moved.booked() == {"small": 3, "large": 4}
+
+
+async def test_a_retry_keeps_the_price_at_which_an_item_was_moved(moved: Moved, settings: Settings) -> None:
+    made = await moved.begin()
+    moved.world.failing = {(1, n) for n in range(4)}
+    await moved.world.feed()
+    await moved.run(made)
+    dearer = replace(moved.models.models["large"], price=Price(Decimal(9), Decimal(9), Decimal(9)))
+    named = {**moved.models.models, "large": dearer}
+    models = Catalogue(named, named)
+    own = parts_of(made.tenant, "key", NO_SPEND_LABELS, "large", "stage", dearer.price, "-")
+    await batch_usage.line_ids(moved.database, [own])
+    assert await retrying.retry(moved.database, settings, models, Tenant(made.tenant, "acme"), made.request_id, 1) == 4
+    assert await moved.queued() == BY_MODEL

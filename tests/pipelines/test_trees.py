@@ -74,6 +74,7 @@ async def check(database: Database, made: Made) -> list[Level]:
     assert all(not fed and not feeds for *_, fed, feeds in batches)
     assert sorted(total for total, *_ in batches) == sorted(len(level.items) for level in levels)
     assert left == (0, 0)
+    await support.check_ledger(database)
     return levels
 
 

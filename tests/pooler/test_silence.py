@@ -28,7 +28,7 @@ async def test_a_statement_runs_for_as_long_as_it_needs_and_one_that_nobody_runs
     async with in_time(), Database(pooled_settings.database_url, size=1, quiet=QUIET) as pooled:
         async with pooled.relaxed() as conn, database.relaxed() as other:
             async with other.transaction():
-                await other.execute("lock table lane")
+                await other.execute("lock table budget")
                 waiting = asyncio.create_task(_read(conn))
                 await eventually(lambda: len(asked) >= 3)
             await waiting
@@ -43,4 +43,4 @@ async def test_a_statement_runs_for_as_long_as_it_needs_and_one_that_nobody_runs
 
 
 async def _read(conn: Connection) -> None:
-    await conn.execute("select count(*) from lane")
+    await conn.execute("select count(*) from budget")

@@ -99,6 +99,28 @@ async def make_worker(database: Database, pool: int, lease_seconds: float = 30) 
         return await service.register_worker(conn, pool_id=pool, host="test", pid=1, lease_seconds=lease_seconds)
 
 
+async def serve_all(database: Database) -> None:
+    """Give each pool that has none a worker with a ready engine."""
+    async with database.durable() as conn:
+        pools = await (await conn.execute("select pool_id from pool except select pool_id from engine")).fetchall()
+    for (pool,) in pools:
+        await serve(database, pool)
+
+
+async def serve(database: Database, pool: int) -> int:
+    """A worker with the ready engine of this pool. Returns the worker's id."""
+    worker = await make_worker(database, pool)
+    async with database.durable() as conn:
+        await conn.execute(_ENGINE, (f"e{pool}", pool, worker))
+    return worker
+
+
+_ENGINE = """
+insert into engine (name, pool_id, url, mode, worker_id, state, intake)
+values (%s, %s, 'http://e', 'attached', %s, 'ready', 'open')
+on conflict (name) do update set worker_id = excluded.worker_id"""
+
+
 async def make_engine(conn: Connection, database: Database, pool: int) -> int:
     """Register a worker with a ready engine. Returns the worker's id."""
     worker = await make_worker(database, pool)
@@ -208,11 +230,11 @@ async def clear(conn: Connection) -> None:
     for table in (
         "worker",
         "sched",
+        "engine",
         "pool",
         "usage",
         "usage_day",
         "budget",
-        "lane",
         "line",
         "removed_counts",
         "tenant",

@@ -9,6 +9,7 @@ import pytest
 from psycopg.errors import ForeignKeyViolation
 
 from app.batches import accounts
+from app.budgets import service as budgets
 from app.clock import now
 from app.db.pool import Connection
 from app.duties import standing
@@ -29,7 +30,7 @@ from workers.steward.rounds import Rounds
 PEPPER = b"pepper"
 OF_TENANTS = (
     *("api_key", "endpoint", "batch", "event", "file", "file_batch", "upload"),
-    *("sched", "line", "removed_counts", "tenant"),
+    *("sched", "line", "removed_counts", "budget", "tenant"),
 )
 
 
@@ -54,6 +55,7 @@ async def use(past: Past, tenant: int, account: str, folder: Path) -> str:
     async with past.database.transaction() as conn:
         key = await tenants.create_key(conn, PEPPER, account, "test")
         await conn.execute("insert into key_usage values (%s, now(), 1, 1)", (key.key_id,))
+        await budgets.put(conn, tenant, "month", {"max_tokens": 5})
         await conn.execute(
             "insert into file_batch (request_id, tenant_id, input_file_id, endpoint, completion_window, problems,"
             "  output_file_id, error_file_id)"

@@ -100,3 +100,18 @@ async def test_the_pace_and_the_error_of_forecasts_are_those_of_the_last_note(da
     found = await told(database)
     assert found["pace_tokens_per_second", "toy"] == 20
     assert found["forecast_error_ratio", "toy"] == 0.25
+
+
+async def test_an_engine_that_is_being_started_is_counted_as_the_status_tells_it(database: Database) -> None:
+    async with database.durable() as conn:
+        await support.make_engine(conn, database, await support.make_pool(conn))
+        states = []
+        for change in (
+            "update engine set mode = 'managed'",
+            "update engine set state = 'down', reason = 'engine_down'",
+            "update engine set mode = 'attached'",
+            "update engine set mode = 'managed', worker_id = null",
+        ):
+            await conn.execute(change.encode())
+            states.append({label for name, label, value in await overview.gauges(conn) if name == "engines" and value})
+    assert states == [{"ready"}, {"starting"}, {"down"}, {"down"}]

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.budgets import queued, sql
 from app.db.pool import Connection, Database
 from app.db.pooled_connection import PooledConnection
-from app.queue import batch_state, chunk_sweeps, fair_order_sql, funding, funding_sql, order_drift, reaping, service
-from app.queue.funding import Terms, Waiting
+from app.queue import batch_state, chunk_sweeps, fair_order_sql, order_drift, reaping, service
 from app.queue.ingest import NewBatch
 from app.queue.types import Lease
 from testing.waiting import in_time
 from tests import timing
+from tests.budgets.world import MODELS
 from tests.databases import Ring
 from tests.queue import support
 from tests.queue.plans import Backlog, explain
@@ -200,24 +201,23 @@ async def test_a_chunk_that_arrives_while_a_claim_waits_is_not_passed_over(
     assert second.batch_id == urgent.batch_id
 
 
-@pytest.mark.parametrize("verb", ["fund", "move"])
+@pytest.mark.parametrize("verb", ["reserve", "move"])
 async def test_chunks_that_get_money_or_need_none_are_not_passed_over(database: Database, verb: str) -> None:
-    tenant, pool, _, batches = await two_batches(database)
-    move = {"tenant_id": tenant, "limit": 9, "strict_lanes": [], "line_id": [7], "lane": [None], "strict": [False]}
-    move |= {"price": [0], "input_price": [0], "context_window": [9]}
+    tenant, _, _, batches = await two_batches(database)
+    move = {"tenant_id": tenant, "limit": 9, "line_id": [7], "budgets": [None], "price": [0], "context_window": [9]}
     async with database.relaxed() as conn:
         await conn.execute(
-            """update chunk set state = 'unfunded', lane = 1, line_id = 7, worst = 0, worst_tokens = 0, likely = 1000
+            """update chunk set state = 'unreserved', budgets = '{1}', line_id = 7, maximum_cost = 0, maximum_tokens = 0
                where batch_id = %s""",
             (batches[0].batch_id,),
         )
         await conn.execute("update sched set ready = 1, first_deadline = now() + interval '2 days'")
         await conn.execute("update chunk set deadline = now() + interval '3 days' where state = 'ready'")
-        if verb == "fund":
-            async with conn.transaction():
-                await funding.fund(conn, Waiting(1, pool, tenant), Terms(9, 9, 1000, False, 9, 9))
+        if verb == "reserve":
+            await support.serve_all(database)
+            await queued.reserve(database, MODELS)
         else:
-            await conn.execute(funding_sql.MOVE, move)
+            await conn.execute(sql.MOVE, move)
         ready, before = (await (await conn.execute(f"select ready, ({BEFORE}) from sched")).fetchone()) or (0, 0)
     assert (ready, before) == (2, 0)
 

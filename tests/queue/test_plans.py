@@ -148,6 +148,7 @@ def finishing(lease: Lease) -> dict[str, object]:
         "backoff_seconds": 0.0,
         "suspects": [],
         "engine_ms": 640,
+        "unrun": 0,
         "first_tokens": bytes(64),
         "durations": bytes(64),
         "retried": [],

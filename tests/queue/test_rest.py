@@ -194,7 +194,16 @@ WAITING: dict[str, Made] = {
     "audit records": row("audit_pending"),
     "a lost worker": row("worker", lease_until=LAPSED),
     "a window of a budget": row(
-        "budget", window_to=LAPSED, period="'day'", unit="'tokens'", scope="'account'", when_spent="'wait'", tz="'UTC'"
+        "budget",
+        window_to=LAPSED,
+        period="'day'",
+        unit="'tokens'",
+        scope="'account'",
+        queued="'wait'",
+        synchronous="'refuse'",
+        reserve="'expected'",
+        owner="'account'",
+        tz="'UTC'",
     ),
     "a turn": row("turn", state="'queued'"),
     "an endpoint that goes": row("endpoint", state="'closing'", queue_id="'q'"),

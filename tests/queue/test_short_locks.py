@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import psycopg
 import pytest
 
+from app.budgets import sql as budgets_sql
 from app.db.pool import Connection, Database
 from app.queue import chunk_sweeps, fair_order_sql, order_deltas, order_drift, ready_counts, reaping, submit_sql
 from app.settings import Settings
@@ -79,9 +80,13 @@ async def test_the_fold_leaves_a_locked_account_for_later(database: Database) ->
         assert await (await conn.execute("select sum(inflight_tokens) from sched")).fetchone() == (0,)
 
 
-@pytest.mark.parametrize("statement", [submit_sql.COUNT_READY, fair_order_sql.FOLD_DELTAS])
+@pytest.mark.parametrize(
+    "statement",
+    [submit_sql.COUNT_READY, fair_order_sql.FOLD_DELTAS, budgets_sql.TURN, budgets_sql.RETURN_DEAD],
+)
 async def test_a_lock_that_is_held_over_a_round_trip_fails_the_tests(database: Database, statement: str) -> None:
     values = {"pools": [], "tenants": [], "ready": [], "deadlines": [], "chunks": []}
+    values |= dict.fromkeys(("budget_id", "before", "window_from", "window_to", "tenant_id", "name", "seconds"))
     async with database.relaxed() as conn:
         await conn.execute(statement, values if "%" in statement else None)
         async with conn.transaction():

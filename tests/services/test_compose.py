@@ -198,7 +198,11 @@ def installed(tmp_path: Path, empty_postgres_url: str, rabbitmq_url: str) -> Ite
         give_passwords(empty_postgres_url, PASSWORDS)
         with composed(Places(tmp_path, empty_postgres_url, rabbitmq_url, engine, stack.settings.port)) as compose:
             compose.run("migrate", "slackwater", "account", "create", ACCOUNT)
-            yield stack, compose, compose.run("migrate", "slackwater", "key", "create", "--account", ACCOUNT)
+            yield (
+                stack,
+                compose,
+                compose.run("migrate", "slackwater", "key", "create", "--account", ACCOUNT, "--role", "admin"),
+            )
     finally:
         stack.close()
         drop_roles(empty_postgres_url)

@@ -21,7 +21,7 @@ from app.access.roles import Grant, Role
 from app.audit import sealing
 from app.audit.acts import Act
 from app.audit.grouped import GroupedLog
-from app.batches import budgets
+from app.budgets import service as budgets
 from app.cli import audit as audit_commands
 from app.cli.key import create_key
 from app.console.pages import PAGES
@@ -29,12 +29,12 @@ from app.crypto import secret_key
 from app.db import roles
 from app.db.pool import Database
 from app.db.role_grants import BROKER, DAILY, GRANTS
-from app.engines import catalogue
 from app.environment import child_environment
 from app.queue import partitions, retention
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants import service as tenants
+from app.tenants.key_scope import EVERYTHING
 from testing.fakes.engine import FakeEngine
 from testing.waiting import LIMIT_SECONDS, eventually
 from tests.maintenance.support import work
@@ -111,13 +111,12 @@ insert into usage (hour, line_id) select date_trunc('hour', now()), line_id from
 async def governed(url: str, folder: Path) -> Settings:
     """An installation in which two accounts have keys, usage, budgets, and a sealed and signed audit log."""
     settings = Settings(data_dir=folder, database_url=url, secret_key="test-secret-key-of-at-least-32-bytes!")
-    models = catalogue.load(settings.models_file)
     async with Database.of(settings, "test") as database:
         async with database.transaction() as conn:
             for account in ("acme", "birch"):
                 await tenants.create_key(conn, secret_key(settings), account, "test")
                 tenant_id = await tenants.find_tenant(conn, account)
-                await budgets.put(conn, models, tenant_id, "month", {"max_tokens": 5})
+                await budgets.put(conn, tenant_id, "month", {"max_tokens": 5})
             await conn.execute(FILL)
             await operator_tokens.create(conn, secret_key(settings), "ann", Role.AUDITOR, timedelta(days=1), "test")
         await sealing.seal(database)
@@ -263,7 +262,7 @@ async def test_every_part_does_its_work_under_its_own_role(url: str, tmp_path: P
     account = "/client/v4/accounts/acme"
     roles.apply(url, "acme")  # row-level security hides nothing from the parts
     async with FakeEngine() as engine, installation(url, tmp_path, engine) as settings:
-        key = await asyncio.to_thread(create_key, settings, "acme", "test", 1)
+        key = await asyncio.to_thread(create_key, settings, "acme", "test", 1, scope=EVERYTHING)
         headers = {"authorization": f"Bearer {key}"}
         base = f"http://127.0.0.1:{settings.port}"
         with receiving() as receiver:

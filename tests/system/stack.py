@@ -28,6 +28,7 @@ from app.cli.supervisor import MARK
 from app.db import embedded
 from app.environment import PART, child_environment
 from app.settings import DEMO_MODELS, Settings
+from app.tenants.key_scope import EVERYTHING
 from testing import clusters
 from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
 from tests import sets
@@ -137,7 +138,7 @@ class Stack(Account):
     def account(self, name: str) -> Account:
         """A new account, with a key."""
         with ThreadPoolExecutor(1) as apart:  # a browser may keep an event loop in this thread
-            key = apart.submit(create_key, self.settings, name, "test", 1).result()
+            key = apart.submit(create_key, self.settings, name, "test", 1, scope=EVERYTHING).result()
         return Account(self.url, name, key)
 
     def script(self, *rules: dict[str, Any]) -> None:
@@ -175,7 +176,7 @@ class Stack(Account):
         wait_for(
             lambda: self.client.get("/ready").status_code == 200, f"API up; see {self.log}", seconds=LOADING_SECONDS
         )
-        self.key = create_key(self.settings, self.name, "test", 1)
+        self.key = create_key(self.settings, self.name, "test", 1, scope=EVERYTHING)
         self.client.headers["authorization"] = f"Bearer {self.key}"
 
     def stop(self) -> int:

@@ -21,7 +21,7 @@ _OWNED = {
 _MOVING = {"request_sample", "batch_delta", "sched", "sched_delta", "line", "session_growth", "api_key"}
 _MOVING |= {"delivery", "attempt", "event"}
 _MOVING_COLUMNS = {
-    "budget": ("spent", "held", "notified", "spent_noted", "diverted_to", "window_from", "window_to"),
+    "budget": ("spent", "reserved", "notified", "spent_in", "diverted_to", "window_from", "window_to"),
     "endpoint": ("failures", "failing_since", "open_until", "warned", "hinted_at", "modified_at"),
 }
 

@@ -28,8 +28,12 @@ RULES = [
     Rule(r"/v1/files", r"Invalid file format for Batch API\. Must be \.jsonl$", "the lines of a file are no schema's"),
     Rule(r"/ai/run(/\{model\})?|/v1/batches", r"Idempotency-Key: this key was used", "it depends on earlier requests"),
     Rule(
-        r"/usage/explain", r"(before|after): .* (is not a period|ends before it begins)", "the calendar is no schema's"
+        r"/usage(/\w+)?|/latency|/sessions",
+        r"(before|after|since): .* (is not a period|ends before it begins)",
+        "the calendar is no schema's",
     ),
+    Rule(r"/usage(/\w+)?|/latency|/sessions", r"month: goes without since", "one parameter excludes the other"),
+    Rule(r"/usage(/\w+)?|/latency|/sessions", r"tz: time zone .*: unknown", "there are hundreds of time zones"),
     Rule(r"/replay", r"since: must be a time with a time zone, and before until", "it compares two times"),
     Rule(r"/usage/compare", r"b: both variants are ", "it compares two parameters"),
     Rule(r"/(ai|operator)/batches", r"after: no such batch in th(is|ese) account", "it depends on what there is"),
@@ -64,8 +68,8 @@ RULES = [
     Rule(r"/v1/uploads", r"expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"),
     Rule(r"/subscriptions", r"destination\.queue_id: must be 1 to [0-9]+ printable", "Unicode's list of them is long"),
     Rule(_BUDGET, r"(max_cost: must be more than 0|tz: time zone .*: unknown)", "no list or form has it"),
-    Rule(_BUDGET, r"(key: the account has no|fallback: no such model)", "it depends on what there is"),
-    Rule(_BUDGET, r"(max_tokens|divert_at|soft): must be .*whole number", "1.0 is an integer there"),
+    Rule(_BUDGET, r"key: the account has no", "it depends on what there is"),
+    Rule(_BUDGET, r"(max_tokens|alerts_at): must be .*whole number", "1.0 is an integer there"),
     Rule(
         r"/admin/v1/(keys|quotas/\{account\}|policy/rollback)",
         r"\w+: must be a whole number, not",

@@ -11,6 +11,8 @@ import psycopg
 import structlog
 from celery import bootsteps
 
+from app.causes import cause
+
 log = structlog.get_logger(__name__)
 
 
@@ -40,4 +42,4 @@ class LeaseRenewer(bootsteps.StartStopStep):  # type: ignore[misc]
                 try:
                     channel.pgmq.set_vt(info["pgmq_queue"], info["pgmq_msg_id"], channel.visibility_timeout)
                 except (psycopg.Error, AttributeError) as error:
-                    log.warning("message.lease_not_renewed", error=str(error).strip())  # its task may run twice
+                    log.warning("message.lease_not_renewed", error=cause(error))  # its task may run twice

@@ -46,7 +46,7 @@ def run(app: Celery, part: str, queue: str, on_stop: Callable[[], None] = lambda
     worker_ready.connect(ready, weak=False)
     warnings.simplefilter("ignore", SecurityWarning)  # of running as root, as in a container; we accept JSON only
     worker = app.Worker(
-        hostname=f"{part}@{socket.gethostname()}",
+        hostname=f"slackwater-{part}@{socket.gethostname()}",
         queues=[queue],
         pool="threads",
         concurrency=THREADS,
@@ -74,5 +74,5 @@ def _stop_on_signals(sender: Any, on_stop: Callable[[], None]) -> None:
 
 def _keep_logging(**_: Any) -> None:
     """Keep our logging: Celery configures none if this signal has a receiver. The libraries log warnings and errors only."""
-    for name in ("celery", "kombu", "amqp", "pgmq", "psycopg.pool", "httpx", "httpcore"):
+    for name in ("celery", "kombu", "amqp", "pgmq", "httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -10,6 +10,8 @@ from typing import Self
 import structlog
 from pydantic import ValidationError
 
+from app.causes import cause
+from app.wrong_values import wrong
 from workers.engine.door.announcer import SOCKETS
 from workers.engine.step_stats_receiver import is_orphaned
 from workers.gpu.arrival_events import ArrivalEvents
@@ -33,7 +35,7 @@ class ArrivalSocket:
             try:
                 await self._open(self._path)
             except OSError as error:
-                log.warning("arrivals.deaf", socket=str(self._path), error=str(error))
+                log.warning("arrivals.deaf", socket=str(self._path), error=cause(error))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -66,4 +68,4 @@ class _Protocol(asyncio.DatagramProtocol):
         try:
             self._events.take(data)
         except ValidationError as error:
-            log.warning("arrivals.invalid", error=error.errors(include_url=False, include_input=False)[0]["msg"])
+            log.warning("arrivals.invalid", error=wrong(error.errors(include_url=False)[0], secret=True))

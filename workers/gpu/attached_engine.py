@@ -11,6 +11,7 @@ class AttachedEngine:
     """There is no process to start or stop. The number of slots is that of the settings, else what the engine reports."""
 
     mode = "attached"
+    ended = None
 
     def __init__(self, settings: Settings) -> None:
         self.url = settings.engine_url.rstrip("/")

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import structlog
 
+from app.causes import cause
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.errors import KeysUnavailable
@@ -131,7 +132,7 @@ class Claimer:
                 async with self._claiming:
                     claimed = await self._claim()
             except TRANSIENT as error:
-                log.warning("database.unavailable", verb="claim", error=str(error).strip())
+                log.warning("database.unavailable", verb="claim", error=cause(error))
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
                 continue
             if claimed:

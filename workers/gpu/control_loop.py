@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from app import clock
+from app.causes import cause
 from app.engines import adoption
 from app.engines.adoption import EngineProblem
 from app.engines.page_problems import problem_of
@@ -155,7 +156,7 @@ class ControlLoop:
                 receiver = StepReceiver(self.harvest.socket, self._step)
                 await receiver.open()
         except OSError as error:
-            log.warning("headroom.deaf", socket=str(self.harvest.socket), error=str(error))
+            log.warning("headroom.deaf", socket=str(self.harvest.socket), error=cause(error))
         try:
             yield
         finally:
@@ -255,7 +256,7 @@ class ControlLoop:
         if self._runner.target.terms.dialect.counts_steps:
             self.meter.observe(scrape, self._runner.ledger.load())
         if scrape.gauges is not None and not scrape.blind:
-            self.arrivals.observed(scrape.sampled_at, scrape.gauges.waiting, scrape.others)
+            self.arrivals.observed(scrape.sampled_at, scrape.gauges.waiting, scrape.beyond)
             if not self.inside:  # else ours may wait in it, frozen
                 self.search = self.search.seen(scrape, reserve=self._limits.reserve, kv_ceiling=self._limits.kv_ceiling)
 

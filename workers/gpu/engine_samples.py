@@ -7,6 +7,7 @@ from collections.abc import Callable
 import structlog
 
 from app import clock
+from app.causes import cause
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.headroom import samples
@@ -17,7 +18,7 @@ from workers.gpu.requests_in_engine import RequestsInEngine
 
 LOOK_SECONDS = 1.0
 KEPT = 360  # samples while the database is away: an hour
-_LOOKS_COMPARED = 30
+_SAMPLES_COMPARED = 30
 
 log = structlog.get_logger()
 
@@ -68,7 +69,7 @@ class EngineSamples:
                     await samples.record(conn, self.engine_id, sample, ended)
                     self._rows.popleft()
         except (TimeoutError, *TRANSIENT) as error:
-            log.debug("database.unavailable", verb="sample", error=str(error).strip())
+            log.debug("database.unavailable", verb="sample", error=cause(error))
 
     def _look(self) -> Look:
         control, fault = self._control, self._obstacle()
@@ -77,6 +78,7 @@ class EngineSamples:
         gauges = scrape.gauges if scrape else None
         inside = report is not None and control.harvest.active
         sync = scrape.others if scrape else 0
+        self._others.see(bool(sync or (signals.sync and signals.sync.open)))
         follows = report is not None and inside and (report.sync_running > 0 or not sync)  # a long step may end later
         return Look(
             reason=fault or decision.reason.value,
@@ -108,13 +110,19 @@ class _OtherTokens:
     """Counts the tokens that an engine has computed for others: all that its page counts, without ours.
 
     We count a token when it comes, and the engine's page has it sooner or later. So what is left goes up and down a little; only
-    what is more than ever in the last looks counts.
+    what is more than ever in the last samples counts. What the engine has computed for requests of ours that were aborted or lost
+    is never counted by us, so what is left is others' only if some were there since the sample before the last.
     """
 
     def __init__(self) -> None:
         self._engine = 0
-        self._left = deque[int](maxlen=_LOOKS_COMPARED)
+        self._left = deque[int](maxlen=_SAMPLES_COMPARED)
         self._count = 0
+        self._there = deque([False, False], maxlen=2)  # in the sample before, and since
+
+    def see(self, others: bool) -> None:
+        """Whether there are requests of others now."""
+        self._there[-1] |= others
 
     def count(self, everything: int | None, ours: int) -> int:
         """The count. An engine that has started again has counted from 0. None: the page cannot be read."""
@@ -123,9 +131,10 @@ class _OtherTokens:
         if everything < self._engine:
             self._left.clear()
         self._engine = everything
-        if self._left:
+        if self._left and any(self._there):
             self._count += max(0, everything - ours - max(self._left))
         self._left.append(everything - ours)
+        self._there.append(False)
         return self._count
 
 

@@ -266,18 +266,18 @@ def residents(
 ) -> Decision:
     """How many batch requests may be in an engine whose own scheduler shares the steps. `silence`: seconds without a caller."""
     free = limits.slots - limits.reserve - report.sync_running - report.sync_waiting
-    allowance = max(limits.floor, min(limits.cap, free))
     if report.sync_waiting and report.sync_running + report.batch_running >= limits.slots:
         return Decision(0, Reason.CLOSED_SYNC_WAITING, "sync_waiting", report.sync_waiting, 1)
     if (closed := closed_by(gauges, limits)) is not None:
         return Decision(0, *closed)
-    if not report.trusted and report.sync_running:
+    if not report.trusted and report.sync_running:  # batch work takes part in no step
         if report.model_samples < WARM:
-            return Decision(allowance, Reason.CLOSED_MODEL_ERROR, "model_samples", report.model_samples, WARM)
-        return Decision(allowance, Reason.CLOSED_MODEL_ERROR, "model_error", report.model_error, error)
+            return Decision(0, Reason.CLOSED_MODEL_ERROR, "model_samples", report.model_samples, WARM)
+        return Decision(0, Reason.CLOSED_MODEL_ERROR, "model_error", report.model_error, error)
     if free <= 0:
         sync = report.sync_running + report.sync_waiting
         return Decision(0, Reason.CLOSED_SLOTS, "sync_requests", sync, limits.slots - limits.reserve)
+    allowance = max(limits.floor, min(limits.cap, free))
     if report.batch_waiting >= SPARE:
         allowance = min(allowance, batch.requests)
     comparison = step_comparison(report.step_seconds, report.allowed_seconds, silence)

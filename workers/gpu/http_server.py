@@ -31,6 +31,7 @@ from app.crypto import accepted, bearer_token
 from app.engines.engine_key import door_token
 from app.headroom.arrivals import ANNOUNCING
 from app.settings import Settings
+from app.wrong_values import wrong
 from workers import metrics_page
 from workers.gpu.arrival_events import ArrivalEvents
 
@@ -114,8 +115,8 @@ class HttpServer:
                 if line.strip():
                     listener.events.take(line)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            return _refused(400, f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")
+            first = error.errors(include_url=False)[0]
+            return _refused(400, f"{'.'.join(str(part) for part in first['loc'])}: {wrong(first, secret=True)}")
         except LineTooLong as error:
             return _refused(413, str(error))
         except (aiohttp.ClientError, OSError):

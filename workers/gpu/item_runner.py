@@ -109,10 +109,10 @@ class ItemRunner:
         try:
             body = orjson.loads(await self._body(progress))
             if item.endpoint == UNFIT:
-                return Reject(INVALID, f"line {body['line']}: {body['message']}", body["param"], body["code"]), 1
+                return Reject(INVALID, f"line {body['line']}: {body['message']}", body["param"], body["code"]), 0
             request = self._request(body, progress, tenant_salt(self._secret, tenant_id))
         except (ValueError, TypeError, AttributeError) as error:
-            return Reject(INVALID, f"the item cannot be sent: {error}"), 1
+            return Reject(INVALID, f"the item cannot be sent: {error}"), 0
         except StorageError as error:
             log.warning("object.unavailable", key=item.body.decode(), error=str(error.__cause__ or error))
             lost = Reject(FAILED, "the item's body is no longer in the object store", kind=ErrorClass.LOST)
@@ -121,7 +121,7 @@ class ItemRunner:
             return Reject(FAILED, error.message, kind=ErrorClass.LOST), 0
         except Exception:
             log.exception("request.broken")
-            return Reject(FAILED, "internal error"), 1
+            return Reject(FAILED, "internal error"), 0
         try:
             outcome, sent = await self._tried(task, request, progress, on_first_token)
         finally:
@@ -226,6 +226,10 @@ class ItemRunner:
     async def _permitted(self) -> None:
         """Return when a request may be sent."""
         await self.gate.wait()
+        await self._lease_holds()
+
+    async def _lease_holds(self) -> None:
+        """Return when the worker's lease holds. To be asked after each await before a request, in which this process may stop."""
         while not self._may_send():  # noqa: ASYNC110  (after a long stop of this process; the next heartbeat aborts this task)
             await asyncio.sleep(LAPSED_SECONDS)
 
@@ -278,6 +282,7 @@ class ItemRunner:
             return await self._client.complete(request, patient=self._may_freeze)
         if transcript.needs_prompt_ids:
             transcript.prompt_ids = await self._client.tokens_of(request) or []
+            await self._lease_holds()
         if not transcript.complete:
             self.resumes += transcript.started
             outcome = await self._client.stream(

@@ -19,6 +19,7 @@ from pathlib import Path
 import structlog
 
 from app import clock, processes
+from app.changes.kinds import how_ended
 from app.crypto import secret_key
 from app.engines import model_weights as weights
 from app.engines.adoption import NO_DOMAIN
@@ -96,7 +97,10 @@ def vllm_environment(model: Model) -> dict[str, str]:
 
 
 class ManagedEngine:
-    """One engine process. `command` replaces vLLM's command line. Raises CatalogueError without a [launch] table."""
+    """One engine process. `command` replaces vLLM's command line. Raises CatalogueError without a [launch] table.
+
+    `ended`: why the process before the one that is starting ended; None: there was none, or it has answered since.
+    """
 
     mode = "managed"
 
@@ -106,6 +110,7 @@ class ManagedEngine:
         self._tuning = tuning
         self.port = settings.engine_port or processes.free_port()
         self.url = processes.address(settings.engine_host, self.port)
+        self.ended: str | None = None
         self.slots_known, self.slots_given = True, False
         self.slots = model.to_launch().max_num_seqs
         self._settings = settings
@@ -157,6 +162,8 @@ class ManagedEngine:
         process, ended = await self._start(), None
         try:
             ended = await self._watch(process, healthy)
+            self.ended = ended[1]
+            self.comeback.starts()  # it is away for a whole start from here on, and not only from the next process on
             return ended
         finally:
             await asyncio.shield(self._stop(process, self._tuning.engine_stop_seconds if ended is None else 0.0))
@@ -204,7 +211,7 @@ class ManagedEngine:
         return up.done(), next(task.result() for task in tasks if task in done)
 
     async def _exited(self, process: asyncio.subprocess.Process) -> str:
-        return f"exit code {await process.wait()}"
+        return f"it {how_ended(await process.wait())}"
 
     async def _part_lost(self, up: asyncio.Future[list[int]]) -> str:
         """Wait until one of the computing processes ends."""
@@ -228,13 +235,14 @@ class ManagedEngine:
             if answers:
                 last_healthy = now
                 if not up.done():
+                    self.ended = None
                     up.set_result(processes.titled(self._own(), PARTS))  # all of them exist now
                     log.info("engine.healthy", pid=process.pid, seconds=round(now - began, 1))
             elif not up.done() and now - last_logged >= PROGRESS_SECONDS:
                 log.info("engine.loading", seconds=round(now - began))
                 last_logged = now
             if now - last_healthy > (UNHEALTHY_SECONDS if up.done() else self._settings.engine_start_seconds):
-                return "not healthy"
+                return "it did not answer any more" if up.done() else "it did not answer in time"
 
     async def _stop(self, process: asyncio.subprocess.Process, grace_seconds: float) -> None:
         """Send SIGTERM to the group, and SIGKILL after the grace time. Without grace time it sends SIGKILL only."""

@@ -14,20 +14,20 @@ from typing import Any
 import structlog
 
 from app import clock, life_signs
+from app.causes import cause
 from app.db import schema, session_settings
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.engines import service as engines
 from app.engines.catalogue import Model
 from app.engines.engine_report import EngineReport
-from app.engines.service import Holder
 from app.errors import SchemaMismatch, ServerUnfit
 from app.queue import charges
 from app.queue import service as queue
 from app.queue.heartbeat import Heartbeat, HeartbeatAnswer
 from app.settings import Settings
 from app.states import EngineIntake
-from app.user_errors import Failure
+from workers.gpu.engine_holder import EngineHolder
 from workers.gpu.heartbeats import Heartbeats
 from workers.gpu.rest import Rest
 
@@ -80,6 +80,7 @@ class Membership:
         self._model = model
         self._recall = recall
         self._control: EngineControl | None = None
+        self._worker_id: int | None = None  # also while it stands by
         self._former_ids: set[int] = set()  # worker ids of this process whose leases were lost
         self._valid_until = 0.0
 
@@ -119,7 +120,7 @@ class Membership:
             self.intake = None
             on_lose()
             self._former_ids.add(control.worker_id)
-            await self.leave()
+            await self.leave(lapsed=True)
 
     def holds(self) -> bool:
         """Whether the lease is valid by our own clock, which continues while this process is stopped."""
@@ -129,21 +130,23 @@ class Membership:
         """Whether we control the engine now, by our own clock."""
         return self._control is not None and self.holds()
 
-    async def leave(self) -> None:
-        """Release engine and lease at once. If the database cannot be reached, they lapse later."""
+    async def leave(self, *, lapsed: bool = False) -> None:
+        """Release engine and lease at once. If the database cannot be reached, they lapse later. `lapsed`: the lease has."""
         control, self._control = self._control, None
-        if control is None:
+        worker_id, self._worker_id = self._worker_id, None
+        if worker_id is None:
             return
         try:
             async with asyncio.timeout(RETRY_SECONDS * 4), self._database.durable() as conn:
-                await engines.release_engine(conn, control.engine_id, control.worker_id)
-                await queue.retire_worker(conn, control.worker_id)
+                if control is not None:
+                    await engines.release_engine(conn, control.engine_id, worker_id, lapsed=lapsed)
+                await queue.retire_worker(conn, worker_id)
         except (TimeoutError, *TRANSIENT) as error:
-            log.warning("worker.not_retired", worker=control.worker_id, error=str(error).strip())
+            log.warning("worker.not_retired", worker=worker_id, error=cause(error))
 
     async def _join(self, turn: Callable[[], None]) -> EngineControl:
         worker: tuple[int, int] | None = None
-        other: Holder | None = None
+        holder = EngineHolder(self.name, self._engine["url"], self._engine["mode"])
         while True:
             turn()
             try:
@@ -153,30 +156,17 @@ class Membership:
                     self._control = control
                     log.info("worker.joined", worker=worker[1], engine=self._engine["name"], model=self._model.served)
                     return control
+                other = await holder.look(self._database, self._model.served)
                 if not self.displaced.is_set():
-                    log.info("worker.standing_by", worker=worker[1], engine=self._engine["name"])
+                    behind = f"{other.worker}, engine {other.name}" if other else "a worker that has just left"
+                    log.info("worker.standing_by", worker=worker[1], engine=self.name, behind=behind)
                     self.controls.clear()
                     self.displaced.set()
-                other = await self._same_engine(other)
             except (TimeoutError, *TRANSIENT) as error:
-                log.warning("database.unavailable", verb="join", error=str(error).strip())
+                log.warning("database.unavailable", verb="join", error=cause(error))
             except (SchemaMismatch, ServerUnfit) as error:
                 log.warning("worker.waits_for_schema", error=error.message)
             await asyncio.sleep(RETRY_SECONDS)
-
-    async def _same_engine(self, before: Holder | None) -> Holder | None:
-        """The worker that controls our engine. Raises Failure if it uses the name for another engine and is alive."""
-        async with self._database.relaxed() as conn:
-            found = await engines.holder(conn, self.name)
-        url, mode, model = self._engine["url"], self._engine["mode"], self._model.served
-        if found is None:
-            return None
-        elsewhere = found.url != url and "attached" in (mode, found.mode)  # each managed engine has its own port
-        if (elsewhere or found.model != model) and found.outlives(before):
-            theirs, ours = f"{found.model} at {found.url}", f"{model} at {url}"
-            problem = f"Another worker runs the engine {self.name} as {theirs}; this worker is for {ours}."
-            raise Failure(problem, "Give this worker a free name, such as SLACKWATER_ENGINE_NAME=engine-1.")
-        return before if before and before.worker_id == found.worker_id else found
 
     async def _register(self) -> tuple[int, int]:
         began = clock.monotonic()
@@ -192,6 +182,7 @@ class Membership:
                 lease_seconds=self._settings.lease_seconds,
             )
         self._hold_until(began)
+        self._worker_id = worker_id
         return pool_id, worker_id
 
     async def _take(self, pool_id: int, worker_id: int) -> EngineControl | None:
@@ -216,7 +207,6 @@ class Membership:
         answer = await self._heartbeats.send(sent)
         if answer is not None:
             self._hold_until(began)
-            await self._take_back_charges()
         return answer
 
     async def _take_back_charges(self) -> None:
@@ -251,11 +241,13 @@ class Membership:
                 if answer is None or answer.intake is None:
                     return
                 self._note_intake(answer.intake)
-                on_heartbeat(answer)
+                on_heartbeat(answer)  # before charges: the lease holds again, so requests may be sent at once
+                async with asyncio.timeout(max(0.0, self._valid_until - clock.monotonic())):
+                    await self._take_back_charges()
             except TimeoutError:
                 return
             except TRANSIENT as error:
-                log.warning("database.unavailable", verb="heartbeat", error=str(error).strip())
+                log.warning("database.unavailable", verb="heartbeat", error=cause(error))
                 until = min(until, clock.monotonic() + RETRY_SECONDS)
             await self._rest(until, reported, status)
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import structlog
 
+from app.causes import cause
 from app.crypto import secret_key
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
@@ -16,6 +17,7 @@ from app.engines.client import EngineAway, EngineClient
 from app.engines.engine_key import engine_headers
 from app.settings import Settings
 from app.user_errors import Failure
+from workers.gpu.engine_holder import EngineHolder
 from workers.gpu.tuning import TUNING, WorkerTuning
 
 DATABASE_SECONDS = 1.0  # limit of a query; the worker starts without a database too
@@ -35,7 +37,8 @@ async def model_of(
 
     `answering`: an engine whose model is known must answer, too.
 
-    Raises CatalogueError if a managed engine's model is unknown, and Failure if an attached engine contradicts the settings.
+    Raises CatalogueError if a managed engine's model is unknown, and Failure if an attached engine contradicts the settings, or
+    if it does not answer and a live worker uses its name for another one.
     """
     models = catalogue.load(settings.models_file)
     if not settings.engine_url:
@@ -46,6 +49,7 @@ async def model_of(
         return entry
     wanted, logged = settings.wanted_model, False
     headers = engine_headers(settings, secret_key(settings), settings.engine_name, "attached")
+    holder = EngineHolder(settings.engine_name, settings.engine_url, "attached")
     limit, dialect = settings.request_timeout_seconds, settings.engine_dialect
     async with EngineClient(settings.engine_url, headers, timeout_seconds=limit, dialect=dialect) as client:
         while not stop.is_set():
@@ -59,7 +63,7 @@ async def model_of(
                 if not logged:
                     log.warning("engine.not_reachable", url=client.url, error=str(away))
                 logged = True
-                await _note(settings, database, adoption.away())
+                await _note(settings, database, adoption.away(), holder)
             except Contradiction as error:
                 await _note(settings, database, error.problem)
                 raise Failure(error.problem.message, error.problem.remedy) from error
@@ -79,17 +83,22 @@ async def _checked(settings: Settings, database: Database, model: Model, seen: S
         async with asyncio.timeout(DATABASE_SECONDS), database.relaxed() as conn:
             window = await engines.promised(conn, model.served, settings.engine_name, model.context_window)
     except (TimeoutError, *TRANSIENT) as error:
-        log.warning("database.unavailable", verb="promise", error=str(error).strip())
+        log.warning("database.unavailable", verb="promise", error=cause(error))
         return model
     if (problem := adoption.fault(model, seen, window)) is not None:
         raise Contradiction(problem)
     return model
 
 
-async def _note(settings: Settings, database: Database, problem: EngineProblem) -> None:
-    """Write the problem to the engine's row, if the database can be reached."""
+async def _note(
+    settings: Settings, database: Database, problem: EngineProblem, holder: EngineHolder | None = None
+) -> None:
+    """Write the problem to the engine's row, if the database can be reached. Raises Failure if the `holder` has its name."""
     try:
-        async with asyncio.timeout(DATABASE_SECONDS), database.relaxed() as conn:
-            await engines.note_engine(conn, name=settings.engine_name, url=settings.engine_url, problem=problem)
+        async with asyncio.timeout(DATABASE_SECONDS):
+            if holder is not None:
+                await holder.look(database)
+            async with database.relaxed() as conn:
+                await engines.note_engine(conn, name=settings.engine_name, url=settings.engine_url, problem=problem)
     except (TimeoutError, *TRANSIENT) as error:
-        log.warning("database.unavailable", verb="note", error=str(error).strip())
+        log.warning("database.unavailable", verb="note", error=cause(error))

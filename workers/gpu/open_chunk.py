@@ -27,7 +27,7 @@ class OpenChunk:
     `retried` hold the reason for some of these. `progress`: what an item keeps between its calls. The requests of items in
     `yielding` are being aborted; these items return to the front of `pending`, unless the chunk is `closing`. `has_events`: each
     result is also an event. `feeds`: the results are handed on to another batch. `faults`: how often in a row the first of
-    `results` could not be stored. `engine_seconds`: what its items had of the engine. `first_tokens`, `durations`: those of
+    `results` could not be stored. `engine_seconds`: what its items had of the engine. `first_tokens`, `durations`, `unrun`: of
     stored results, as in `ChunkTimes`. `loaded_at`: the monotonic second at which its items were read. `span`: None while no
     spans are recorded.
     `seal`: of a sealed batch; its items are opened, its results are not sealed yet.
@@ -51,6 +51,7 @@ class OpenChunk:
     engine_seconds: float = 0.0
     first_tokens: bytearray = field(default_factory=bytearray)
     durations: bytearray = field(default_factory=bytearray)
+    unrun: int = 0
     loaded_at: float = field(default_factory=clock.monotonic)
     span: ChunkSpan | None = None
     seal: BatchSeal | None = None
@@ -166,6 +167,7 @@ class OpenChunk:
         if self.span is not None:
             self.span.stored(results)
         for result in results:
+            self.unrun += result.attempt == 0
             if result.ok and result.first_token_ms is not None:
                 self.first_tokens.append(sketch.bucket(result.first_token_ms))
             if result.ok and result.duration_ms is not None:
@@ -174,7 +176,9 @@ class OpenChunk:
     @property
     def times(self) -> ChunkTimes:
         """What was measured during the lease."""
-        return ChunkTimes(round(self.engine_seconds * 1000), bytes(self.first_tokens), bytes(self.durations))
+        return ChunkTimes(
+            round(self.engine_seconds * 1000), bytes(self.first_tokens), bytes(self.durations), self.unrun
+        )
 
 
 class OpenChunks(dict[int, OpenChunk]):

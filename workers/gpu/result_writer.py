@@ -7,6 +7,7 @@ from contextlib import suppress
 import orjson
 import structlog
 
+from app.causes import cause
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT, away
 from app.engines.outcome import FAILED, ErrorClass
@@ -103,7 +104,7 @@ class ResultWriter:
                 for chunk in list(self._chunks.values()):
                     failed |= not await self._tried(chunk)
             except TRANSIENT as error:
-                log.warning("database.unavailable", verb="flush", error=str(error).strip())
+                log.warning("database.unavailable", verb="flush", error=cause(error))
                 failed = True
             if failed:
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
@@ -119,7 +120,7 @@ class ResultWriter:
         except TRANSIENT as error:
             if away(error):
                 raise
-            log.warning("chunk.not_stored", chunk=chunk.lease.chunk_id, error=str(error).strip())
+            log.warning("chunk.not_stored", chunk=chunk.lease.chunk_id, error=cause(error))
             return False
         except Exception as error:
             self._refused(chunk, error)
@@ -217,7 +218,7 @@ class ResultWriter:
             except TRANSIENT as error:
                 if away(error):
                     raise
-                log.warning("chunk.not_stored", chunk=fence.chunk_id, error=str(error).strip())
+                log.warning("chunk.not_stored", chunk=fence.chunk_id, error=cause(error))
                 return False
             except Exception as error:  # the next heartbeats list it again
                 log.error("chunk.not_stored", chunk=fence.chunk_id, tries=1, exc_info=error)

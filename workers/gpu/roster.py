@@ -14,6 +14,7 @@ import structlog
 from psycopg_pool import PoolTimeout
 
 from app import clock, life_signs
+from app.causes import cause
 from app.db.transient_errors import TRANSIENT
 from app.engines import discovery, engine_list
 from app.engines import service as engines
@@ -141,7 +142,7 @@ class Roster:
         except EngineListError as error:
             self._log_trouble("engines.not_listed", str(error), remedy=error.remedy)
         except (TimeoutError, psycopg.Error, *TRANSIENT) as error:
-            self._log_trouble("database.unavailable", str(error).strip(), verb="find")
+            self._log_trouble("database.unavailable", cause(error), verb="find")
 
     def _let_go(self, listed: list[ListedEngine]) -> None:
         """End the workers of engines that are described otherwise now, or were missing several times."""
@@ -237,7 +238,7 @@ class Roster:
             except PoolTimeout:
                 raise
             except TRANSIENT as error:
-                log.warning("database.unavailable", verb="store", error=str(error).strip())
+                log.warning("database.unavailable", verb="store", error=cause(error))
                 await asyncio.sleep(DATABASE_PAUSE_SECONDS)
 
     def _ended(self, name: str, task: "asyncio.Task[None]") -> None:

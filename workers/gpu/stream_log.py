@@ -9,6 +9,7 @@ import asyncio
 import psycopg
 import structlog
 
+from app.causes import cause
 from app.db.pool import Database
 from app.queue import response_log
 from app.queue.bodies import BatchSeal
@@ -62,6 +63,5 @@ class StreamLogWriter:
                     self._lost = not await response_log.append_events(conn, self._lease, events, self._seal)
                 self._rows += 1
             except psycopg.Error as error:
-                message = str(error).strip()
-                log.warning("events.not_written", batch=self._lease.batch_id, events=len(events), error=message)
+                log.warning("events.not_written", batch=self._lease.batch_id, events=len(events), error=cause(error))
                 self._waiting = events + self._waiting

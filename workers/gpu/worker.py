@@ -66,6 +66,10 @@ class WorkerEngine(Controlled, Protocol):
     def comeback(self) -> RecoveryTime:
         """When it should answer again."""
 
+    @property
+    def ended(self) -> str | None:
+        """Why the process before the one that is starting ended; None: that is not known, or it has answered since."""
+
     def seen(self, slots: int | None) -> None:
         """Take the number of slots that it reports; None: it reports none."""
 
@@ -231,7 +235,8 @@ class Worker:
         if health.fault is not None:
             theirs, promised = health.lack or (None, None)
             signal = "window_tokens" if promised else None
-            return EngineReport(False, health.fault, 0, signal, theirs, promised, None, *rest)
+            ended = self._engine.ended if health.fault == DOWN else None
+            return EngineReport(False, health.fault, 0, signal, theirs, promised, ended, *rest)
         d = self._control.decision
         value, threshold = float(d.value), float(d.threshold)
         detail = self._control.detail or (BLIND if self._control.blind else None)

@@ -16,7 +16,7 @@ from app.files import service as files
 from app.files import upload_parts
 from app.headroom import decision_log
 from app.headroom import samples as engine_samples
-from app.metering import latency, reports, sessions
+from app.metering import latency, lines, reports, sessions
 from app.metering import ledger as ledger_rows
 from app.policy import samples
 from app.queue import order_drift, partitions, retention, shredding
@@ -58,13 +58,15 @@ async def ledger(work: Work) -> None:
 
 
 async def usage(work: Work) -> None:
-    """Add up the usage of old days, a day at a time."""
+    """Add up the usage of old days, a day at a time, and remove lines without any."""
     async with work.database.relaxed() as conn:
         await sessions.forget_old(conn)
     kept = True
     while kept:
         async with work.database.transaction() as conn:
             kept = await ledger_rows.keep(conn, now())
+    async with work.database.transaction() as conn:
+        await lines.remove_unused(conn)
 
 
 async def lengths(work: Work) -> None:

@@ -11,6 +11,7 @@ from psycopg_pool import PoolTimeout
 
 from app import clock
 from app.audit.problems import Problems
+from app.causes import cause
 from app.changes import service as changes
 from app.db import direct, session_settings
 from app.db.pool import Database
@@ -29,6 +30,7 @@ from workers.maintenance.metrics import Metrics
 from workers.maintenance.work import PART, HeldUp, Work
 
 _EXPECTED = (psycopg.Error, PoolTimeout, StorageError, StoreNotShared, KeysUnavailable, HeldUp, TimeoutError)
+_LOOK_SECONDS = 5.0
 _PORT_VARIABLE = "SLACKWATER_MAINTENANCE_METRICS_PORT"
 
 log = structlog.get_logger("maintenance")
@@ -45,7 +47,7 @@ class Worker(OnLoop):
         audit = AuditKeeper(self._database, settings, Problems(self.metrics.audit_problems))
         self._work = Work(self._database, settings, audit)
         self._stopping = asyncio.Event()
-        self._page: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def do(self, name: str) -> None:
         """Do a duty, if it was asked for and nobody else does it. Returns when it has ended, however it has ended."""
@@ -67,14 +69,14 @@ class Worker(OnLoop):
                     with self.metrics.running.track_inprogress():
                         await self._take(mine, duty, act or duties.BY_NAME[duty.name])
         except (TimeoutError, *TRANSIENT) as error:  # nothing was noted, so the duty is asked for again
-            log.warning("duty.lost", duty=duty.name, error=f"{type(error).__name__}: {error}".strip())
+            log.warning("duty.lost", duty=duty.name, error=cause(error))
 
     async def _take(self, mine: Turn, duty: Duty, act: Callable[[Work], Awaitable[None]]) -> None:
         began = clock.monotonic()
         try:
             finished = await self._finished(mine, duty, act)
         except Exception as error:
-            words = f"{type(error).__name__}: {error.__cause__ or error}".strip().split("\n")[0]
+            words = f"{type(error).__name__}: {cause(error.__cause__ or error)}"
             log.warning("duty.failed", duty=duty.name, error=words, exc_info=not isinstance(error, _EXPECTED))
             self.metrics.runs.labels(duty.name, "failed").inc()
             await mine.fail(words)
@@ -113,11 +115,20 @@ class Worker(OnLoop):
         await self._require_direct()
         await changes.started(self._database, PART)
         settings = self._settings
-        self._page = asyncio.create_task(
-            metrics_page.serve(
-                settings.host, settings.maintenance_metrics_port, _PORT_VARIABLE, self.metrics.exposition
-            )
+        page = metrics_page.serve(
+            settings.host, settings.maintenance_metrics_port, _PORT_VARIABLE, self.metrics.exposition
         )
+        self._tasks = [asyncio.create_task(page), asyncio.create_task(self._stay_connected())]
+
+    async def _stay_connected(self) -> None:
+        """The pool notices the loss of a connection only where one is used, which may be a minute later, and `GET /status` calls
+        a worker without one away.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            with suppress(TimeoutError, *TRANSIENT):
+                async with self._database.relaxed():
+                    pass
 
     async def _require_direct(self) -> None:
         """Raise BehindPooler unless locks would last. Without the database nothing is known yet."""
@@ -129,7 +140,7 @@ class Worker(OnLoop):
                 await direct.require(conn)
 
     async def _close(self) -> None:
-        if self._page is not None:
-            self._page.cancel()
-            await asyncio.wait([self._page])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._database.close()

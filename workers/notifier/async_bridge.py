@@ -7,6 +7,7 @@ from uuid import UUID
 import structlog
 
 from app import crypto
+from app.causes import cause
 from app.changes import service as changes
 from app.db import session_settings
 from app.db.embedded import direct_url
@@ -73,7 +74,7 @@ async def forever(work: Callable[[], Awaitable[object]], pause_seconds: float) -
             await work()
         except Exception as error:
             if not failing:
-                log.warning("sweep.failed", error=f"{type(error).__name__}: {error}".strip())
+                log.warning("sweep.failed", error=f"{type(error).__name__}: {cause(error)}")
             failing = True
         else:
             failing = False

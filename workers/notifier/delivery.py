@@ -8,6 +8,7 @@ from uuid import UUID
 import structlog
 
 from app import clock, crypto, trace_context
+from app.causes import cause
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
@@ -95,7 +96,7 @@ class Sender:
         except PolicyUnknown as error:
             log.warning("policy.unknown", verb="claim", endpoint=str(endpoint_id), error=str(error))
         except TRANSIENT as error:
-            log.warning("database.unavailable", verb="claim", endpoint=str(endpoint_id), error=str(error).strip())
+            log.warning("database.unavailable", verb="claim", endpoint=str(endpoint_id), error=cause(error))
         return []  # the sweep will hint at this endpoint again
 
     async def _claim_together(self, endpoint_ids: list[UUID]) -> list[list[Claim]]:
@@ -125,7 +126,7 @@ class Sender:
             self.metrics.seconds.observe(answer.duration_ms / 1000)
             span.end(answer, verdict.verb if verdict else LATE)
         except TRANSIENT as error:
-            log.warning("outcome.not_recorded", delivery=claim.delivery_id, error=str(error).strip())
+            log.warning("outcome.not_recorded", delivery=claim.delivery_id, error=cause(error))
             return
         log.info(
             "delivery.attempted",

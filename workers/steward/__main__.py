@@ -10,6 +10,7 @@ import structlog
 import app.quick_start  # noqa: F401
 from app import life_signs, processes, telemetry
 from app import settings as configuration
+from app.causes import cause
 from app.changes import service as changes
 from app.db.embedded import direct_url
 from app.db.pool import Database
@@ -65,7 +66,7 @@ async def _lead_again_and_again(
             except TRANSIENT as error:
                 outage.note()
                 if not unavailable:
-                    log.warning("database.away", error=str(error).strip().split("\n")[0])
+                    log.warning("database.away", error=cause(error))
                 unavailable = True
                 await _pause(stopping, _RECONNECT_SECONDS)
             except (SchemaMismatch, ServerUnfit) as error:

@@ -3,6 +3,8 @@
 import structlog
 
 from app import clock
+from app.budgets import queued
+from app.causes import cause
 from app.db.pool import Database
 from app.db.transient_errors import TRANSIENT
 from app.queue import pool_status
@@ -29,9 +31,9 @@ class PoolStatusWriter:
             began = clock.monotonic()
             try:
                 async with self._database.relaxed() as conn:
-                    await pool_status.write(conn)
+                    await pool_status.write(conn, await queued.asking(conn))
             except TRANSIENT as error:  # the rounds warn of an outage
-                log.debug("database.unavailable", verb="pool_status", error=str(error).strip())
+                log.debug("database.unavailable", verb="pool_status", error=cause(error))
             await self._pace.pause(pause(clock.monotonic() - began), longest=REST_SECONDS)
 
 

@@ -17,6 +17,8 @@ from app.batches import batch_spans, queued_sessions
 from app.batches import lifecycle as batches
 from app.batches.phases import PhaseLog
 from app.batches.progress_events import ProgressEvents
+from app.budgets.queued import Steward
+from app.causes import cause
 from app.changes import service as changes
 from app.changes.kinds import ChangeKind
 from app.clock import monotonic
@@ -46,7 +48,6 @@ from workers.steward.batch_log import BatchLog, LogLine
 from workers.steward.beside import beside
 from workers.steward.feeder import PipelineKeeper
 from workers.steward.metrics import HandoffCounts, Metrics
-from workers.steward.money import Money
 from workers.steward.pool_status_writer import PoolStatusWriter
 from workers.steward.rest import Pace
 from workers.steward.sealing import AuditLog
@@ -94,7 +95,7 @@ class Rounds:
             (DUTIES_SECONDS, self._ask_for_duties),
         ]
         self.pace = Pace()
-        self._money = Money(database, settings)
+        self._money = Steward(database, settings)
         self._admission = AdmissionControl.of(database, settings)
         self._pipelines = PipelineKeeper(database, settings, self._admission, pace=self.pace)
         self._phases = PhaseLog(database)
@@ -154,11 +155,11 @@ class Rounds:
             log.warning("worker.reaped", workers=workers, chunks=chunks)
             self.metrics.workers_lost.inc(workers)
             self.metrics.chunks_reaped.inc(chunks)
-        funded = await self._attempted(self._money.run)
+        reserved = await self._attempted(self._money.run)
         moved = await self._attempted(self._settle) if has_work else False
         moved |= await self._attempted(self._keep_pipelines)
         hinted = await due_sweep.sweep(self._database, self._hints, self._settings)
-        if chunks or promoted or funded or moved:
+        if chunks or promoted or reserved or moved:
             self._calls.note()
         return bool(chunks or promoted or expired or moved or hinted or self._money.hurries)
 
@@ -170,7 +171,7 @@ class Rounds:
             if away(error):
                 raise
             self.metrics.refused.inc()
-            log.warning("round.failed", step=getattr(step, "__name__", ""), error=str(error).strip())
+            log.warning("round.failed", step=getattr(step, "__name__", ""), error=cause(error))
             return False
 
     async def _settle(self) -> bool:

@@ -60,7 +60,7 @@ class Turns:
         """End what has ended, start what may start, and look after summaries."""
         if monotonic() >= self._followed + REFRESH_SECONDS:
             self._followed = monotonic()
-            await self._policy.renew()
+            await self._control.renew()
         models, control = self._models.current, self._control
         steward = Steward(self._database, self._settings, self._secret, models, control, self._stuck)
         if ended := list(self._ended):

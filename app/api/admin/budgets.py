@@ -9,8 +9,9 @@ from app.api import body
 from app.api.admin.guard import AccountPath, ChangeDep, OperatorDep
 from app.api.deps import PartsDep
 from app.api.envelope import success
-from app.batches import budgets as verbs
-from app.metering import budget_terms, budgets
+from app.budgets import service as budgets
+from app.budgets import terms as budget_terms
+from app.budgets.rules import Owner
 from app.tenants import service as tenants
 
 router = APIRouter(prefix="/budgets")
@@ -18,14 +19,14 @@ Name = Annotated[str, Path(pattern=budget_terms.NAME)]
 
 
 class Terms(BaseModel):
-    """The terms of a budget. `app.metering.budget_terms` checks them."""
+    """The terms of a budget. `app.budgets.terms` checks them."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @router.get("/{account}")
 async def listing(account: AccountPath, _: OperatorDep, parts: PartsDep) -> Response:
-    """The budgets of an account, with what is spent and held in their present windows."""
+    """The budgets of an account, with what is spent, reserved and available in their present windows."""
     async with parts.database.relaxed() as conn:
         found = await budgets.listing(conn, await tenants.find_tenant(conn, account))
     return success([budget_terms.view(budget) for budget in found])
@@ -33,11 +34,13 @@ async def listing(account: AccountPath, _: OperatorDep, parts: PartsDep) -> Resp
 
 @router.put("/{account}/{name}")
 async def put(account: AccountPath, name: Name, request: Request, parts: PartsDep, change: ChangeDep) -> Response:
-    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    """Add a budget, or replace the terms of the one of this name. It is the operator's from then on; what it has spent stays."""
     given = (await body.read_model(request, Terms)).model_dump()
     async with change.transaction() as conn:
         tenant_id = await tenants.find_tenant(conn, account)
-        budget = await verbs.put(conn, parts.catalogue, tenant_id, name, given)
+        await budgets.put(conn, tenant_id, name, given, by=Owner.OPERATOR)
+    async with parts.database.relaxed() as conn:
+        budget = await budgets.named(conn, tenant_id, name)
     return success(budget_terms.view(budget))
 
 
@@ -45,5 +48,5 @@ async def put(account: AccountPath, name: Name, request: Request, parts: PartsDe
 async def delete(account: AccountPath, name: Name, change: ChangeDep) -> Response:
     """Remove a budget. Work that waited for its money goes on."""
     async with change.transaction() as conn:
-        await verbs.remove(conn, await tenants.find_tenant(conn, account), name)
+        await budgets.remove(conn, await tenants.find_tenant(conn, account), name, by=Owner.OPERATOR)
     return success({"account": account, "name": name})

@@ -1,6 +1,6 @@
 """OpenAI's Batches API. Shapes: openai-python 3.52, `types/batch.py`; every field is present, some are null."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -10,6 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 
 from app import clock, trace_context
+from app.admission.admission import Admission
 from app.api import body, policy_header, request_parsing, submit_metrics, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed
@@ -19,6 +20,7 @@ from app.batches.openai.file_batches import FileBatch, NewFileBatch
 from app.batches.validation.openai_lines import ROUTES
 from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
+from app.engines.rate_card import Work
 from app.errors import BadInput, Conflict, NotFound, StageOfPipeline
 from app.files import ids
 from app.files import service as files
@@ -63,14 +65,15 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
     unknown_fields.check(request, given, unknown_fields.BATCH)
     requests, stages = given.pop("requests", None), given.pop("then", None)
     new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant, parts)
-    database, settings, models = parts.database, parts.settings, parts.catalogue
+    database, settings, models = parts.database, parts.settings, parts.queued_catalogue
     if requests is not None:
         if not isinstance(requests, list) or not requests or given.get("input_file_id"):
             raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
         batch = await _from_requests(requests, new, stages, tenant, parts)
     else:
         usual = parts.lengths.of(tenant.tenant_id)
-        batch = await then.create(database, settings, models, tenant, new, stages, usual)
+        begin = _of_stages(new, tenant, parts)
+        batch = await then.create(database, settings, models, tenant, new, stages, usual, begin)
     if batch.model:
         policy_header.add(request, new.admission, batch.model)
     return _shown(batch, parts)
@@ -80,18 +83,26 @@ async def _from_requests(
     requests: list[Any], new: NewFileBatch, stages: Any, tenant: Tenant, parts: Parts
 ) -> FileBatch:
     """A batch from a file with these requests. The file is deleted where no batch is created from it."""
-    database, settings, models = parts.database, parts.settings, parts.catalogue
+    database, settings, models = parts.database, parts.settings, parts.queued_catalogue
     usual = parts.lengths.of(tenant.tenant_id)
     hidden, rule = new.admission.redaction, parts.admission.encrypts_files(tenant)
     file = await uploads.from_requests(database, settings, models, tenant, requests, new.endpoint, usual, hidden, rule)
     name, made = ids.format_id(file.file_id), None
     try:
         new = replace(new, input_file_id=name)
-        made = await then.create(database, settings, models, tenant, new, stages, usual)
+        begin = _of_stages(new, tenant, parts)
+        made = await then.create(database, settings, models, tenant, new, stages, usual, begin)
     finally:
         if made is None or made.input_file_id != name:  # the idempotency key belongs to an earlier batch
             await files.discard(database, Store.of(settings), tenant.tenant_id, file)
     return made
+
+
+def _of_stages(new: NewFileBatch, tenant: Tenant, parts: Parts) -> Callable[[], Admission]:
+    """What opens the admission of stages behind a batch, under its labels and its window."""
+    labels, window = new.labels, new.deadline_seconds
+    of = tenant, labels.spend, Kind.STAGE, parts.queued_catalogue, window
+    return lambda: parts.admission.begin(*of, stored=labels.stored)
 
 
 @router.get("/batches")
@@ -114,7 +125,7 @@ async def retry(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     request_id = _parse(batch_id)
     database, settings = parts.database, parts.settings
     async with _conflict_in_openai_words("retry", tenant, parts, request_id):
-        return _shown(await then.retry(database, settings, parts.catalogue, tenant, request_id), parts)
+        return _shown(await then.retry(database, settings, parts.queued_catalogue, tenant, request_id), parts)
 
 
 @router.post("/batches/{batch_id}/{verb}")
@@ -242,7 +253,7 @@ def _price(batch: FileBatch, parts: Parts) -> Price | None:
     """The price of the batch's tokens; None where its lines may differ in it."""
     one = batch.model and not batch.mixed and (batch.status is None or batch.status.has_one_model)
     model = parts.catalogue.resolve(batch.model) if batch.model and one else None
-    return model.price if model else None
+    return model.price_of(Work.BATCH, batch.created_at) if model else None
 
 
 def _state(status: BatchStatus | None) -> str:

@@ -143,7 +143,7 @@ async def estimate(file_id: str, request: Request, tenant: KeyHolder, parts: Par
     labels = request_parsing.labels_of(request, tenant).spend
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
-    return answer(await forecast.of(parts.database, parts.catalogue, tenant, labels, file))
+    return answer(await forecast.of(parts.database, parts.queued_catalogue, tenant, labels, file))
 
 
 @router.delete("/files/{file_id}")

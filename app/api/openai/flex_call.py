@@ -7,17 +7,18 @@ from uuid import UUID
 
 import orjson
 
+from app import clock
 from app.api.deps import Parts
 from app.api.sync_requests import EngineRoute
 from app.batches import lifecycle, single_request
 from app.batches.restoring import restorer
 from app.batches.withholding import withholder
+from app.budgets import rules as budget_rules
 from app.engines.catalogue import Model
 from app.engines.pricing import with_cost
 from app.engines.request_echo import FLEX, echo
 from app.engines.requests import RESPONSES
-from app.errors import BadInput, BudgetSpent, Conflict, ExecutionFailed, NoCapacity, TimedOut
-from app.metering import budget_rules
+from app.errors import BadInput, Conflict, ExecutionFailed, NoCapacity, TimedOut
 from app.policy.denials import Denial
 from app.policy.tool_call_events import EventWithholder
 from app.queue.reads import BatchStatus, ItemResult
@@ -59,7 +60,7 @@ class FlexCall:
         if why.money is not None and why.money.is_over and why.status.state == BatchState.OPEN:
             with suppress(Conflict):  # it has ended since
                 await lifecycle.change_state(self.parts.database, self.tenant, self.request_id, "cancel")
-                raise BudgetSpent(budget_rules.spent_message(why.money.budget))
+                raise budget_rules.refusal(why.money.budget, why.money.needed, clock.now())
         return why.status
 
     def withholding(self, status: BatchStatus) -> EventWithholder | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from app import clock
 from app.api import body, request_parsing, sync_requests, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.fast_route import FastRoute
@@ -19,6 +20,7 @@ from app.api.sync_requests import EngineRoute
 from app.batches.validation import openai
 from app.batches.validation.text_generation import ItemFacts, ItemRules, examine
 from app.engines.pricing import priced
+from app.engines.rate_card import Work
 from app.engines.request_echo import FLEX
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from app.errors import BadInput, MissingInput, ModelUnknown
@@ -79,14 +81,14 @@ async def _answer(route: EngineRoute, request: Request, tenant: Tenant, parts: P
         raise BadInput("model: must name the model, as a string", param="model", reason=reason)
     model = parts.model(item["model"])
     if model.task != route.task:
-        raise ModelUnknown(f"No such model {item['model']} or task: it does {model.task}, this route {route.task}")
+        raise ModelUnknown(f"The model {item['model']} does {model.task}; this route does {route.task}")
     if not isinstance(item.get("background") or False, bool):
         raise BadInput("background: must be true or false", param="background")
     if route is _RESPONSES and item.get("background"):
         return await queued_turns.create(model, item, request, tenant, parts)
     if item.get("service_tier") == FLEX and route in (_CHAT, _RESPONSES):
         turns.refuse_flex(item)
-        return await flex.wait(FlexRequest(route, model, item), request, tenant, parts)
+        return await flex.wait(FlexRequest(route, model.priced(Work.FLEX, clock.now()), item), request, tenant, parts)
     if route is _RESPONSES:
         return await turns.respond(route, model, item, request, tenant, parts)
     prepared = await sync_requests.prepare(model, item, request, tenant, parts, route)

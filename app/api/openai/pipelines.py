@@ -45,7 +45,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
     caller, usual = _caller(request, tenant, parts, key), parts.lengths.of(tenant.tenant_id)
     database, settings = parts.database, parts.settings
-    request_id = await service.create(database, settings, caller, Given.of(given), parts.catalogue, usual)
+    request_id = await service.create(database, settings, caller, Given.of(given), parts.queued_catalogue, usual)
     return await _shown(request_id, tenant, parts)
 
 
@@ -57,7 +57,9 @@ async def check_definition(request: Request, tenant: KeyHolder, parts: PartsDep)
     """
     given = await body.read_json(request, parts.settings.json_body_mb)
     caller, usual = _caller(request, tenant, parts, None), parts.lengths.of(tenant.tenant_id)
-    return answer(await check.of(parts.database, parts.settings, caller, Given.of(given), parts.catalogue, usual))
+    return answer(
+        await check.of(parts.database, parts.settings, caller, Given.of(given), parts.queued_catalogue, usual)
+    )
 
 
 @router.get("")
@@ -91,7 +93,7 @@ async def read(
     lines = results.lines(
         parts.database,
         parts.settings,
-        parts.catalogue,
+        parts.queued_catalogue,
         stage,
         after=query.after,
         restoring=restorer(parts.secret_key, tenant),
@@ -122,7 +124,7 @@ async def retry(
 ) -> Response:
     """Run what has no answer again. With `run`, the run to be retried, the call is safe to repeat."""
     request_id = _parse(pipeline_id)
-    await retrying.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id, run)
+    await retrying.retry(parts.database, parts.settings, parts.queued_catalogue, tenant, request_id, run)
     return await _shown(request_id, tenant, parts)
 
 
@@ -155,15 +157,15 @@ def _new_budget(given: Mapping[str, Any]) -> float | None:
 
 def _caller(request: Request, tenant: Tenant, parts: Parts, key: str | None) -> Caller:
     labels = request_parsing.labels_of(request, tenant, idempotency_key=key)
-    admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, stored=labels.stored)
-    return Caller(tenant, labels, admission)
+    begin, of = parts.admission.begin, (tenant, labels.spend, Kind.STAGE, parts.queued_catalogue)
+    return Caller(tenant, labels, lambda window: begin(*of, window, stored=labels.stored))
 
 
 async def _shown(request_id: UUID, tenant: Tenant, parts: Parts) -> Response:
     sight = await reads.get(parts.database, parts.settings, tenant, request_id)
-    found = await outlook.of(parts.database, parts.catalogue, tenant, sight)
+    found = await outlook.of(parts.database, parts.queued_catalogue, tenant, sight)
     whole = tenant.scope.role.includes(KeyRole.SUBMITTER)  # a definition has prompts
-    return answer(views.shown(found, parts.catalogue, with_definition=whole))
+    return answer(views.shown(found, with_definition=whole))
 
 
 def _parse(pipeline_id: str) -> UUID:

@@ -19,6 +19,7 @@ from app.db.pool import Connection
 from app.engines.catalogue import Model
 from app.engines.requests import RESPONSES
 from app.errors import BadInput
+from app.metering.spend_labels import Spender
 from app.queue.bodies import BatchSeal
 from app.queue.ingest import NewBatch
 from app.queue.types import Kind
@@ -52,6 +53,7 @@ async def create(model: Model, item: dict[str, Any], request: Request, tenant: T
             parent=found.parent,
             n=found.n,
             batch_id=batch.batch_id,
+            spender=Spender(tenant.key_id, order.labels.spend),
         )
         await queued.add(conn, keeper, turn, found.session, request.headers.get("if-match"))
 

@@ -24,6 +24,7 @@ from app.api import body, response_headers, submit_params, sync_requests
 from app.api.deps import Parts
 from app.api.sync_requests import ClientDisconnected, EngineRoute, Events, PreparedCall, Render
 from app.batches.submit import KEY_REUSED
+from app.causes import cause
 from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Model
 from app.engines.pricing import priced
@@ -32,6 +33,7 @@ from app.errors import BadInput, ConversationLocked, KeyReused, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import SseEvent
+from app.metering.spend_labels import Spender
 from app.policy.redaction import restored
 from app.policy.vaults import NO_VALUES
 from app.sealing.keyring import Keyring, wanted
@@ -95,8 +97,15 @@ async def respond(
         values=prepared.placeholders,
         parent=found.parent,
         n=found.n,
+        spender=_spender(prepared),
     )
     return await incoming.answered(prepared, _Stored(incoming, found, prepared, turn))
+
+
+def _spender(prepared: PreparedCall) -> Spender | None:
+    """Whose request it is, and under which labels."""
+    who = prepared.admission.who
+    return None if who is None else Spender(who.key, prepared.admission.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +218,7 @@ class _Stored(_Keeping):
                 turn = replace(turn, seal=await seal_of(self._incoming, self._found, self._prepared))
                 await self._added(turn, output, values)
         except (SlackwaterError, TimeoutError, *TRANSIENT) as error:
-            _log.warning("response.not_stored", error=str(error).strip() or "the database did not answer in time")
+            _log.warning("response.not_stored", error=cause(error))
             return {**response, "store": False}
         metrics.TURNS.labels("stored").inc()
         return response
@@ -332,6 +341,7 @@ async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Continued, Prep
                 values=prepared.placeholders,
                 key=key,
                 request_hash=request_hash,
+                spender=_spender(prepared),
             )
             if (n := await service.begin(keeper, session, turn)) is not None:
                 incoming.parts.turns.add(session_id, turn.turn_id)

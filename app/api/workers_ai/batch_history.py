@@ -110,7 +110,8 @@ async def _status(request_id: Any, tenant: Tenant, parts: Parts) -> BatchStatus:
 def view(item: ItemFacts, tenant: Tenant) -> dict[str, Any]:
     """An item in the form that callers read. A key that reads no bodies sees no message that may quote one."""
     item = item if tenant.scope.reads_bodies else item.without_words()
-    state = "waiting" if item.ok is None else "succeeded" if item.ok else "failed"
+    unfinished = "with_worker" if item.leased else "waiting"
+    state = unfinished if item.ok is None else "succeeded" if item.ok else "failed"
     facts = asdict(item) | {"finished_at": clock.iso(item.finished_at), "state": state}
-    del facts["ok"]
+    del facts["ok"], facts["leased"]
     return facts

@@ -79,7 +79,7 @@ async def retry(
 ) -> Response:
     """Run the failed, cancelled and expired items again. With `run`, the run to be retried, the call is safe to repeat."""
     await _check_ran(request_id, "retry", tenant, parts)
-    await lifecycle.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id, run)
+    await lifecycle.retry(parts.database, parts.settings, parts.queued_catalogue, tenant, request_id, run)
     return success(await batch_views.one(request_id, tenant, parts))
 
 

@@ -1,5 +1,7 @@
 """`…/ai/budgets`: what an account, a key or a workflow may spend in a window. Cloudflare has no such route."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
@@ -8,8 +10,11 @@ from pydantic import BaseModel, ConfigDict
 from app.api import body
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
-from app.batches import budgets as verbs
-from app.metering import budget_terms, budgets
+from app.audit.acts import Act
+from app.budgets import service as budgets
+from app.budgets import terms as budget_terms
+from app.errors import NotOwner
+from app.tenants.service import Tenant
 
 router = APIRouter(prefix="/ai/budgets")
 
@@ -17,14 +22,14 @@ Name = Annotated[str, Path(json_schema_extra={"pattern": budget_terms.NAME})]
 
 
 class BudgetBody(BaseModel):
-    """The terms of a budget. `app.metering.budget_terms` checks them, for the command line too."""
+    """The terms of a budget. `app.budgets.terms` checks them, for the command line too."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @router.get("")
 async def listing(tenant: Caller, parts: PartsDep) -> Response:
-    """The account's budgets, with what is spent and held in their present windows."""
+    """The account's budgets, with what is spent, reserved and available in their present windows."""
     async with parts.database.relaxed() as conn:
         found = await budgets.listing(conn, tenant.tenant_id)
     return success([budget_terms.view(budget) for budget in found])
@@ -32,16 +37,31 @@ async def listing(tenant: Caller, parts: PartsDep) -> Response:
 
 @router.put("/{name}")
 async def put(name: Name, request: Request, tenant: Caller, parts: PartsDep) -> Response:
-    """Add a budget, or replace the terms of the one of this name. What it has spent stays."""
+    """Add a budget of the account, or replace the terms of its one of this name. What it has spent stays."""
     given = await body.read_model(request, BudgetBody)
-    async with parts.database.transaction() as conn:
-        budget = await verbs.put(conn, parts.catalogue, tenant.tenant_id, name, given.model_dump())
+    with _noted(request, tenant, parts):
+        async with parts.database.transaction() as conn:
+            await budgets.put(conn, tenant.tenant_id, name, given.model_dump())
+    async with parts.database.relaxed() as conn:
+        budget = await budgets.named(conn, tenant.tenant_id, name)
     return success(budget_terms.view(budget))
 
 
 @router.delete("/{name}")
-async def delete(name: Name, tenant: Caller, parts: PartsDep) -> Response:
-    """Remove a budget. Work that waited for its money goes on."""
-    async with parts.database.transaction() as conn:
-        await verbs.remove(conn, tenant.tenant_id, name)
+async def delete(name: Name, request: Request, tenant: Caller, parts: PartsDep) -> Response:
+    """Remove a budget of the account. Work that waited for its money goes on."""
+    with _noted(request, tenant, parts):
+        async with parts.database.transaction() as conn:
+            await budgets.remove(conn, tenant.tenant_id, name)
     return success({"name": name})
+
+
+@contextmanager
+def _noted(request: Request, tenant: Tenant, parts: PartsDep) -> Iterator[None]:
+    """Record in the audit log that a key of the account has tried to change what is the operator's."""
+    try:
+        yield
+    except NotOwner as error:
+        route = request.scope["route"].path_format
+        parts.admission.audit.add(Act.ACCESS_REFUSED, route, tenant.account_id, error.message)
+        raise

@@ -128,13 +128,15 @@ def http_status(status: BatchStatus, *, all_refused: bool) -> int:
     return 408 if status.state == BatchState.EXPIRED else 500
 
 
-def _progress(status: BatchStatus) -> dict[str, int]:
-    counts = {"total": status.total, "succeeded": status.ok, "failed": status.failed}
+def _progress(status: BatchStatus) -> dict[str, Any]:
+    counts: dict[str, Any] = {"total": status.total, "succeeded": status.ok, "failed": status.failed}
     if status.state in _NOT_RUN:
         counts[str(status.state)] = status.unfinished
     if status.finalized_at is None:
         items = status.items
         counts |= {"queued": items.queued, "claimed": items.claimed, "in_engine": items.in_engine}
+        if items.returns_at is not None:
+            counts["returns_at"] = clock.iso(items.returns_at)
     return counts
 
 
@@ -184,7 +186,7 @@ def usage(status: BatchStatus, price: Price | None) -> dict[str, Any]:
 
 def _price(model: Model | None, status: BatchStatus) -> Price | None:
     """The price of a batch's tokens; None where its items may differ in it."""
-    return model.price if model and status.has_one_model else None
+    return model.price_of(status.work, status.created_at) if model and status.has_one_model else None
 
 
 def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> dict[str, Any]:
@@ -199,7 +201,7 @@ def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> di
 
 async def _responses(page: list[ItemResult], status: BatchStatus, models: Catalogue) -> list[bytes]:
     """The responses of one page. Where the catalogue has lost the model, the engine's answer is not converted."""
-    not_run = _NOT_RUN.get(status.state, _NO_RESULT)
+    not_run, models = _NOT_RUN.get(status.state, _NO_RESULT), models.priced(status.work, status.created_at)
     # a model that the policy chose answers in the form of the one that was asked for
     asked = models.resolve(status.policy.get("asked", status.model)) if status.policy else None
 

@@ -11,6 +11,7 @@ from app import labels
 from app.api import body, boolean_params, policy_header, request_parsing, submit_params, unknown_fields
 from app.api.deps import Parts
 from app.api.envelope import success
+from app.api.unknown_fields import ItemFields
 from app.batches import submit as batches
 from app.engines.catalogue import Model
 from app.errors import BadInput, SlackwaterError
@@ -24,7 +25,8 @@ _QUERY = frozenset([_QUEUE, "tags", "tag", "completion_window", "strict"])
 
 async def items(name: str, content: dict[str, Any], request: Request, tenant: Tenant, parts: Parts) -> Response:
     """Queue the items of a JSON body. Raises BadInput naming the item and its field."""
-    order = _order(parts.model(name), request, tenant, parts)
+    fields = ItemFields(request)
+    order = _order(parts.model(name), request, tenant, parts, fields)
     given = content["requests"]
     if not isinstance(given, list):
         raise BadInput(f"requests: must be a list of items, got {type(given).__name__}")
@@ -32,15 +34,16 @@ async def items(name: str, content: dict[str, Any], request: Request, tenant: Te
     if unknown:
         raise BadInput(f"{unknown[0]}: must not be sent beside requests; put options into each item")
     request_id = await batches.submit_items(parts.database, parts.settings, order, given)
-    return _queued(request, request_id, name, order)
+    return _queued(request, request_id, name, order, fields)
 
 
 async def lines(name: str, request: Request, tenant: Tenant, parts: Parts) -> Response:
     """Queue the items of an NDJSON body while it arrives. Raises BadInput naming the line."""
-    order = _order(parts.model(name), request, tenant, parts)
+    fields = ItemFields(request)
+    order = _order(parts.model(name), request, tenant, parts, fields)
     blocks = body.blocks(request, parts.settings.ndjson_body_mb)
     request_id = await batches.submit_lines(parts.database, parts.settings, order, blocks)
-    return _queued(request, request_id, name, order)
+    return _queued(request, request_id, name, order, fields)
 
 
 def check_not_queued(model: Model, request: Request) -> None:
@@ -50,7 +53,7 @@ def check_not_queued(model: Model, request: Request) -> None:
         raise BadInput('Bad input: queueRequest takes {"requests": [item, …]}; wrap the single request in that list')
 
 
-def _order(model: Model, request: Request, tenant: Tenant, parts: Parts) -> batches.Order:
+def _order(model: Model, request: Request, tenant: Tenant, parts: Parts, fields: ItemFields) -> batches.Order:
     """The order of a submit. Raises when its query does not ask to queue it, or the model cannot queue, or a label is invalid."""
     if not _wants_queue(request):
         raise BadInput("requests: a batch is queued; add ?queueRequest=true to the URL")
@@ -62,7 +65,7 @@ def _order(model: Model, request: Request, tenant: Tenant, parts: Parts) -> batc
     )
     deadline = _deadline(request)
     admission = parts.admission.begin(tenant, labels.spend, Kind.BATCH, parts.catalogue, deadline, stored=labels.stored)
-    return batches.Order(tenant, model, labels, deadline_seconds=deadline, admission=admission)
+    return batches.Order(tenant, model, labels, deadline_seconds=deadline, admission=admission, look=fields.look)
 
 
 def _wants_queue(request: Request) -> bool:
@@ -93,7 +96,9 @@ def _deadline(request: Request) -> float | None:
         return None
     seconds = submit_params.window_seconds(given)
     if seconds is None:
-        raise BadInput(f"completion_window: must be {submit_params.WINDOWS}, got {given[:40]}")
+        raise BadInput(
+            f"completion_window: must be {submit_params.WINDOWS}, or left out for no deadline; got {given[:40]}"
+        )
     return seconds
 
 
@@ -113,9 +118,11 @@ def _metadata(request: Request) -> dict[str, str] | None:
     return texts
 
 
-def _queued(request: Request, request_id: UUID, model_name: str, order: batches.Order) -> Response:
+def _queued(request: Request, request_id: UUID, model_name: str, order: batches.Order, fields: ItemFields) -> Response:
     outcome = order.admission.outcome
     if outcome.rules:
         model_name = outcome.model or model_name
         policy_header.add(request, order.admission, model_name)
-    return success({"status": "queued", "request_id": str(request_id), "model": model_name})
+    fields.warn()
+    messages = [{"code": BadInput.code, "message": each} for each in fields.warnings]
+    return success({"status": "queued", "request_id": str(request_id), "model": model_name}, messages=messages)

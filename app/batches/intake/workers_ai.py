@@ -1,6 +1,6 @@
 """The items of a submit to Workers AI's routes, checked while they arrive. The first invalid one refuses the submit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import orjson
@@ -15,7 +15,7 @@ from app.errors import BadInput, PolicyDenied, SensitiveFound
 
 
 class ItemIntake(Spool):
-    """The items of one model, from a JSON body or from NDJSON."""
+    """The items of one model, from a JSON body or from NDJSON. `look` is called with each valid item and its place."""
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class ItemIntake(Spool):
         examine: Examine,
         endpoint: str,
         admission: Admission,
+        look: Callable[[Mapping[str, Any], str], None] | None = None,
         **options: Unpack[SpoolOptions],
     ) -> None:
         super().__init__(batch_id, model.name, **options)
@@ -33,6 +34,7 @@ class ItemIntake(Spool):
         self._rules_of = rules_of
         self._rules = rules_of(model)
         self._examine = examine
+        self._look = look
         self._line_number = 0
         self.long_items: list[LongItem] = []  # a few of the items that may be too long
 
@@ -56,16 +58,21 @@ class ItemIntake(Spool):
 
     def _add_checked(self, item: Any, raw: bytes | None, where: str) -> None:
         try:
-            if not self._open:
-                self._add_admitted(item, raw, where)
-                return
-            facts = self._examine(item, self._rules)
+            self._add_item(item, raw, where)
         except ItemError as error:
             place = f"{where}.{error.field}" if error.field else where
             raise BadInput(f"{place}: {error.message}") from None
         except (PolicyDenied, SensitiveFound) as denial:
             denial.message = f"{where}: {denial.message}"
             raise
+        if self._look is not None:
+            self._look(item, where)
+
+    def _add_item(self, item: Any, raw: bytes | None, where: str) -> None:
+        if not self._open:
+            self._add_admitted(item, raw, where)
+            return
+        facts = self._examine(item, self._rules)
         self._note_long(item, facts, self._rules, where)
         self._add(facts, facts.reference, raw if raw is not None else orjson.dumps(item))
 

@@ -209,7 +209,8 @@ def _answered(single: SingleRequest, answer: dict[str, Any], models: Catalogue) 
     ours = _view(status.request_id, status.created_at, single.request, str(answer.get("status", "completed")))
     theirs = {field: value for field, value in answer.items() if field not in _OUR_FIELDS}
     if answer.get("usage"):
-        theirs["usage"] = with_cost(answer["usage"], model.price if model else None)
+        price = model.price_of(status.work, status.created_at) if model else None
+        theirs["usage"] = with_cost(answer["usage"], price)
     return ours | theirs
 
 

@@ -60,7 +60,7 @@ async def of(
 
     def price_of(name: str | None) -> Price | None:
         model = catalogue.resolve(name or status.model)
-        return model.price if model else None
+        return model.price_of(status.work, status.created_at) if model else None
 
     def blocks(skip: int) -> AsyncIterator[bytes]:
         vaults, items = restoring is not None, withholding is not None and withholding.needs_items

@@ -6,6 +6,9 @@ from typing import Any
 
 from app import clock
 from app.batches import why_text
+from app.budgets import service as budgets
+from app.budgets import terms as budget_terms
+from app.budgets.rules import Budget, Queued, Scope, Unit
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Price
 from app.engines.outcome import Usage
@@ -13,8 +16,7 @@ from app.engines.pricing import cost
 from app.errors import BadInput
 from app.files import ids
 from app.files.service import File
-from app.metering import budget_terms, budgets, money
-from app.metering.budget_rules import Budget, Scope, Unit
+from app.metering import money
 from app.metering.money import TokenPrice
 from app.metering.spend_labels import SpendLabels
 from app.queue import reads
@@ -42,15 +44,17 @@ class ModelForecast:
 
 @dataclass(frozen=True, slots=True)
 class BudgetForecast:
-    """The budget whose money would end first. `needed`: what the file needs, as `remaining` in the currency or in tokens.
+    """The budget whose money would end first. `needed`: what the file needs, as `available` in the currency or in tokens.
 
-    `ends_near_request`: requests that the remaining money is enough for. `renewed_at`: Unix seconds; None: never.
+    `ends_near_request`: requests that the available money is enough for. `refused`: a batch of the file would be refused now, and
+    nothing of it would wait. `renewed_at`: Unix seconds; None: never.
     """
 
     name: str
-    remaining: float
+    available: float
     needed: float
     ends_near_request: int
+    refused: bool
     renewed_at: int | None
 
 
@@ -108,24 +112,30 @@ async def _part(
 async def _budget(
     database: Database, catalogue: Catalogue, tenant: Tenant, labels: SpendLabels, demand: dict[str, dict[str, int]]
 ) -> BudgetForecast | None:
-    """The first budget of the account, the key, or the workflow that has too little. None: all have enough."""
+    """The first budget of the account, the key, or the workflow that refuses a batch or has too little for it. None: all that
+    limit queued work have enough.
+    """
     async with database.relaxed() as conn:
         found = await budgets.listing(conn, tenant.tenant_id)
     mine = {Scope.ACCOUNT: "", Scope.KEY: tenant.key_id, Scope.WORKFLOW: labels.workflow}
     requests = sum(each["requests"] for each in demand.values())
     endings = []
     for budget in found:
+        if budget.queued == Queued.ALERT or mine[budget.scope] != budget.scope_value:
+            continue
         needed = sum(_needed(budget, catalogue, name, each) for name, each in demand.items())
-        free = max(0, budget.free)
-        if mine[budget.scope] == budget.scope_value and needed > free:
+        free = max(0, budget.available)
+        refused = budget.queued == Queued.REFUSE and budget.at_limit and needed > 0
+        if refused or needed > free:
             renewed = int(budget.window_to.timestamp()) if budget.window_to else None
             amounts = budget_terms.amount(budget, free), budget_terms.amount(budget, needed)
-            endings.append(BudgetForecast(budget.name, *amounts, requests * free // needed, renewed))
-    return min(endings, key=lambda ending: ending.ends_near_request, default=None)
+            near = 0 if refused else requests * free // needed
+            endings.append(BudgetForecast(budget.name, *amounts, near, refused, renewed))
+    return min(endings, key=lambda ending: (not ending.refused, ending.ends_near_request), default=None)
 
 
 def _needed(budget: Budget, catalogue: Catalogue, name: str, demand: dict[str, int]) -> int:
-    """What the requests to one model likely use, in the unit of the budget."""
+    """What the requests to one model are expected to use, in the unit of the budget."""
     if budget.unit == Unit.TOKENS:
         return demand["prompt_tokens"] + demand["answer_tokens"]
     model = catalogue.resolve(name)

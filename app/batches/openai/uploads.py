@@ -117,6 +117,9 @@ class IncomingUpload:
             self._check_length()
             for line in self._splitter.close():
                 self.lines.read(line)
+            if not self.lines.count:
+                has = "has only empty lines" if self._received else "is empty"
+                raise BadInput(f"Invalid file format for Batch API. The file {has}; it needs a request in each line")
             if self.lines.malformed == self.lines.count:
                 raise BadInput("Invalid file format for Batch API. Must be .jsonl")
         with catch_disk_full():

@@ -48,6 +48,15 @@ def _one_of(kind: type | tuple[type, ...], name: str, *types: str) -> Field:
     )
 
 
+def _word(*words: str) -> Field:
+    """One of these words."""
+
+    def check(value: Any) -> str | None:
+        return None if value in words else f"must be one of {', '.join(words)}, got {show(value)}"
+
+    return Field(check, {"enum": [*words]})
+
+
 def _stop(value: Any) -> str | None:
     texts = [value] if isinstance(value, str) else value
     if isinstance(texts, list) and len(texts) <= 16 and all(isinstance(t, str) and t for t in texts):
@@ -127,6 +136,7 @@ FIELDS: Mapping[str, Field] = {
     "external_reference": _STRING,
     "session_id": _STRING,
     FLAG: _BOOLEAN,
+    "service_tier": _word("auto", "default", "flex", "priority", "scale"),
     "options": Field(_options, _OPTIONS),
 }
 
@@ -141,5 +151,5 @@ def misspelt(item: Mapping[str, Any], wanted: Sequence[str]) -> str:
 
 def show(value: Any) -> str:
     """A value in the form that error messages quote."""
-    text = "null" if value is None else "nothing" if value == "" else repr(value)
+    text = "null" if value is None else "an empty string" if value == "" else repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -18,6 +18,7 @@ from app.batches.validation.text_generation import (
     answer_facts,
     check_fields,
     check_part,
+    json_bytes,
 )
 from app.engines.content_parts import KEYS
 from app.engines.embeddings import NATIVE_FORMS
@@ -25,6 +26,9 @@ from app.errors import BadInput
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MOST_INPUTS = 2048  # OpenAI's limit for one embeddings call
+# The fields of an input item that are text of the prompt, and those that are written into it as JSON.
+_TEXT_FIELDS = frozenset(("content", "text", "output", "arguments", "input", "summary", "name", "code", "refusal"))
+_JSON_FIELDS = frozenset(("tools", "action", "queries", "results", "outputs"))
 _FIELDS_WITH_PARTS = ("content", "output", "summary")
 _PART_TYPES = tuple(KEYS)
 # The types of input items that consist of text. An item without a type is a message.
@@ -186,13 +190,15 @@ def _check_parts(item: dict[str, Any], where: str, rules: ItemRules) -> None:
 
 
 def _text_bytes(value: Any) -> int:
-    """The bytes of all text in a tree of input items, without media and names."""
+    """The bytes of all text in a tree of input items, without media."""
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, list):
         return sum(map(_text_bytes, value))
     if isinstance(value, dict):
         return sum(
-            _text_bytes(part) for name, part in value.items() if name in ("content", "text", "output", "arguments")
+            _text_bytes(part) if name in _TEXT_FIELDS else json_bytes(part)
+            for name, part in value.items()
+            if name in _TEXT_FIELDS or name in _JSON_FIELDS
         )
     return 0

@@ -198,7 +198,9 @@ class Lines:
         try:
             given = self._loads(text)
         except (strict_json.JsonError, orjson.JSONDecodeError):
-            raise LineError(_MALFORMED, "This line is not parseable as valid JSON.", None) from None
+            problem = strict_json.not_utf8(text)
+            message = "This line is not parseable as valid JSON" + (f": {problem}." if problem else ".")
+            raise LineError(_MALFORMED, message, None) from None
         if not isinstance(given, dict):
             raise LineError(_MALFORMED, "This line is not a JSON object.", None)
         self._custom_id_read = custom_id_in(given)

@@ -33,6 +33,22 @@ def loads(raw: bytes) -> Any:
     return value
 
 
+def not_utf8(raw: bytes) -> str:
+    """Which byte keeps a text from being UTF-8, and where it is; empty if it is UTF-8."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode()
+        place = _place(raw, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        return f"the byte 0x{raw[error.start]:02x} at {place} is not UTF-8"
+    return ""
+
+
+def _place(raw: bytes, line: int, column: int) -> str:
+    """Text of one line may itself be a line of a file, so it has no line numbers."""
+    return f"line {line} column {column}" if b"\n" in raw.strip() else f"column {column}"
+
+
 def _keys(value: Any) -> int:
     """The number of keys in a value that has too few brackets to be nested deeply. It takes most of the time of a submit."""
     keys = 0
@@ -79,9 +95,11 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _explain(raw: bytes, error: orjson.JSONDecodeError) -> str:
-    where = f"line {error.lineno} column {error.colno}"
+    where = _place(raw, error.lineno, error.colno)
     if raw.startswith(b"\xef\xbb\xbf"):
         return "not valid JSON: it begins with a byte order mark; remove it"
+    if problem := not_utf8(raw):
+        return f"not valid JSON: {problem}"
     for word in (b"NaN", b"Infinity", b"-Infinity"):
         if raw.startswith(word, error.pos) or raw.startswith(word, max(0, error.pos - 1)):
             return f"{word.decode()} is not JSON ({where}); send a number or null"

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import orjson
+
 from app.batches.validation.content_parts import part_problem
 from app.batches.validation.fields import FIELDS, MOST_TOKENS, misspelt, number, show
 from app.engines.content_parts import OF_CHAT
@@ -15,6 +17,12 @@ _TOKENS_PER_MESSAGE = 8
 _PREFIX_CHARACTERS = 256  # about 64 tokens: four blocks of vLLM's prefix cache
 _SYSTEM_CHARACTERS, _LEAST_SYSTEM_CHARACTERS = 1024, 64  # of the instructions that name a prompt's family
 _INSTRUCTING = ("system", "developer")
+_PLAIN = frozenset(("role", "content"))  # the fields of a message whose text is measured without their names
+# What an engine writes into the prompt besides the text; `text`: of a response, with its schema. A template may leave it out, so
+# it belongs to no lower bound.
+_ASIDE = frozenset(
+    ("tools", "functions", "response_format", "structured_outputs", "documents", "chat_template_kwargs", "text")
+)
 
 
 class ItemError(ValueError):
@@ -77,8 +85,9 @@ def examine(item: Any, rules: ItemRules) -> ItemFacts:
     check_fields(item, rules)
     if (item.get("n") or 1) > 1 and rules.one_choice:
         raise ItemError("n", "this model answers with one choice; send the item several times instead")
-    size = _prompt_bytes(item, rules)
-    least, prompt = size // MOST_BYTES_PER_TOKEN, size // USUAL_BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE
+    size, besides = _prompt_bytes(item, rules)
+    least = size // MOST_BYTES_PER_TOKEN
+    prompt = (size + besides) // USUAL_BYTES_PER_TOKEN + _TOKENS_PER_MESSAGE
     return answer_facts(item, rules, least, prompt, item.get("n") or 1, LENGTHS)
 
 
@@ -111,11 +120,34 @@ def answer_facts(
     `copies`: the number of its answers. The smallest of the fields `lengths` limits each. Raises ItemError if they cannot fit.
     """
     usual, most = _fitting_answer(item, least, rules, lengths)
+    prompt += _aside_bytes(item) // USUAL_BYTES_PER_TOKEN
     wants_json = (item.get("response_format") or {}).get("type") in ("json_object", "json_schema")
     reference, affinity = item.get("external_reference"), item.get("session_id")
     answers, most = min(usual * copies, MOST_TOKENS), min(most * copies, MOST_TOKENS)
     tokens, prefix = min(prompt + answers, MOST_TOKENS), _prefix(item)
     return ItemFacts(reference, tokens, wants_json, affinity, prefix, answers, most, _system_text(item) or prefix)
+
+
+def json_bytes(value: Any) -> int:
+    """The bytes of a value as JSON. Raises ItemError."""
+    try:
+        return len(orjson.dumps(value))
+    except orjson.JSONEncodeError:
+        raise ItemError("", "cannot be written as JSON; it is nested too deeply") from None
+
+
+def _aside_bytes(item: dict[str, Any]) -> int:
+    """The bytes of a valid item's tools and schemas."""
+    if item.keys().isdisjoint(_ASIDE):
+        return 0
+    given = (item[name] for name in _ASIDE if item.get(name) and (name != "text" or isinstance(item[name], dict)))
+    return sum(map(json_bytes, given))
+
+
+def _besides(message: dict[str, Any]) -> int:
+    """The bytes of what a message has besides its content: calls, reasoning, a name."""
+    more = {name: value for name, value in message.items() if name not in _PLAIN}
+    return json_bytes(more) if more else 0
 
 
 def _prefix(item: dict[str, Any]) -> str:
@@ -207,7 +239,8 @@ def _given_limit(item: dict[str, Any], rules: ItemRules, lengths: tuple[str, ...
     return smallest
 
 
-def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
+def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> tuple[int, int]:
+    """The bytes of the prompt's text, and of what its messages have besides."""
     prompt, messages = item.get("prompt"), item.get("messages")
     if (prompt is None) == (messages is None):
         if foreign := next((name for name in ("text", "query", "contexts") if prompt is None and name in item), None):
@@ -217,17 +250,20 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> int:
     if prompt is not None:
         if not isinstance(prompt, str) or not prompt:
             raise ItemError("prompt", f"must be a non-empty string, got {show(prompt)}")
-        return len(prompt.encode())
+        return len(prompt.encode()), 0
     if not isinstance(messages, list) or not messages:
         raise ItemError("messages", f"must be a non-empty list, got {show(messages)}")
-    size = 0
+    size = besides = 0
     for i, message in enumerate(messages):
         content = message.get("content") if type(message) is dict and message.get("role") in ROLES else None
         if type(content) is str:
             size += len(content) if content.isascii() else len(content.encode())
+            if len(message) > len(_PLAIN):
+                besides += _besides(message)
         else:
             size += _message_bytes(f"messages[{i}]", message, rules)
-    return size
+            besides += _besides(message)
+    return size, besides
 
 
 def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:

@@ -8,6 +8,7 @@ from psycopg import conninfo
 from psycopg.rows import TupleRow
 
 from app import optional_packages
+from app.causes import cause
 from app.cli.doctor.check import Check, fail, ok, skip, warn
 from app.db import direct, embedded, schema, session_settings
 from app.errors import BehindPooler
@@ -41,7 +42,7 @@ def database(settings: Settings) -> Check:
             return fail("database", "embedded PostgreSQL is not installed", optional_packages.EMBEDDED.remedy)
         if not settings.database_url:
             return skip("database", "embedded, not running; `slackwater up` starts it")
-        first = str(error).strip().splitlines()[0]
+        first = cause(error)
         return fail("database", first, "start PostgreSQL, or correct SLACKWATER_DATABASE_URL")
 
 
@@ -51,8 +52,10 @@ def _server(conn: Connection) -> Check:
     if number < OLDEST_POSTGRES * 10000:
         return fail("database", place, f"PostgreSQL {OLDEST_POSTGRES} or newer is needed")
     found, own = schema.read(conn), schema.own_revision()
+    if found.revision is None:
+        return warn("database", f"{place}; no schema yet; `slackwater up` makes it", "without up: slackwater migrate")
     if found.is_behind(own):
-        return fail("database", f"{place}; schema {found.revision or 'missing'}, not {own}", "slackwater migrate")
+        return fail("database", f"{place}; schema {found.revision}, not {own}", "slackwater migrate, or slackwater up")
     if problem := found.problem(own):
         fix = "make a new database" if found.is_unreleased else "install a newer version of Slackwater here"
         return fail("database", f"{place}. {problem}", fix)
@@ -82,8 +85,9 @@ def _of_answering(name: str) -> Callable[[Callable[[Settings, Connection], Check
 
 @_of_answering("database settings")
 def settings_of_server(settings: Settings, conn: Connection) -> Check:
-    """Whether the server keeps what it confirms, and plans statements as they need it."""
-    if (found := session_settings.problem(session_settings.read(conn))) is not None:
+    """Whether the server keeps what it confirms, and plans statements as they need it. The first migration sets the latter."""
+    reading, migrated = session_settings.read(conn), schema.read(conn).revision is not None
+    if (found := session_settings.problem(reading) if migrated else session_settings.losing(reading)) is not None:
         return fail("database settings", *found)
     return ok("database settings", "nothing that was confirmed is lost in a crash")
 
@@ -97,7 +101,7 @@ def pooler(settings: Settings, conn: Connection) -> Check:
     except BehindPooler as error:
         return fail("pooler", error.message, _DIRECT_FIX)
     except psycopg.OperationalError as error:
-        return fail("pooler", f"the direct URL: {str(error).strip().splitlines()[0]}", _DIRECT_FIX)
+        return fail("pooler", f"the direct URL: {cause(error)}", _DIRECT_FIX)
     if not direct.is_pooled(conn):
         return ok("pooler", "none")
     return _pgbouncer(conninfo.make_conninfo(embedded.database_url(settings), dbname="pgbouncer"))

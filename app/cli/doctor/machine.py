@@ -18,6 +18,7 @@ OLDEST_PYTHON = (3, 11)
 GIB = 1024**3
 ENGINE_GIB = 5  # vLLM for CPU with SmolLM2 and 2 GiB of KV cache, measured 4.6
 ATTACH = "run vLLM elsewhere and attach to it: slackwater up --attach URL"
+_OTHER_PORT = "stop the program that listens there, or choose another port: --port (SLACKWATER_PORT)"
 CPUINFO = Path("/proc/cpuinfo")
 MEMINFO = Path("/proc/meminfo")
 
@@ -86,7 +87,7 @@ def port(settings: Settings) -> Check:
     if problem := bind_problem(settings):
         if our_api(settings):
             return ok("port", f"{place} answers as Slackwater's API")
-        return fail("port", f"{place}: {problem}", "stop the program that listens there, or set SLACKWATER_PORT")
+        return fail("port", f"{place}: {problem}", _OTHER_PORT)
     return ok("port", f"{place} is free")
 
 

@@ -2,6 +2,7 @@
 
 from app.api_url import base_url
 from app.cli import credentials, status
+from app.cli.data_dir_lock import running
 from app.cli.doctor import services
 from app.cli.doctor.check import Check, fail, ok, skip, warn
 from app.cli.doctor.machine import slackwater_at
@@ -16,12 +17,15 @@ def installation(settings: Settings) -> Check:
     """Whether the installation on this data directory or port reports no problem."""
     url = _running(settings)
     if url is None:
-        return skip(_NAME, "not running")
+        owner = running(settings.data_dir)
+        return skip(_NAME, f"{owner.named}; its API at {owner.url} does not answer yet" if owner else "not running")
     try:
         found = status.fetch_from(url)
     except Failure as failure:
         return fail(_NAME, failure.problem, failure.remedy)
-    summary = f"{url} is {found['status']}"
+    owner = running(settings.data_dir)
+    of = f", of `slackwater {owner.command}`," if owner and owner.url == url and owner.command != "up" else ""
+    summary = f"{url}{of} is {found['status']}"
     if found["status"] == "ok":
         return ok(_NAME, summary)
     pairs = [(f"{each['engine']}: " if "engine" in each else "", each) for each in found["problems"]]
@@ -90,8 +94,8 @@ def duties(settings: Settings) -> Check:
     """When each duty was last done, and which of them fail. One that is stuck is a problem of the installation."""
     found = _status(settings)
     if found is None:
-        running = _running(settings) is not None
-        return skip(_DUTIES, "unknown, because the installation does not say it" if running else "not running")
+        runs = _running(settings) is not None
+        return skip(_DUTIES, "unknown, because the installation does not say it" if runs else "not running")
     lines = "\n".join(status.duties(found)) or "none yet"
     if any(duty["error"] for duty in found.get("duties", ())):
         return warn(_DUTIES, lines, "see the words of the error: slackwater logs maintenance")
@@ -103,6 +107,9 @@ def _running(settings: Settings) -> str | None:
 
 
 def _possible_urls(settings: Settings) -> list[str]:
-    """The URLs where this installation's API may answer: its port, and the URL that `up` stored in the data directory."""
-    known = credentials.stored(settings.data_dir)
-    return list(dict.fromkeys([base_url(settings), *([known.url] if known and known.local else [])]))
+    """The URLs where this installation's API may answer: that of what runs on the data directory, its port, and the URL that
+    `up` stored in the data directory.
+    """
+    known, owner = credentials.stored(settings.data_dir), running(settings.data_dir)
+    running_at, stored = [owner.url] if owner else [], [known.url] if known and known.local else []
+    return list(dict.fromkeys([*running_at, base_url(settings), *stored]))

@@ -10,6 +10,7 @@ from kombu.connection import Connection
 from psycopg_pool import PoolTimeout
 
 from app import optional_packages, private_targets
+from app.causes import cause
 from app.cli.doctor import attached_engine
 from app.cli.doctor.check import Check, CheckStatus, fail, ok, skip, warn
 from app.cli.doctor.machine import ATTACH
@@ -81,7 +82,9 @@ async def _object_store(settings: Settings) -> Check:
     except StoreNotShared as error:
         return fail("object store", error.message, error.remedy)
     except StorageError as error:
-        return fail("object store", f"{at}: {error.__cause__ or error}", "correct SLACKWATER_STORAGE_URL, or the store")
+        return fail(
+            "object store", f"{at}: {cause(error.__cause__ or error)}", "correct SLACKWATER_STORAGE_URL, or the store"
+        )
     except (psycopg.Error, PoolTimeout):
         return skip(
             "object store", f"{at}; whether all parts share it is unknown, because the database does not answer"
@@ -100,11 +103,11 @@ def broker(settings: Settings) -> Check:
             return _rabbitmq(url)
         if scheme in {"redis", "rediss"}:
             return _redis(url)
+        if not url or scheme == "pgmq":
+            return _pgmq(settings)
     except Exception as error:  # each client library raises its own errors
-        return fail("broker", f"{scheme}: {error}", "start the broker, or correct SLACKWATER_BROKER_URL")
-    if url and scheme != "pgmq":
-        return fail("broker", f"{scheme}:// is not known", "use amqp://, redis:// or leave SLACKWATER_BROKER_URL empty")
-    return ok("broker", "pgmq, on the database" if not url else "pgmq, on a database of its own")
+        return fail("broker", f"{scheme}: {cause(error)}", "start the broker, or correct SLACKWATER_BROKER_URL")
+    return fail("broker", f"{scheme}:// is not known", "use amqp://, redis:// or leave SLACKWATER_BROKER_URL empty")
 
 
 def engine(settings: Settings) -> Check:
@@ -130,11 +133,18 @@ def model(settings: Settings) -> Check:
     try:
         entry = catalogue.load(settings.models_file).resolve(name)
     except catalogue.CatalogueError as error:
+        if not settings.models_file.exists():
+            missing = f"the file {settings.models_file}, which SLACKWATER_MODELS_FILE names, is missing"
+            return fail("model", missing, "correct SLACKWATER_MODELS_FILE, or put the catalogue there")
         return fail("model", str(error), "correct that line")
     if settings.attached_to:
-        return ok("model", f"{settings.wanted_model or 'what it serves'}, of the attached engine")
+        return _attached_model(settings)
     if entry is None:
-        return fail("model", f"{name} is not in {settings.models_file}", "add it, or set SLACKWATER_ENGINE_MODEL")
+        return fail(
+            "model",
+            f"{name} is not in {settings.models_file}",
+            "add it, or name another: --model (SLACKWATER_ENGINE_MODEL)",
+        )
     return _weights(settings, entry)
 
 
@@ -146,7 +156,31 @@ def _weights(settings: Settings, entry: Model) -> Check:
         return ok("model", f"{name} in {entry.path(settings.data_dir)}")
     if entry.launch.source is None:
         return fail("model", f"{entry.path(settings.data_dir)} is empty", "put the weights there")
-    return warn("model", f"{name} is not prepared; the first start does it", "slackwater model prepare")
+    return ok("model", f"{name} is not prepared; the first start does it, or slackwater model prepare")
+
+
+def _attached_model(settings: Settings) -> Check:
+    """What the attached engines serve, as far as they say it."""
+    try:
+        if not settings.engines:
+            found = attached_engine.inspect(settings).model.name
+            return ok("model", f"{settings.wanted_model or found}, of the attached engine")
+        if _listed(settings).status is not CheckStatus.FAIL:
+            return ok("model", f"{settings.wanted_model or 'what they serve'}, of the listed engines")
+    except (EngineAway, Contradiction):
+        pass
+    return skip("model", "unknown, because the engine check failed")
+
+
+def _pgmq(settings: Settings) -> Check:
+    if own := settings.broker_url.replace("pgmq://", "postgresql://", 1):
+        psycopg.connect(own, connect_timeout=CONNECT_SECONDS).close()
+        return ok("broker", "pgmq, on a database of its own")
+    try:
+        psycopg.connect(embedded.database_url(settings), connect_timeout=CONNECT_SECONDS).close()
+    except psycopg.OperationalError:
+        return skip("broker", "pgmq, on the database: unknown, because the database does not answer")
+    return ok("broker", "pgmq, on the database")
 
 
 def _rabbitmq(url: str) -> Check:
@@ -188,7 +222,7 @@ def _attached(settings: Settings) -> Check:
     try:
         found = attached_engine.inspect(settings)
     except EngineAway as error:
-        fix = "start it, or correct SLACKWATER_ENGINE_URL and SLACKWATER_ENGINE_API_KEY"
+        fix = "start it, or correct --attach (SLACKWATER_ENGINE_URL) and SLACKWATER_ENGINE_API_KEY"
         return fail("engine", f"{url}: {error}", fix)
     except Contradiction as error:
         return fail("engine", f"{url}: {error.problem.message}", error.problem.remedy)

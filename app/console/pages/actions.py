@@ -59,7 +59,7 @@ async def change(parts: Parts, viewer: Viewer, row: BatchRow, verb: str, of_run:
     async def do() -> object:
         if verb == "retry":
             return await lifecycle.retry(
-                parts.database, parts.settings, parts.catalogue, tenant, row.request_id, of_run
+                parts.database, parts.settings, parts.queued_catalogue, tenant, row.request_id, of_run
             )
         return await lifecycle.change_state(parts.database, tenant, row.request_id, verb)  # type: ignore[arg-type]
 

@@ -12,6 +12,7 @@ from app import clock
 from app.access.roles import Viewer
 from app.audit.acts import Act
 from app.changes import service as changes
+from app.changes.kinds import ChangeKind
 from app.changes.service import Change
 from app.console import queries_engines as queries
 from app.console.page import Page, Params
@@ -81,14 +82,18 @@ async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Se
     async def slow() -> _History:
         async with parts.reader.relaxed() as conn:
             begun = (await queries.begun(conn, [row.engine_id])).get(row.engine_id)
-            drawn = await queries.history(conn, row.engine_id, shown.start, engine.POINTS, chosen.until)
+            replacing = await changes.page(conn, subject=row.name, kinds=[ChangeKind.ENGINE_REPLACED], limit=1)
+            replaced = replacing[0].at if replacing else None
+            start = max(shown.start, replaced) if replaced else shown.start
+            begun = max(begun, replaced) if begun and replaced else begun
+            drawn = await queries.history(conn, row.engine_id, start, engine.POINTS, chosen.until)
             latest = await queries.latest(conn, row.engine_id)
             day = await queries.day(conn, row.engine_id, begun or clock.now())
             since = clock.now() - timedelta(days=7)
             happened = await changes.page(
                 conn, subject=row.name, since=since, tenant_id=viewer.tenant_id, limit=_CHANGES
             )
-        return _History(drawn, latest, day, happened, shown, begun)
+        return _History(drawn, latest, day, happened, shown, begun, replaced)
 
     past = await parts.looks.at(("engine", row.engine_id, chosen.key, viewer.tenant_id), slow, _SLOW_SECONDS)
     return engine.Seen(
@@ -105,6 +110,7 @@ async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Se
         kv_ceiling=parts.settings.kv_ceiling,
         shown=past.shown,
         begun=past.begun,
+        replaced=past.replaced,
     )
 
 
@@ -117,6 +123,7 @@ class _History(NamedTuple):
     changes: list[Change]
     shown: Frame
     begun: datetime | None
+    replaced: datetime | None
 
 
 async def closings(parts: Parts, row: EngineRow) -> list[tuple[str, float]]:

@@ -45,7 +45,8 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> incidents.Seen:
     if viewer.role.of_account:
         found = [_for_account(change) for change in found]
     recent = await parts.looks.at(("troubles", viewer.tenant_id, chosen), drawn, _SLOW_SECONDS)
-    return incidents.Seen(found[:PAGE_CHANGES], len(found) > PAGE_CHANGES, recent, since)
+    problems = (await parts.installation.status())["problems"]
+    return incidents.Seen(found[:PAGE_CHANGES], len(found) > PAGE_CHANGES, recent, since, problems)
 
 
 def _for_account(change: changes.Change) -> changes.Change:
@@ -59,6 +60,6 @@ PAGE = Page(
     incidents.PATH,
     look,
     incidents.view,
-    regions=("top", "lanes", "list"),
+    regions=("top", "problems", "lanes", "list"),
     params=("range", "view", "q", "before"),
 )

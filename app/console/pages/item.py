@@ -19,6 +19,7 @@ from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import BatchRow
 from app.console.views import item
 from app.errors import BadInput, NotFound
+from app.queue import items
 from app.queue.bodies import StoredBodies
 from app.queue.items import ItemFacts
 from app.sealing.keyring import Keyring
@@ -64,6 +65,9 @@ async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:
     async with parts.reader.relaxed() as conn:
         keyring = Keyring.of(parts.settings)
         tries = await queries_items.tries(conn, keyring, row.batch_id, seq) if seq <= _MOST_SEQ else []
+        if tries and tries[-1].ok is None and row.finalized_at is None:
+            now = await items.one(conn, keyring, row.batch_id, row.run, seq)
+            tries = [*tries[:-1], now or tries[-1]]
     if not tries:
         raise NotFound("There is no such item", code=404)
     return row, tries

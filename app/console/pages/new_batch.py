@@ -50,7 +50,7 @@ async def show(request: Request) -> Response:
 async def _checked(parts: Parts, tenant: Tenant, public_id: str) -> dict[str, object]:
     async with parts.reader.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, public_id)
-    estimate = await forecast.of(parts.reader, parts.catalogue, tenant, NO_SPEND_LABELS, file)
+    estimate = await forecast.of(parts.reader, parts.queued_catalogue, tenant, NO_SPEND_LABELS, file)
     return new_batch.view(file, estimate, clock.now())
 
 

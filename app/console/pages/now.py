@@ -30,7 +30,8 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> now.Seen:
     queue = await at(("queue", tenant_id), lambda: _queue(parts, tenant_id), _WAITS_SECONDS)
     waits = await at(("waits", tenant_id), lambda: _waits(parts, tenant_id), _WAITS_SECONDS)
     events = await at(("events", tenant_id, key), lambda: _incidents(parts, tenant_id, shown), _WAITS_SECONDS)
-    return now.Seen(engines, counts.open_batches, drawn, queue, waits, events)
+    problems = (await parts.installation.status())["problems"]
+    return now.Seen(engines, counts.open_batches, drawn, queue, waits, events, problems)
 
 
 async def _drawn(parts: Parts, engines: list[EngineRow], shown: TimeRange) -> now.Drawn:
@@ -68,6 +69,6 @@ PAGE = Page(
     now.PATH,
     look,
     now.view,
-    regions=("top", "figures", "tide", "calls", "queue", "waits", "events"),
+    regions=("top", "problems", "figures", "tide", "calls", "queue", "waits", "events"),
     params=time_range.PARAMS,
 )

@@ -49,8 +49,8 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> pipeline.Seen:
     """The pipeline with its stages. Raises NotFound, KeysUnavailable."""
     found = await find(parts, viewer, params)
     sight = await _sight(parts, found)
-    seen = await outlook.of(parts.reader, parts.catalogue, _owner(found), sight)
-    return pipeline.Seen(found, seen, parts.catalogue)
+    seen = await outlook.of(parts.reader, parts.queued_catalogue, _owner(found), sight)
+    return pipeline.Seen(found, seen, parts.queued_catalogue)
 
 
 async def act(request: Request) -> Response:
@@ -68,7 +68,9 @@ async def act(request: Request) -> Response:
 
     async def do() -> object:
         if verb == "retry":
-            return await retrying.retry(parts.database, parts.settings, parts.catalogue, tenant, request_id, of_run)
+            return await retrying.retry(
+                parts.database, parts.settings, parts.queued_catalogue, tenant, request_id, of_run
+            )
         await lifecycle.change_state(parts.database, tenant, request_id, verb, usd)  # type: ignore[arg-type]
         return None
 
@@ -97,7 +99,7 @@ async def show_item(request: Request) -> Response:
     if not custom_id or "\x00" in custom_id:
         raise BadInput("custom_id: say which line of the input")
     seen = await traces.trace(parts.reader, parts.settings, await _sight(parts, found), custom_id)
-    shown = lineage.view(lineage.Seen(found, custom_id, seen, parts.catalogue), viewer, clock.now())
+    shown = lineage.view(lineage.Seen(found, custom_id, seen, parts.queued_catalogue), viewer, clock.now())
     return await whole(request, "lineage", shown, active=PATH)
 
 

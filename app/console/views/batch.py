@@ -84,7 +84,7 @@ def above(pipeline: Named | None) -> dict[str, str]:
 
 def figures(seen: Seen, now: datetime) -> list[Figure]:
     """At most five: done, end, pace, cost, cache. An input has one."""
-    row, why = seen.row, seen.why
+    row, why = batch_state.live(seen.row, seen.why), seen.why
     if row.is_input:
         return [figure("Lines", f"{row.total:,}", "", "more come" if row.finalized_at is None else "complete")]
     ok, failed = batch_state.counts(row, why)
@@ -94,7 +94,8 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
         words += [Part(", "), Part(f"{failed:,} failed", bad)]
     items = batch_state.items(row, why)
     if not items.ended:
-        words.append(Part(f", {item_counts.words(items.queued, items.claimed, items.in_engine)}"))
+        places = item_counts.words(items.queued, items.claimed, items.in_engine, items.returns_at)
+        words.append(Part(f", {places}"))
     end = batch_state.ending(row, why, now)
     found = [figure("Done", text.percent((ok + failed) / max(1, row.total)), "%", *words)]
     if row.finalized_at is not None:
@@ -123,18 +124,13 @@ def figures(seen: Seen, now: datetime) -> list[Figure]:
 
 
 def _tokens(row: BatchRow) -> str:
-    return f"{text.compact(row.prompt_tokens)} tokens in, {text.compact(row.completion_tokens)} out{_counted(row)}"
-
-
-def _counted(row: BatchRow) -> str:
-    """Tokens are counted when their chunk ends, so they lag behind the answers."""
-    return "" if row.finalized_at else ", counted as chunks end"
+    return f"{text.compact(row.prompt_tokens)} tokens in, {text.compact(row.completion_tokens)} out"
 
 
 def _cached(row: BatchRow) -> str:
     if not row.prompt_tokens:
-        return f"none{_counted(row)}"
-    return f"{text.compact(row.cached_tokens)} of {text.compact(row.prompt_tokens)}{_counted(row)}"
+        return "none"
+    return f"{text.compact(row.cached_tokens)} of {text.compact(row.prompt_tokens)}"
 
 
 def _split(words: str) -> tuple[str, str]:
@@ -145,6 +141,8 @@ def _split(words: str) -> tuple[str, str]:
 
 def _pace(seen: Seen) -> Figure:
     row, estimate = seen.row, seen.why.estimate if seen.why else None
+    if seen.why and seen.why.waiting and row.finalized_at is None:
+        return figure("Pace", "–", "", "nothing of it runs")
     if estimate is not None and estimate.tokens_per_second:
         value, unit = text.si(estimate.tokens_per_second)
         return figure("Pace", value, f"{unit} tok/s".strip(), f"{estimate.share:.0%} of its pool")

@@ -109,7 +109,7 @@ def outcome(item: ItemFacts, row: BatchRow, viewer: Viewer) -> tuple[signs.Sign,
         return signs.ENDED, "stored", ""
     if row.finalized_at is not None:
         return signs.QUIET, "did not run", ""
-    return signs.WAITS, "waits", ""
+    return (signs.RUNS, "with a worker", "") if item.leased else (signs.WAITS, "waits", "")
 
 
 def errors(found: Sequence[FailureClass], viewer: Viewer) -> list[dict[str, Any]]:

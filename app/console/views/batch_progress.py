@@ -12,6 +12,7 @@ from app.queue.phases import Phase
 Progress = tuple[Sequence[datetime], int]  # times at which a sample of the items was done, and the size of the sample
 _CONES = {"high": 0.2, "medium": 0.5, "low": 1.0}
 _TABLE_ROWS = 12
+_HIGH = 0.82  # from there on the word of what is done would meet that of the end
 _FAR, _FAR_TIMES = timedelta(days=2), 20  # what is further away is not drawn: the items done so far would be a dot
 
 
@@ -57,7 +58,7 @@ def drawing(row: BatchRow, why: Why | None, progress: Progress, start: datetime,
                 100 - 100 * here[1],
                 f"{done:,} done",
                 -8 if right else 8,
-                16,
+                16 if here[1] < _HIGH else 32,
                 "end" if right else "",
                 "k",
             )

@@ -1,7 +1,7 @@
 """A batch in words: what it does or waits for, its end, its cost. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.batches.why_chain import Link, Why, no_eta
@@ -12,6 +12,7 @@ from app.console.views.signs import Sign
 from app.engines.catalogue import Catalogue, Price
 from app.engines.outcome import Usage
 from app.engines.pricing import cost
+from app.engines.rate_card import queued_work
 from app.queue.item_counts import ItemCounts
 from app.sentences import ended
 from app.states import BatchState
@@ -54,6 +55,14 @@ def counts(row: BatchRow, why: Why | None) -> tuple[int, int]:
     """Answered and failed items, as live as they are known."""
     found = items(row, why)
     return found.succeeded, found.failed
+
+
+def live(row: BatchRow, why: Why | None) -> BatchRow:
+    """The row with what is counted of chunks that workers have."""
+    if why is None:
+        return row
+    names = ("ok", "failed", "prompt_tokens", "cached_tokens", "completion_tokens")
+    return replace(row, **{name: getattr(why.status, name) for name in names})
 
 
 def standing(row: BatchRow, why: Why | None, now: datetime) -> Standing:
@@ -112,7 +121,10 @@ class Cost:
 def price_of(row: BatchRow, models: Catalogue) -> Price | None:
     """The price of a batch's model; None: there is none, or its items have several models."""
     model = models.resolve(row.model)
-    return None if model is None or (row.policy or {}).get("models") else model.price
+    if model is None or (row.policy or {}).get("models"):
+        return None
+    work = queued_work(expires=row.expires_at is not None or row.pipeline_id is not None)
+    return model.price_of(work, row.created_at)
 
 
 def costs(row: BatchRow, models: Catalogue) -> Cost:

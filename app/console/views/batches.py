@@ -122,7 +122,7 @@ def _row(row: BatchRow, seen: Seen, now: datetime) -> dict[str, Any]:
     why = seen.whys.get(row.request_id)
     ok, failed = batch_state.counts(row, why)
     drawn, words, wrong = batch_state.progress(row, why)
-    spent = batch_state.costs(row, seen.models)
+    spent = batch_state.costs(batch_state.live(row, why), seen.models)
     named = row.name != text.short(row.request_id)
     return {
         "name": row.name,

@@ -1,7 +1,7 @@
 """One engine: what it does, why its gate is as it is, and what it did before. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,7 +27,7 @@ from app.console.views.engine_plots import Frame, Held
 from app.console.views.time_range import TimeRange
 from app.engines import warnings
 from app.engines.adoption import EngineProblem
-from app.headroom.decision_log import AllowanceChange, LoggedChange
+from app.headroom.decision_log import LoggedChange
 from app.headroom.samples import EngineSample, StoredSample
 from app.states import EngineIntake
 
@@ -37,14 +37,16 @@ MOST_DECISIONS = 30  # on one page
 _TABS = {"all": "All", "closed": "Closed", "failures": "Failures"}
 _MOST_SQUARES = 256
 _COLUMNS = 32
+_DRAWN = {"step_seconds", "quiet_seconds"}  # of one moment; the plot of steps says the same of its time
 _FRESH = timedelta(seconds=30)
 _DAY = 86_400.0
+_TO_AND_FRO = 5.0  # seconds between two decisions of which one takes the other back
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What the page has read. `gates`: changes in the time shown; None where samples show them. `latest`: the newest sample.
-    `closings`: (signal, value). `begun`: when it served first.
+    `closings`: (signal, value). `begun`: when it served first. `replaced`: since when it has the name that another one had.
     """
 
     engine: EngineRow
@@ -60,6 +62,7 @@ class Seen:
     kv_ceiling: float
     shown: Frame
     begun: datetime | None
+    replaced: datetime | None = None
 
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
     shown = time_range.given(params, now, USUAL_RANGE)
     strong, rest = lede(seen, now)
     fresh = _fresh(seen, now)
-    last = fresh if shown.live else seen.samples[-1].sample if seen.samples else None
+    last = seen.samples[-1].sample if seen.samples and (fresh or not shown.live) else None
     drawn = engine_plots.panels(seen.samples, last, held(each, last), seen.kv_ceiling, seen.shown)
     return {
         "name": each.name,
@@ -84,7 +87,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "ribbon": _ribbon(seen),
         "ticks": plots.ticks(seen.shown.start, seen.shown.end, ends=shown.ends),
         "table": _table(seen.samples),
-        "waffle": waffle(held(each, fresh)),
+        "waffle": waffle(held(each, fresh)) if each.ready and each.slots else None,
         "layer": engines.layer(each),
         "facts": facts(seen, viewer),
         "problems": [dict(problem) for problem in each.problems],
@@ -109,21 +112,33 @@ def _warnings(each: EngineRow, detail: EngineDetail) -> list[EngineProblem]:
 
 
 def _closing(signal: str, value: float, seen: Seen) -> str:
-    """The value at which a signal closes the gate. A step may take longer beside long steps of callers: the last limit counts."""
+    """The value at which a signal closes the gate. Long steps never close it: they make batch work less."""
     if signal == "step_seconds":
-        said: list[EngineRow | AllowanceChange] = [seen.engine, *(each.change for each in seen.decisions)]
-        limits = (each.threshold for each in said if each.signal == signal and each.threshold)
-        last = next(limits, None)
-        return f"{why_text.amount(signal, value)} or more" if last is None else why_text.amount(signal, last)
+        now = _step_limit(seen)
+        least = f"{why_text.amount(signal, value)} or more" if now is None else f"{why_text.amount(signal, now)} now"
+        return f"shrinks above {least}"
     if signal == "telemetry":
         return "unreadable"
     return why_text.amount(signal, value) + (f" of {seen.engine.slots:,}" if signal == "load" else "")
 
 
+def _step_limit(seen: Seen) -> float | None:
+    """How long a step should take at most, by the newest that is known: it grows with the steps of callers."""
+    each = seen.engine
+    if each.signal == "step_seconds" and each.threshold:
+        return each.threshold
+    if seen.latest is not None and seen.latest.sample.allowed_ms and seen.latest.sample.sync:
+        return seen.latest.sample.allowed_ms / 1000
+    return next(
+        (e.change.threshold for e in seen.decisions if e.change.signal == "step_seconds" and e.change.threshold), None
+    )
+
+
 def lede(seen: Seen, now: datetime) -> tuple[str, str]:
     """What it does now, and how it was in the last day."""
     each, said = seen.engine, []
-    strong = text.sentence(engines.gate_words(each)) + "."
+    drawn = each.signal in _DRAWN
+    strong = text.sentence(engines.gate_words(replace(each, signal=None) if drawn else each)) + "."
     last = _fresh(seen, now)
     if last and last.frozen >= 1 and each.ready:
         frozen = round(last.frozen)
@@ -136,8 +151,13 @@ def lede(seen: Seen, now: datetime) -> tuple[str, str]:
             if left
             else "Nothing is in it."
         )
-    if seen.detail.expected:
+    late = each.usual_seconds is not None and each.held_seconds > each.usual_seconds
+    if seen.detail.expected and seen.detail.expected >= 1 and not late:
         said.append(f"It is expected back in about {times.span(seen.detail.expected)}.")
+    if seen.replaced and seen.replaced > seen.shown.start:
+        said.append(
+            f"It has its name since {times.clock_time(seen.replaced, now)}; what another engine did before is not drawn."
+        )
     if seen.day.seconds:
         share = text.percent(1 - seen.day.closed_seconds / seen.day.seconds)
         known = engines.known_time(seen.day.seconds, _DAY)
@@ -179,8 +199,8 @@ def _drain_now(each: EngineRow, path: str, inside: str) -> Action:
 
 
 def _fresh(seen: Seen, now: datetime) -> EngineSample | None:
-    """What the engine does now. None: its worker has not said it lately."""
-    return seen.latest.sample if seen.latest and now - seen.latest.at < _FRESH else None
+    """What the engine does now. None: it is down, or its worker has not said it lately."""
+    return seen.latest.sample if seen.latest and seen.engine.ready and now - seen.latest.at < _FRESH else None
 
 
 def held(each: EngineRow, sample: EngineSample | None) -> Held:
@@ -239,11 +259,12 @@ def facts(seen: Seen, viewer: Viewer) -> list[tuple[str, str, bool]]:
         found.append(("Context window", text.plural(detail.max_model_len, "token"), False))
     if detail.served_name and detail.served_name != each.model:
         found.append(("Calls its model", detail.served_name, True))
-    found.append(("Harvested in a day", f"{text.compact(day.batch_tokens)} tokens", False))
-    found.append(("Made way in a day", f"{text.plural(day.yields, 'time')}, {day.evictions:,} evicted", False))
+    if day.seconds:
+        found.append(("Harvested in a day", f"{text.compact(day.batch_tokens)} tokens", False))
+        found.append(("Made way in a day", f"{text.plural(day.yields, 'time')}, {day.evictions:,} evicted", False))
     if detail.start_seconds:
         found.append(("Last start took", times.span(detail.start_seconds), False))
-    found.append(("Last heard of", f"{times.span(detail.silent)} ago", False))
+    found.append(("Last report", each.heard, False))
     if not viewer.role.of_account:
         lease = f", lease {times.span(detail.lease)}" if detail.lease else ""
         found.append(("Worker", f"{detail.host}:{detail.pid}{lease}" if detail.host and each.alive else "none", False))
@@ -283,7 +304,7 @@ def _table(samples: Sequence[StoredSample]) -> list[list[str]]:
 
 def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, Any]:
     kind, shown = params.get("log", "all"), {each: params.get(each, "") for each in time_range.PARAMS}
-    last = seen.decisions[-1] if seen.decisions else None
+    last, folded = seen.decisions[-1] if seen.decisions else None, _folded(seen.decisions)
     older = newer = ""
     if seen.more and last:
         place = places.place(last.at, last.decision_id)
@@ -297,27 +318,76 @@ def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, An
             for key, name in _TABS.items()
         ],
         "log": kind,
-        "decisions": [_decision(row, seen.decisions[n + 1] if n + 1 < len(seen.decisions) else None)
-                      for n, row in enumerate(seen.decisions)],
-        "pages": {"names": (), "cli": "", "words": f"{text.plural(len(seen.decisions), 'decision')}, newest first",
+        "decisions": [_decision(each, folded[n + 1] if n + 1 < len(folded) else None) for n, each in enumerate(folded)],
+        "pages": {"names": (), "cli": "", "words": f"{text.plural(len(folded), 'decision')}, newest first",
                   "older": older, "newer": newer},
     }  # fmt: skip
 
 
-def _decision(entry: LoggedChange, before: LoggedChange | None) -> dict[str, Any]:
-    row = entry.change
-    because = why_text.decided(row.reason, row.signal, row.value, row.threshold, row.detail)
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A decision; those after it that changed nothing, newest first; and the first of a row of decisions to and fro that ends
+    with it, with their number.
+    """
+
+    entry: LoggedChange
+    again: Sequence[LoggedChange] = ()
+    first: LoggedChange | None = None
+    turns: int = 1
+
+    @property
+    def began(self) -> datetime:
+        """When it was made, or the first of its row."""
+        return (self.first or self.entry).at
+
+
+def _folded(rows: Sequence[LoggedChange]) -> list[Folded]:
+    """The decisions that changed something, newest first."""
+    found: list[Folded] = []
+    again: list[LoggedChange] = []
+    for row in rows:
+        of = row.change
+        if (of.reason, of.allowance) == (of.was_reason, of.was_allowance):
+            again.append(row)
+        elif found and not again and _turns_back(found[-1], row):
+            found[-1] = replace(found[-1], first=row, turns=found[-1].turns + 1)
+        else:
+            found.append(Folded(row, again))
+            again = []
+    if again and not found:
+        found.append(Folded(again[-1], again[:-1]))
+    return found
+
+
+def _turns_back(later: Folded, row: LoggedChange) -> bool:
+    """Whether a decision takes a gate from where a later one takes it back to, within seconds."""
+    after, of = (later.first or later.entry), row.change
+    soon = (after.at - row.at).total_seconds() <= _TO_AND_FRO
+    return soon and (of.was_reason, of.reason) == (after.change.reason, after.change.was_reason)
+
+
+def _decision(each: Folded, before: Folded | None) -> dict[str, Any]:
+    entry, again, row = each.entry, each.again, each.entry.change
+    newest = (again[0] if again else entry).change
+    because = why_text.decided(row.reason, newest.signal, newest.value, newest.threshold, newest.detail)
     compared = bool(row.signal and why_text.measure(row.signal, row.value, row.threshold))
-    lasted = times.span((entry.at - before.at).total_seconds()) if before else ""
+    lasted = times.span((each.began - before.entry.at).total_seconds()) if before else ""
+    repeated = f"{text.plural(len(again), 'time')} more, the last at {_tenths(again[0].at)}" if again else ""
+    if each.turns > 1:
+        repeated = f"{each.turns} changes to and fro since {_tenths(each.began)}"
+    changed = row.reason != row.was_reason
     return {
         "at": entry.at,
-        "time": f"{entry.at:%H:%M:%S}.{entry.at.microsecond // 100_000}",
+        "time": _tenths(entry.at),
+        "again": repeated,
         "layer": row.layer.upper(),
         "sign": signs.gate(row.reason, ready=True, is_open=row.allowance > 0),
         "reason": row.reason,
-        "was": row.was_reason,
+        "words": signs.gate_words(row.reason),
+        "was": row.was_reason if changed else "",
+        "was_words": signs.gate_words(row.was_reason) if changed else "",
         "lasted": lasted,
-        "was_allowance": f"{row.was_allowance:,}",
+        "was_allowance": f"{row.was_allowance:,}" if row.was_allowance != row.allowance else "",
         "allowance": f"{row.allowance:,}",
         "because": text.inert(because, 400)[0],
         "value": why_text.amount(row.signal, row.value) if compared and row.signal else "",
@@ -326,6 +396,10 @@ def _decision(entry: LoggedChange, before: LoggedChange | None) -> dict[str, Any
         else "",
         "in_flight": f"{row.in_flight:,}",
     }
+
+
+def _tenths(moment: datetime) -> str:
+    return f"{moment:%H:%M:%S}.{moment.microsecond // 100_000}"
 
 
 def _change(change: Change) -> dict[str, Any]:

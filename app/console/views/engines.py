@@ -102,8 +102,15 @@ def gate_words(each: EngineRow, *, named: bool = False) -> str:
     name = each.name if named else ""
     if each.ready and each.intake != EngineIntake.OPEN:
         return f"{name} is drained by an operator".strip()
-    words = why_text.gate(name, each.code, each.signal, each.value, each.threshold, max(0.0, each.held_seconds))
+    words = engine_words(name, each)
     return words.replace(" (`slackwater engine undrain` ends it)", "").strip()
+
+
+def engine_words(name: str, each: EngineRow) -> str:
+    """What an engine does, why, and for how long, as `why` and the status say it."""
+    compared = each.signal, each.value, each.threshold, max(0.0, each.held_seconds)
+    usual = None if each.ready else each.usual_seconds
+    return why_text.gate(name, each.code, *compared, detail=each.detail, usual=usual)
 
 
 def figures(seen: Seen) -> list[Figure]:
@@ -120,8 +127,13 @@ def figures(seen: Seen) -> list[Figure]:
     share = f"{text.percent(harvested / (harvested + callers))} % of all tokens" if harvested + callers else "none yet"
     return [
         figure("Serve", f"{len(ready)} of {len(seen.engines)}", "", "answer and have a worker"),
-        figure("Callers in engines", f"{sync:,}", "", f"of {text.plural(slots, 'slot')}"),
-        figure("Batch with engines", f"{batch:,}", "", f"{sum(each.allowance for each in ready):,} allowed now"),
+        figure("Callers in engines", f"{sync:,}" if ready else "–", "", f"of {text.plural(slots, 'slot')}"),
+        figure(
+            "Batch with engines",
+            f"{batch:,}" if ready else "–",
+            "",
+            f"{sum(each.allowance for each in ready):,} allowed now",
+        ),
         figure("Harvested", value if tides else "–", f"{unit} tokens".strip() if tides else "", share),
         figure(
             "Gates open",
@@ -146,6 +158,7 @@ def _row(each: EngineRow, seen: Seen) -> dict[str, Any]:
         "href": f"{PATH}/{each.name}",
         "model": each.model or "no model",
         "layer": layer(each),
+        "heard": each.heard if each.heard.startswith("silent") else f"last report {each.heard}",
         "sign": sign_of(each),
         "words": gate_words(each),
         "plot": engine_plots.tide(each.name, samples, seen.shown),
@@ -153,7 +166,7 @@ def _row(each: EngineRow, seen: Seen) -> dict[str, Any]:
         "undrawn": "" if samples else undrawn(each),
         "batch": f"{last.batch_tokens / last.seconds:,.0f}" if last and last.seconds else "–",
         "sync": f"{last.sync_tokens / last.seconds:,.0f}" if last and last.seconds else "–",
-        "in_flight": f"{each.batch_in_flight:,}",
+        "in_flight": f"{each.batch_in_flight:,}" if each.alive else "–",
     }
 
 
@@ -165,5 +178,5 @@ def undrawn(each: EngineRow) -> str:
 
 
 def layer(each: EngineRow) -> str:
-    """How callers are protected: L2 inside the engine's scheduler, L1 from outside."""
-    return "L2" if each.protection == "inside" else "L1"
+    """How callers are protected: L2 inside the engine's scheduler, L1 from outside. Empty: its worker cannot know it yet."""
+    return "" if not each.ready else "L2" if each.protection == "inside" else "L1"

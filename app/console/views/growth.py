@@ -127,13 +127,13 @@ def figures(seen: Seen, families: Sequence[Family]) -> list[Figure]:
         figure("Families", text.count(len(named)), "", "prompts that begin alike"),
         figure(
             "From the cache",
-            f"{text.percent(counts.cached / counts.prompt if counts.prompt else 0)} %",
+            f"{text.percent(counts.cached / counts.prompt)} %" if counts.prompt else "–",
             "",
             "of all prompt tokens",
         ),
         figure(
             "In families",
-            f"{text.percent(alike / counts.prompt if counts.prompt else 0)} %",
+            f"{text.percent(alike / counts.prompt)} %" if counts.prompt else "–",
             "",
             "of all prompt tokens",
         ),
@@ -151,7 +151,7 @@ def _families(rows: Sequence[UsageRow]) -> list[Family]:
 
 
 def _family(each: Family) -> dict[str, Any]:
-    share = f"{text.percent(each.share)}{text.NBSP}%"
+    share = f"{text.percent(each.share)}{text.NBSP}%" if each.counts.prompt else "–"
     weak = each.share < _WEAK_SHARE and each.counts.prompt >= _FAMILY_TOKENS
     return {
         "name": _named(each.name),

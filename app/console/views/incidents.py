@@ -9,9 +9,10 @@ from app.access.roles import Viewer
 from app.batches import incidents as timeline
 from app.changes.kinds import TROUBLE, ChangeKind
 from app.changes.service import Change
-from app.console.views import batch_filter, places, plots, signs, text, times
+from app.console.views import batch_filter, places, plots, problems, signs, text, times
 from app.console.views.batches import few
 from app.console.views.plots import Bar, Lane
+from app.console.views.problems import Problems
 from app.console.views.signs import Sign
 from app.sentences import ended
 
@@ -28,7 +29,13 @@ _ENDS = {
     ChangeKind.ENGINE_DRAINED: (ChangeKind.ENGINE_UNDRAINED,),
     ChangeKind.DATABASE_LOST: (ChangeKind.DATABASE_BACK,),
 }
-ROUTINE = (ChangeKind.STEWARD_LEADS, ChangeKind.PART_STARTED, ChangeKind.VERSION_CHANGED, ChangeKind.ENGINE_VERSION)
+ROUTINE = (
+    ChangeKind.STEWARD_LEADS,
+    ChangeKind.PART_STARTED,
+    ChangeKind.VERSION_CHANGED,
+    ChangeKind.ENGINE_VERSION,
+    ChangeKind.ENGINE_REPLACED,
+)
 OF_VIEW: dict[str, tuple[ChangeKind, ...]] = {
     "all": (),
     "trouble": tuple(kind for kind in ChangeKind if kind not in ROUTINE),
@@ -48,6 +55,7 @@ _SIGNS = {
     ChangeKind.ENGINE_DRAINED: signs.PAUSED,
     ChangeKind.ENGINE_UNDRAINED: signs.DONE,
     ChangeKind.PART_DIED: signs.BROKEN,
+    ChangeKind.UP_KILLED: signs.BROKEN,
     ChangeKind.DATABASE_LOST: signs.BROKEN,
     ChangeKind.DATABASE_BACK: signs.DONE,
 }
@@ -57,7 +65,7 @@ _OF_PARTS = (
     ChangeKind.PART_DIED,
 )  # whose subject is a common noun
 _LANES = {"engine": "Engines", "worker": "Engines", "gate": "Gates", "breaker": "Webhooks", "endpoint": "Webhooks",
-          "budget": "Budgets", "part": "Parts", "database": "Database"}  # fmt: skip
+          "budget": "Budgets", "part": "Parts", "up": "Parts", "database": "Database"}  # fmt: skip
 _SHARPEST = 0.5  # per cent of the time shown that a bar has at least
 
 
@@ -71,12 +79,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the page has read. `recent`: the changes of the time shown that begin or end something, newest first."""
+    """What the page has read. `recent`: the changes of the time shown that begin or end something, newest first. `problems`: of
+    the installation now.
+    """
 
     changes: Sequence[Change]
     more: bool
     recent: Sequence[Change]
     since: datetime
+    problems: Problems = ()
 
 
 def sign_of(kind: str) -> Sign:
@@ -93,7 +104,9 @@ def spans(changes: Sequence[Change]) -> list[Span]:
         if change.kind in _ENDS or change.kind in TROUBLE:
             ends = _ENDS.get(ChangeKind(change.kind), ())
             end = next((each.at for each in reversed(of_subject) if each.kind in ends), None)
-            found.append(Span(change, end if ends else change.at))
+            if not ends or (change.kind == ChangeKind.WORKER_LOST and "engine" not in change.data):
+                end = change.at  # no end will be noted; the chunks of a worker without an engine are back
+            found.append(Span(change, end))
         of_subject.append(change)
     return found
 
@@ -106,8 +119,9 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
     chosen, shown, subject = params.get("range", USUAL_RANGE), params.get("view", "all"), params.get("q", "")
     keep = {"range": chosen if chosen != USUAL_RANGE else "", "view": shown if shown != "all" else ""}
     return {
-        "title": title(open_now),
-        "sign": _worst(open_now),
+        "title": title(open_now, seen.problems),
+        "sign": _worst(open_now, seen.problems),
+        "problems": problems.shown(seen.problems),
         "rest": rest(open_now, known, chosen, now),
         "ranges": [
             {"name": name, "href": batch_filter.address(PATH, range=key, view=keep["view"], q=subject), "here": key == chosen}
@@ -130,18 +144,18 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
     }  # fmt: skip
 
 
-def title(open_now: Sequence[Span]) -> str:
-    """What is broken at this moment."""
+def title(open_now: Sequence[Span], found: Problems = ()) -> str:
+    """What is broken at this moment, or the problems of the installation."""
     troubles = [span for span in open_now if span.change.kind in TROUBLE]
     if not troubles:
-        return "Nothing is broken now"
+        return problems.title(found) if found else "Nothing is broken now"
     if len(troubles) == 1:
         return words(troubles[0].change).rstrip(".")
     return f"{text.sentence(few(len(troubles)))} things are broken now"
 
 
-def _worst(open_now: Sequence[Span]) -> Sign:
-    shown = [sign_of(span.change.kind) for span in open_now]
+def _worst(open_now: Sequence[Span], found: Problems) -> Sign:
+    shown = [sign_of(span.change.kind) for span in open_now] + ([problems.sign(found)] if found else [])
     return next((sign for sign in (signs.BROKEN, signs.LOOK, signs.MONEY, signs.PAUSED) if sign in shown), signs.DONE)
 
 

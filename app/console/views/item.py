@@ -55,7 +55,9 @@ def _strong(item: ItemFacts, row: BatchRow, words: str, code: str) -> str:
         return f"Failed with {code}: {words.rstrip('.')}."
     if row.is_input:
         return "A line of the input."
-    return "It did not run." if row.finalized_at else "It waits for its turn, or is with an engine."
+    if row.finalized_at:
+        return "It did not run."
+    return "A worker has it; it may be in the engine." if item.leased else "It waits."
 
 
 def _rest(item: ItemFacts) -> str:
@@ -86,10 +88,7 @@ def _tries(row: BatchRow, tries: Sequence[ItemFacts], viewer: Viewer) -> list[di
         if item.finished_at and item.ran_ms is not None:
             sent = item.finished_at - timedelta(milliseconds=item.ran_ms)
             where = f"sent to {item.engine}" if item.engine else "sent to an engine"
-            waited = times.span(item.queued_ms / 1000) if item.queued_ms is not None else ""
-            found.append(
-                {"at": sent, "time": times.seconds_time(sent), "words": where, "sub": waited and f"waited {waited}"}
-            )
+            found.append({"at": sent, "time": times.seconds_time(sent), "words": where, "sub": _waited(item)})
         if item.finished_at and item.ran_ms is not None and item.first_token_ms is not None:
             first = item.finished_at - timedelta(milliseconds=item.ran_ms - item.first_token_ms)
             after = f"after {times.span(item.first_token_ms / 1000)}"
@@ -105,10 +104,21 @@ def _tries(row: BatchRow, tries: Sequence[ItemFacts], viewer: Viewer) -> list[di
     return found
 
 
+def _waited(item: ItemFacts) -> str:
+    """How long it was queued. Of one that took several tries it is not known when the first was: under a worker that is lost,
+    perhaps, or in the same lease.
+    """
+    if item.queued_ms is None:
+        return ""
+    span = times.span(item.queued_ms / 1000)
+    return f"waited {span}" if (item.attempt or 1) == 1 else f"{span} after its run began, {item.attempt} tries in all"
+
+
 def _facts(row: BatchRow, item: ItemFacts) -> list[tuple[str, str, bool]]:
     found = [("Model", item.model or row.model, True), ("Endpoint", row.endpoint, True)]
     if item.ok is not None:
-        found.append(("Tokens in, out", f"{item.prompt_tokens or 0:,}, {item.completion_tokens or 0:,}", False))
+        tokens = f"{item.prompt_tokens:,}, {item.completion_tokens or 0:,}" if item.prompt_tokens else "–"
+        found.append(("Tokens in, out", tokens, False))
         found.append(("Run", f"{item.run}", False))
         if item.engine:
             found.append(("Engine", item.engine, True))

@@ -11,6 +11,7 @@ from app.console.views.batch_actions import Action
 from app.console.views.batches import few
 from app.console.views.plots import Meter
 from app.console.views.signs import Sign
+from app.quantities import used_ago
 from app.tenants import key_list
 from app.tenants.key_list import KeyRow, KeySummary
 from app.tenants.key_scope import KeyLimits
@@ -103,7 +104,7 @@ def state(row: KeyRow, now: datetime) -> tuple[Sign, str]:
 
 def _row(row: KeyRow, usual: KeyLimits, viewer: Viewer, now: datetime) -> dict[str, Any]:
     sign, words = state(row, now)
-    used = f"{times.span((now - row.last_used_at).total_seconds())} ago" if row.last_used_at else "never"
+    used = used_ago((now - row.last_used_at).total_seconds()) if row.last_used_at else "never"
     return {
         "id": row.key_id,
         "name": text.inert(row.name, 120)[0],

@@ -124,6 +124,8 @@ def _budget(ending: Mapping[str, Any] | None) -> str:
         return ""
     renewed = ending.get("renewed_at")
     until = f" until it is renewed on {moment(datetime.fromtimestamp(renewed, UTC))}" if renewed else ""
+    if ending["refused"]:
+        return f"Budget {ending['name']} refuses new batches{until}."
     return (
         f"Budget {ending['name']} is enough for about {ending['ends_near_request']:,} requests; the rest waits{until}."
     )

@@ -71,5 +71,5 @@ def view(form: Mapping[str, str], problem: str, account: str, models: Catalogue)
         "roles": [(role.value, words) for role, words in ROLES.items()],
         "models": ", ".join(known[:_NAMED]) + more,
         "back": "/console/keys",
-        "cli": f"slackwater key create --account {account} --role submitter --expires 90d",
+        "cli": f"slackwater key create --account {account} --expires 90d",
     }

@@ -11,9 +11,11 @@ from app.batches.incidents import Incident
 from app.batches.protection import LIMIT, Protection, Verdict
 from app.batches.queue_outlook import ModelQueue
 from app.console.queries import MOST_COUNTED, EngineRow, WaitRow
-from app.console.views import batch_filter, now_plots, now_queue, plots, signs, text, time_range, times
+from app.console.views import batch_filter, now_plots, now_queue, plots, problems, signs, text, time_range, times
 from app.console.views.batches import few
+from app.console.views.engines import engine_words, layer
 from app.console.views.figures import Figure, Part, figure
+from app.console.views.problems import Problems
 from app.console.views.signs import Sign
 from app.console.views.time_range import TimeRange
 from app.headroom.samples import StoredSample
@@ -22,7 +24,7 @@ from app.states import EngineIntake
 OBJECTIVE = 1.10  # of the first token beside batch work, over alone
 PATH = "/console/now"
 USUAL_RANGE = "1h"
-_QUIET_CODES = {"open", "harvest", "ramp", "hold", "deadline_ramp", "shrink_latency"}
+_QUIET_CODES = {"open", "harvest", "ramp", "hold", "full", "deadline_ramp", "shrink_latency"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Seen:
     queue: Queue
     waits: Sequence[WaitRow]
     events: Sequence[Incident]
+    problems: Problems = ()
 
     @property
     def calls(self) -> Protection:
@@ -77,6 +80,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "rest": rest,
         "ranges": time_range.choices(PATH, shown, USUAL_RANGE),
         "last": shown.words,
+        "problems": problems.shown(seen.problems),
         "figures": figures(seen, viewer, now),
         "engines": [engine(each, seen.history.get(each.engine_id, ()), shown, now) for each in seen.engines],
         "ticks": plots.ticks(start, end, ends=shown.ends),
@@ -86,7 +90,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "first_token_table": now_plots.latency_table(seen.calls, "first_token_p95"),
         "gap_table": now_plots.latency_table(seen.calls, "gap_p95"),
         "has_calls": seen.calls.everything.requests > 0,
-        "requests": text.plural(seen.calls.everything.requests, "streamed answer"),
+        "requests": f"{text.plural(seen.calls.everything.requests, 'stream')}, {seen.calls.beside.requests:,} beside batch",
         **now_queue.view(seen.queue.models, seen.queue.at),
         "waits": waits(seen.waits, now),
         "open": f"{seen.open:,}{'+' if seen.open >= MOST_COUNTED else ''} open",
@@ -100,7 +104,7 @@ def _objective(calls: Protection) -> float | None:
 
 
 def headline(seen: Seen) -> tuple[Sign, str]:
-    """Whether synchronous callers are served and protected."""
+    """Whether synchronous callers are served and protected; what is broken comes before that."""
     ready = [each for each in seen.engines if each.ready]
     if not seen.engines:
         return signs.AWAY, "No engine has a worker"
@@ -108,6 +112,8 @@ def headline(seen: Seen) -> tuple[Sign, str]:
         return signs.BROKEN, "No engine answers"
     if seen.calls.verdict == Verdict.SLOWED:
         return signs.LOOK, seen.calls.headline
+    if errors := [each for each in seen.problems if each["severity"] == "error"]:
+        return signs.BROKEN, problems.title(errors)
     blind = [each for each in ready if signs.gate(each.code, ready=True, is_open=each.allowance > 0) is signs.BROKEN]
     if blind:
         return signs.LOOK, f"{blind[0].name} cannot be seen, so batch work has stopped there"
@@ -115,7 +121,7 @@ def headline(seen: Seen) -> tuple[Sign, str]:
 
 
 def sentences(seen: Seen) -> tuple[str, str]:
-    """How long callers wait, and what is remarkable about engines, in at most three sentences."""
+    """How long callers wait, if the headline is of them, and what is remarkable about engines, in at most three sentences."""
     said = [_gate(each) + "." for each in seen.engines if not each.ready or each.code not in _QUIET_CODES]
     if not said and seen.engines:
         number = len(seen.engines)
@@ -123,35 +129,37 @@ def sentences(seen: Seen) -> tuple[str, str]:
         said.append(f"{text.sentence(few(number))} {verb} batch work what callers leave.")
     if not seen.open:
         said.append("No batch is open.")
-    return seen.calls.details, " ".join(said[:3])
+    details = seen.calls.details if headline(seen)[1] == seen.calls.headline else ""
+    return details, " ".join(said[:3])
 
 
 def _gate(each: EngineRow) -> str:
-    held = max(0.0, each.held_seconds)
-    return text.sentence(why_text.gate(each.name, each.code, each.signal, each.value, each.threshold, held))
+    return text.sentence(engine_words(each.name, each))
 
 
 def figures(seen: Seen, viewer: Viewer, now: datetime) -> list[Figure]:
     """At most five numbers."""
     calls = seen.calls
     pace = now_plots.pace(seen.history, now)
-    rates = [now_plots.latest(history, now)[0] for history in seen.history.values()]
+    down = {each.engine_id for each in seen.engines if not each.ready}
+    rates = [now_plots.latest(history, now)[0] for engine_id, history in seen.history.items() if engine_id not in down]
     known = [rate for rate in rates if rate is not None] if seen.drawn.shown.live else pace[-1:]
     value, unit = text.si(sum(known) if known else None)
     whose = "" if viewer.tenant_id is None else "of all accounts, "
-    harvested = sum(each.sample.batch_tokens for history in seen.history.values() for each in history)
-    done, done_unit = text.si(harvested)
+    samples = [each.sample for history in seen.history.values() for each in history]
+    done, done_unit = text.si(sum(each.batch_tokens for each in samples) if samples else None)
     slots = sum(each.slots for each in seen.engines if each.ready)
     batch = sum(each.batch_in_flight for each in seen.engines)
     shown = seen.drawn.shown
     when = f"in the {shown.words}" if shown.live else f"from {shown.words}"
     return [
-        _milliseconds("First token, p95", calls, "first_token_p95", calls.first_token_ratio),
-        _milliseconds("Between tokens, p95", calls, "gap_p95", calls.gap_ratio),
+        _milliseconds("First token, p95", calls, "first_token_p95", calls.first_token_ratio, when),
+        _milliseconds("Between tokens, p95", calls, "gap_p95", calls.gap_ratio, when),
         figure("Harvest", value, f"{unit} tok/s".strip(), f"{whose}{_lately(seen)}{_places(batch, slots)}",
                spark=plots.spark(pace, "h")),
         _waiting(seen),
-        figure("Harvested", done, f"{done_unit} tokens".strip(), f"{whose}{when}, prompts and answers"),
+        figure("Harvested", done, f"{done_unit} tokens".strip() if samples else "",
+               f"{whose}{when}, prompts and answers"),
     ]  # fmt: skip
 
 
@@ -166,23 +174,23 @@ def _places(batch: int, slots: int) -> str:
     return f"{text.plural(batch, 'batch request')} with engines of {text.plural(slots, 'slot')}"
 
 
-def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | None) -> Figure:
-    """Beside batch work, as the strong line of the plot below; of all answers if none ran beside."""
+def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | None, when: str) -> Figure:
+    """Of the whole time shown, beside batch work, as the strong line of the plot below; of all answers if none ran beside."""
     beside, alone = getattr(calls.beside, quantile), getattr(calls.alone, quantile)
     value = beside if beside is not None else getattr(calls.everything, quantile)
     if value is None:
         return figure(name, "–", "", "no synchronous stream in this time")
     if ratio is not None:
         words = Part(
-            f"beside batch work, {ratio:.2f} × alone; objective {OBJECTIVE:.2f}", "warn" if ratio > LIMIT else ""
+            f"beside batch work {when}, {ratio:.2f} × alone; objective {OBJECTIVE:.2f}", "warn" if ratio > LIMIT else ""
         )
     elif beside is None:
-        words = Part("alone; no batch work ran beside")
+        streams = text.plural(calls.everything.requests, "stream")
+        words = Part(f"of {streams} alone {when}; no batch work ran beside")
     else:
-        words = Part(
-            "beside batch work; "
-            + (f"{text.milliseconds(alone)} ms alone, of few" if alone is not None else "none alone yet")
-        )
+        streams = text.plural(calls.beside.requests, "stream")
+        others = f"{text.milliseconds(alone)} ms alone, of {calls.alone.requests:,}" if alone is not None else ""
+        words = Part(f"of {streams} beside batch work {when}; {others or 'none alone yet'}")
     return figure(name, text.milliseconds(value), "ms", words, spark=now_plots.spark(calls, quantile))
 
 
@@ -198,23 +206,22 @@ def _waiting(seen: Seen) -> Figure:
 def engine(each: EngineRow, history: Sequence[StoredSample], shown: TimeRange, now: datetime) -> dict[str, Any]:
     """An engine's name, what its gate does, its numbers and its tide."""
     sign = signs.gate(each.code, ready=each.ready, is_open=each.allowance > 0)
-    held = max(0.0, each.held_seconds)
-    words = why_text.gate("", each.code, each.signal, each.value, each.threshold, held).strip()
+    words = engine_words("", each).strip()
     if each.code in _QUIET_CODES:  # what is normal is said in few words
         words = why_text.gate("", each.code, None, None, None, None).strip()
     if each.intake != EngineIntake.OPEN:
         words = "drained by an operator"
-    harvest, sync = now_plots.latest(history, now)
+    harvest, sync = now_plots.latest(history, now) if each.ready else (None, None)
     drawn, gate = now_plots.tide(each.name, history, shown.start, shown.end)
     return {
         "name": each.name,
         "model": each.model or "no model",
-        "layer": "L2" if each.protection == "inside" else "L1",
+        "layer": layer(each),
         "sign": sign,
         "words": words,
         "harvest": text.count(harvest),
         "sync": text.count(sync),
-        "in_flight": f"{each.batch_in_flight:,}",
+        "in_flight": f"{each.batch_in_flight:,}" if each.alive else "–",
         "plot": drawn,
         "ribbon": gate,
     }
@@ -248,7 +255,7 @@ def _group(sign: Sign, words: str, group: Sequence[WaitRow], now: datetime) -> d
 def event(each: Incident) -> dict[str, Any]:
     """An incident as an entry of the feed."""
     sign = signs.LOOK if each.trouble else signs.NOTE
-    if each.trouble and each.kind in {"engine.down", "worker.lost", "part.died", "database.lost"}:
+    if each.trouble and each.kind in {"engine.down", "worker.lost", "part.died", "up.killed", "database.lost"}:
         sign = signs.BROKEN
     at = each.position.at
     words = text.about_part(each.message)

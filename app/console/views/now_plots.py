@@ -12,6 +12,7 @@ from app.console.views.plots import Plot, Reading, Series, Word
 from app.headroom.samples import StoredSample
 
 _FRESH = timedelta(seconds=45)
+_LOW = 92.0  # per cent; a word below a line from there on would meet the axis
 _LINE = 11.0  # per cent of the height that a word takes
 _TABLE_ROWS = 12
 _HEAD = 1.18  # room above the highest point
@@ -113,14 +114,15 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
         if points:
             last = next(value for _, value in reversed(values) if value is not None)
             colour = "k" if kind == "l-sync" else ""
-            words.append(Word(100, _up(last, top), f"{said} {text.milliseconds(last)}", colour=colour))
+            words.append(Word(100, _up(last, top), f"{said}, newest {text.milliseconds(last)}", colour=colour))
     limits = [_up(objective, top)] if objective else []
     caps = [_up(usual, top)] if usual else []
     if objective:
         words.append(Word(0, limits[0], f"objective {objective:.0f} ms", 0, -5, "", "bad"))
     if usual:
         of = f"{DAYS} days" if calls.measured else "of few"
-        words.append(Word(0, caps[0], f"alone, {of}: {text.milliseconds(usual)} ms", 0, 12))
+        place = (caps[0], 12) if caps[0] < _LOW else (limits[0], -18) if objective else (caps[0], -5)
+        words.append(Word(0, place[0], f"alone, {of}: {text.milliseconds(usual)} ms", 0, place[1]))
     reading = _reading(calls, name, start, end)
     return Plot(label, shapes, grid, limits=limits, caps=caps, words=_apart(words), reading=reading)
 

@@ -40,7 +40,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "actions": pipeline_actions.of(seen.outlook, viewer),
         "figures": figures(seen, now),
         "flow": pipeline_flow.tree(seen.outlook),
-        "stages": pipeline_flow.rows(seen.outlook, seen.models),
+        "stages": pipeline_flow.rows(seen.outlook),
         "cli_why": f"slackwater why {row.public_id}",
         "facts": facts(seen, now),
     }

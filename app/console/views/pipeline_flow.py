@@ -7,7 +7,6 @@ from typing import Any
 from app.console.views import batch_state, pipeline_state, text
 from app.console.views.batch_state import Standing
 from app.console.views.plots import Meter, meter
-from app.engines.catalogue import Catalogue
 from app.flows.stages import Again, BySize, ByValue, External, OfStage, Pick, Stage
 from app.pipelines.outlook import PipelineOutlook, StageOutlook
 
@@ -95,17 +94,16 @@ def _shape(stage: Stage, seen: PipelineOutlook) -> str:
     return "packs by value" if isinstance(stage.pack, ByValue) else ""
 
 
-def rows(seen: PipelineOutlook, models: Catalogue) -> list[dict[str, Any]]:
+def rows(seen: PipelineOutlook) -> list[dict[str, Any]]:
     """The stages in their order with all counts, and why each waits."""
-    return [_row(seen, each, models) for each in seen.stages]
+    return [_row(seen, each) for each in seen.stages]
 
 
-def _row(seen: PipelineOutlook, of: StageOutlook, models: Catalogue) -> dict[str, Any]:
+def _row(seen: PipelineOutlook, of: StageOutlook) -> dict[str, Any]:
     row, status = of.sight.row, of.sight.status
     runs = pipeline_state.runs(of.sight)
     left = status.items.queued - row.parked if runs else 0
     busy = status.claimed + status.in_engine
-    spent, currency = pipeline_state.cost_of(status, models)
     tokens = status.prompt_tokens + status.completion_tokens
     return {
         "name": row.name,
@@ -121,7 +119,7 @@ def _row(seen: PipelineOutlook, of: StageOutlook, models: Catalogue) -> dict[str
         "passed": _number(row.passed),
         "dropped": _number(row.dropped),
         "tokens": text.compact(tokens) if tokens else "–",
-        "cost": text.money(spent, currency) if spent else "–",
+        "cost": text.money(row.cost, row.currency) if row.cost and row.currency else "–",
         "standing": pipeline_state.of_stage(seen, of),
     }
 

@@ -6,16 +6,12 @@ from datetime import datetime, timedelta
 
 from app.console.views import signs, text, times
 from app.console.views.batch_state import BATCH_FINAL, Standing
-from app.engines.catalogue import Catalogue
-from app.engines.outcome import Usage
-from app.engines.pricing import cost
 from app.flows.stages import INPUT
 from app.pipelines.drafting import NANO
 from app.pipelines.listing import Listed
 from app.pipelines.outlook import PipelineOutlook, StageOutlook
 from app.pipelines.reads import PipelineRow, Spent, StageSight
 from app.pipelines.waiting import Pause
-from app.queue.reads import BatchStatus
 from app.sentences import ended
 
 _MOST_NAMED = 3  # stages in a sentence
@@ -41,7 +37,7 @@ def name_of(row: PipelineRow) -> str:
 
 
 _PAUSED = {
-    Pause.BUDGET: (signs.MONEY, "its budget is used"),
+    Pause.BUDGET: (signs.MONEY, "its budget is spent"),
     Pause.FAILING: (signs.LOOK, "many items fail"),
     Pause.ITEMS: (signs.LOOK, "too many items"),
     Pause.GROUPS: (signs.LOOK, "too many values of a pack"),
@@ -168,12 +164,3 @@ def _held(ran: Sequence[StageOutlook]) -> str:
 def budget(row: PipelineRow, spent: Spent | None) -> tuple[float | None, str]:
     """The budget of a pipeline and its currency. None: it has none."""
     return None if row.budget is None else row.budget / NANO, spent.currency if spent else "USD"
-
-
-def cost_of(status: BatchStatus, models: Catalogue) -> tuple[float | None, str | None]:
-    """What the requests of a stage have cost. None: its model has no price, or its items have several models."""
-    model = models.resolve(status.model) if status.endpoint and status.has_one_model else None
-    if model is None or model.price is None:
-        return None, None
-    used = Usage(status.prompt_tokens, status.cached_tokens, status.completion_tokens)
-    return cost(model.price, used), model.price.currency

@@ -8,6 +8,7 @@ from app.console.views import text, times
 from app.engines.catalogue import Catalogue
 from app.metering import money
 from app.metering.money import TokenPrice
+from app.sentences import ended
 
 _PROMPT = "Explain in two sentences why the sea has tides."
 
@@ -28,9 +29,11 @@ def empty(models: Catalogue, served: Sequence[str]) -> dict[str, Any]:
 
 def answered(models: Catalogue, served: Sequence[str], ask: Ask, at_once: Outcome, queued: Outcome) -> dict[str, Any]:
     """The page with both answers."""
+    both = not (at_once.error or queued.error) and queued.seconds is not None
+    rest = "The queued one waited for a step that no caller needed; the one at once was served before all batch work."
     return empty(models, served) | {
         "title": headline(at_once, queued),
-        "rest": "The queued one waited for a step that no caller needed; the one at once was served before all batch work.",
+        "rest": rest if both else "",
         "given": {"model": ask.model, "prompt": ask.prompt, "max_tokens": ask.max_tokens},
         "outcomes": [_outcome("At once", at_once, models, ask), _outcome("Queued", queued, models, ask)],
     }
@@ -42,7 +45,7 @@ def headline(at_once: Outcome, queued: Outcome) -> str:
         return "Neither was answered"
     if queued.seconds is None and not queued.error:
         return f"The queued prompt still waits after {PATIENCE_SECONDS:.0f}{text.NBSP}s"
-    if at_once.seconds is None or queued.seconds is None:
+    if at_once.error or queued.error:
         return "One of the two was answered"
     return f"{times.span(at_once.seconds)} at once, {times.span(queued.seconds)} through the queue"
 
@@ -56,23 +59,27 @@ def _models(models: Catalogue, served: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _outcome(name: str, found: Outcome, models: Catalogue, ask: Ask) -> dict[str, Any]:
-    model = models.resolve(ask.model)
-    price = model.price if model else None
-    cost = "no price"
-    if price is not None and found.seconds is not None:
-        each = TokenPrice.of(price, ask.model)
-        cost = money.shown(money.cost(found.prompt, found.cached, found.output, each), each.currency)
-    waits = found.seconds is None and not found.error
+    again = f" Try again in {times.span(found.retry_after)}." if found.retry_after else ""
     return {
         "name": name,
         "text": found.text,
-        "error": found.error,
-        "waits": waits,
+        "error": f"{ended(found.error)}{again}" if found.error else "",
+        "waits": found.seconds is None and not found.error,
+        "waits_for": ended(f"It still waits: {found.waits_for}" if found.waits_for else "It still waits"),
         "batch_id": found.batch_id,
-        "facts": [
-            ("First token", times.span(found.first_token) if found.first_token is not None else "not streamed"),
-            ("Answered in", times.span(found.seconds)),
-            ("Tokens", f"{text.count(found.prompt)} in, {text.count(found.output)} out"),
-            ("Cost", cost),
-        ],
+        "facts": _facts(found, models, ask),
     }
+
+
+def _facts(found: Outcome, models: Catalogue, ask: Ask) -> list[tuple[str, str]]:
+    """What is known of it. A refused request has used nothing, and no answer came."""
+    facts = [("First token", times.span(found.first_token))] if found.first_token is not None else []
+    if found.seconds is not None and not found.error:
+        facts.append(("Answered in", times.span(found.seconds)))
+    if found.prompt:
+        model = models.resolve(ask.model)
+        price = TokenPrice.of(model.price, ask.model) if model and model.price else None
+        cost = price and money.shown(money.cost(found.prompt, found.cached, found.output, price), price.currency)
+        facts.append(("Tokens", f"{text.count(found.prompt)} in, {text.count(found.output)} out"))
+        facts.append(("Cost", cost or "no price"))
+    return facts

@@ -27,7 +27,7 @@ _STEPS = (
 )
 _BETWEEN = 4  # times between start and end that have a label; so an axis has at most six
 _FORMS = ((2 * _DAY, "%H:%M"), (300 * _DAY, "%-d %b"))  # of spans shorter than this
-_NEAR = 22.0  # per cent; nearer to the begin than this, now takes its place on a narrow page
+_NEAR = 22.0  # per cent; nearer to the begin or the end than this, now takes its place on a narrow page
 _EDGE = 13.0  # per cent; a tick nearer to the edge than this has no label, which would meet that of the edge
 _NARROW_EDGE = 27.0  # the same on a narrow page
 
@@ -224,7 +224,7 @@ def place(moment: datetime, start: datetime, end: datetime) -> float:
 def ticks(start: datetime, end: datetime, *, ends: str = "now", now: datetime | None = None) -> list[Tick]:
     """The times below a plot, at most six: its start, round times, and its end, which is called `ends` if that is not empty.
 
-    `now`: a moment within that gets its own word.
+    `now`: a moment within that gets its own word, in place of a start or an end that it would meet.
     """
     seconds = (end - start).total_seconds()
     form = next((form for longest, form in _FORMS if seconds < longest), "%b %Y")
@@ -237,6 +237,8 @@ def ticks(start: datetime, end: datetime, *, ends: str = "now", now: datetime | 
         if room > _EDGE and not any(tick.text == text for tick in found):
             found.append(Tick(x, text, minor=len(found) % 2 == 0 or room < _NARROW_EDGE))
     found += [Tick(mark, "now") for mark in marks]
+    if marks and marks[0] > 100 - _NEAR:
+        return found
     last = ends or f"{end.astimezone(UTC):{form}}"
     return [*(tick for tick in found if tick.text != last), Tick(100, last, "end")]
 

@@ -41,6 +41,7 @@ _WAITS: dict[str, tuple[Sign, str, str]] = {
     "account_limit": (WAITS, "Waits for its account", "Their account's limit in flight"),
     "own_batches": (WAITS, "Waits its turn", "Earlier batches of their account"),
     "fair_share": (WAITS, "Waits for its share", "Their account's share of the engines"),
+    "suspects": (WAITS, "Waits its turn", "Items that run alone after a death"),
     "allowance_spent": (WAITS, "Waits for a place", "A place; the engines have as much as fits"),
     "next": (WAITS, "Next in line", "Next in line"),
     "closed_sync_waiting": (CALLERS, "Callers first", "Synchronous requests first"),
@@ -90,8 +91,36 @@ def gate(code: str, *, ready: bool, is_open: bool) -> Sign:
     return RUNS if is_open else WAITS
 
 
+# What a decision about a gate has made of it.
+_GATES = {
+    "open": "Open",
+    "ramp": "Grows",
+    "hold": "Stays as it is",
+    "harvest": "Shares steps",
+    "deadline_ramp": "Grows for a deadline",
+    "shrink_latency": "Shrinks for callers",
+    "yield_burst": "Makes room for callers",
+    "full": "Full",
+    "closed_sync_waiting": "Callers first",
+    "closed_slots": "No free slot",
+    "closed_kv": "Closed: no memory",
+    "closed_asleep": "Closed: asleep",
+    "closed_latency": "Closed: too slow",
+    "closed_stale": "Closed: old telemetry",
+    "closed_unknown": "Closed: no telemetry",
+    "closed_model_error": "Closed: forecasts are off",
+    "plugin_tripped": "Closed: fault in the plug-in",
+}
+
+
+def gate_words(reason: str) -> str:
+    """What a decision has made of a gate, in two or three words."""
+    return _GATES.get(reason) or reason.replace("_", " ").capitalize()
+
+
 _RIBBON = {
     "open": "r-open",
+    "full": "r-open",
     "ramp": "r-open",
     "hold": "r-open",
     "harvest": "r-open",
@@ -114,15 +143,15 @@ def ribbon(code: str) -> str:
 
 
 # In which lane below the progress of a batch a reason is shown, in their order.
-LANES = ("With engines", "Callers first", "Paused", "Money", "Engine fault", "In line")
+LANES = ("With engines", "Callers first", "Paused", "Money", "No engine", "Engine away", "Engine fault", "In line")
 _LANES = {
     "running": ("With engines", "r-open"),
     "settling": ("With engines", "r-open"),
     "paused": ("Paused", "r-warn"),
     "budget": ("Money", "r-warn"),
-    "no_engine": ("Engine fault", "r-bad"),
-    "engine_down": ("Engine fault", "r-bad"),
-    "engine_starting": ("Engine fault", "r-bad"),
+    "no_engine": ("No engine", "r-full"),
+    "engine_down": ("Engine away", "r-bad"),
+    "engine_starting": ("Engine away", "r-bad"),
     "closed_sync_waiting": ("Callers first", "r-sync"),
     "yield_burst": ("Callers first", "r-sync"),
     "shrink_latency": ("Callers first", "r-sync"),

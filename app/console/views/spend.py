@@ -4,17 +4,19 @@ A number is in money where the models have prices, in the currency that most was
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
 
 from app.access.roles import Viewer
+from app.budgets.rules import Budget, Owner
 from app.console.views import plots, spend_budgets, spend_change, spend_days, text
 from app.console.views.figures import Figure, figure
 from app.errors import BadInput
-from app.metering.budget_rules import Budget
+from app.metering import harvest
 from app.metering.explain import Usage
 from app.metering.explained import Explanation
+from app.metering.harvest import Harvest
 from app.metering.reports import UsageRow
 from app.usage_counts import UsageCounts
 
@@ -122,16 +124,20 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the page has read. `priced`: the last week's usage with its prices; `day` None: none is remarkable."""
+    """What the page has read. `priced`: the last week's usage with its prices; `day` None: none is remarkable. `accounts`: the
+    names of those whose budgets are shown; empty: it is one. `tz`: the time zone of the days.
+    """
 
     by: str
     table: Table
-    harvested: Sequence[UsageRow]
+    harvested: Sequence[Harvest]
     priced: Sequence[Usage]
     budgets: Sequence[Budget]
     day: date | None
     change: Sequence[Explanation]
     explained_by: str = "workflow"
+    accounts: Mapping[int, str] = field(default_factory=dict)
+    tz: str = "UTC"
 
 
 def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -> dict[str, Any]:
@@ -140,10 +146,11 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
     shown = [each for each in seen.change if each.currency == table.currency] or list(seen.change)
     change = spend_change.of(shown[0], seen.explained_by, seen.day) if shown and seen.day else None
     title, rest = headline(seen, change)
+    by = Owner.ACCOUNT if one_account else Owner.OPERATOR
     known = GROUPINGS[1:] if one_account else GROUPINGS
     return {
         "title": title,
-        "rest": rest,
+        "rest": rest if one_account or not table.lines else f"All accounts together. {rest}".strip(),
         "figures": figures(seen),
         "groupings": [{"name": text.sentence(name), "href": f"?by={name}", "here": name == seen.by} for name in known],
         "by": seen.by,
@@ -151,11 +158,15 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "change": change,
         "beside": _beside(seen),
         "unexplained": unexplained(seen),
-        "budgets": [spend_budgets.row(each, now) for each in spend_budgets.ordered(seen.budgets)],
+        "budgets": [
+            spend_budgets.row(each, now, by, seen.accounts.get(each.tenant_id, ""))
+            for each in spend_budgets.ordered(seen.budgets)
+        ],
         "rows": [_row(line, table) for line in table.lines[:_MOST_ROWS] if line.week.requests],
         "words": _top(len(table.lines)),
         "others": ", ".join(table.others),
         "empty": not table.lines,
+        "tz": seen.tz,
         "first_day": table.days[0].isoformat(),
         "last_day": table.days[-1].isoformat(),
         "day": seen.day.isoformat() if seen.day else "",
@@ -216,14 +227,19 @@ def figures(seen: Seen) -> list[Figure]:
     for line in table.lines:
         counts += line.week
     week = table.shown(sum(line.recent for line in table.lines))
-    again = _share(counts.repeats + counts.retried, counts.requests)
-    retried = f"{text.count(counts.retried)} took another attempt, {text.count(counts.retried_ok)} of them succeeded"
-    return [
+    found = [
         figure("Last 7 days", week, "", _weekly(*table.weeks()), spark=plots.spark(table.by_day())),
         *_harvested(seen.harvested),
-        figure("Saved by the cache", *_saved(seen.priced, table)),
-        figure("Requests", *text.si(counts.requests), f"{text.percent(_share(counts.ok, counts.requests))} % answered"),
-        figure("Retried", f"{text.percent(again)} %", "", retried),
+        *_cached(seen.priced, table),
+    ]
+    if not counts.requests:
+        return [*found, figure("Requests", "0", "", "in the last 7 days")]
+    again = (counts.repeats + counts.retried) / counts.requests
+    retried = f"{text.count(counts.retried)} took another attempt, {text.count(counts.retried_ok)} of them succeeded"
+    return [
+        *found,
+        figure("Requests", *text.si(counts.requests), f"{text.percent(counts.ok / counts.requests)} % answered"),
+        figure("Retried", f"{text.percent(again)} %", "", retried if again else "none took another attempt"),
     ]
 
 
@@ -238,23 +254,29 @@ def _change(week: float, before: float) -> str:
     return f"{week / before - 1:+.0%}".replace("%", f"{text.NBSP}%").replace("-", "−")
 
 
-def _harvested(rows: Sequence[UsageRow]) -> list[Figure]:
+def _harvested(rows: Sequence[Harvest]) -> list[Figure]:
+    """Left out where no queued work has ended."""
     tokens = sum(row.counts.tokens for row in rows)
-    hours = sum(row.counts.engine_ms for row in rows) / 3_600_000
     value, unit = text.si(tokens)
     costs = " and ".join(text.money(float(row.cost), row.currency) for row in rows if row.cost)
-    words = f"{hours:,.1f} engine-hours" + (f", {costs} at the models' prices" if costs else "")
-    return [figure("Harvested, 7 days", value, f"{unit} tokens".strip(), words)]
+    listed = " and ".join(text.money(float(row.list_cost), row.currency) for row in rows if row.list_cost)
+    words = ", ".join(filter(None, (harvest.engine_hours(rows), costs)))
+    words += f"; as calls {listed}" if listed != costs else ""
+    return [figure("Harvested, 7 days", value, f"{unit} tokens".strip(), words)] if tokens else []
 
 
-def _saved(priced: Sequence[Usage], table: Table) -> tuple[str, str, str]:
+def _cached(priced: Sequence[Usage], table: Table) -> list[Figure]:
+    """What the cache has saved; its tokens where they cost as much as others. Left out where none came from it."""
     prompt, cached = sum(usage.prompt for usage in priced), sum(usage.cached for usage in priced)
-    words = f"{text.percent(_share(cached, prompt))} % of prompt tokens came from the cache"
-    if table.currency is None:
-        return (*text.si(cached), words)
+    if not cached:
+        return []
     of = [usage for usage in priced if usage.price.currency == table.currency]
     saved = sum(usage.cached * (usage.price.input - usage.price.cached) for usage in of) / 1e12
-    return text.money(saved, table.currency), "", words
+    share = f"{text.percent(cached / prompt)} % of prompt tokens"
+    if not saved:
+        value, unit = text.si(cached)
+        return [figure("From the cache", value, f"{unit} tokens".strip(), share)]
+    return [figure("Saved by the cache", text.money(saved, table.currency), "", f"{share} came from it")]
 
 
 def _row(line: Line, table: Table) -> dict[str, Any]:
@@ -262,22 +284,18 @@ def _row(line: Line, table: Table) -> dict[str, Any]:
     used = line.week
     return {
         "name": named(line.name),
-        "cost": table.shown(line.recent),
+        "cost": table.shown(line.recent) if line.total or not table.currency else "–",
         "change": _change(week, before),
         "loud": bool(before) and week > 1.5 * before,
         "spark": plots.spark(line.amounts),
         "requests": text.compact(used.requests),
         "tokens": text.compact(used.tokens),
-        "cached": f"{text.percent(_share(used.cached, used.prompt))}{text.NBSP}%",
+        "cached": f"{text.percent(used.cached / used.prompt)}{text.NBSP}%" if used.prompt else "–",
         "each": text.count(used.output / used.ok if used.ok else None),
         "thousand": text.money(1000 * line.recent / used.requests, table.currency)
-        if table.currency and used.requests
+        if table.currency and used.requests and line.total
         else "–",
     }
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
 
 
 def _percent(share: float) -> str:

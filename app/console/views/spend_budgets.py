@@ -1,23 +1,28 @@
-"""Budgets: how much of each is used and held, and whether it lasts. Pure."""
+"""Budgets: how much of each is spent, reserved and available, and whether it lasts. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from app.budgets.rules import Budget, Owner, Queued, Synchronous, Unit
 from app.console.views import signs, text, times
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
-from app.metering.budget_rules import Budget, Unit, WhenSpent
+from app.metering.windows import Period
 
-_ALMOST = 0.9  # used: the bar has the colour of what somebody should look at
+_ALMOST = 0.9  # spent: the bar has the colour of what somebody should look at
 _EARLY = timedelta(hours=1)  # of a window, in which its pace says nothing
+_BATCHES = {Queued.WAIT: "batches wait", Queued.REFUSE: "new batches are refused", Queued.ALERT: "batches go on"}
+PATH = "/console/spend/budgets"
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """A row of the table. `sign` None: nothing to look at."""
+    """A row of the table. `opens`: what its link does. `sign` None: nothing to look at."""
 
     name: str
+    href: str
+    opens: str
     scope: str
     meter: Meter
     used: str
@@ -30,68 +35,90 @@ class BudgetRow:
 
 
 def ordered(budgets: Sequence[Budget]) -> list[Budget]:
-    """Those that are used up first."""
-    return sorted(budgets, key=lambda each: (-(each.spent + each.held) / each.max, each.name))
+    """Those of which most is spent and reserved first."""
+    return sorted(budgets, key=lambda each: (-(each.spent + each.begun) / each.max, each.name))
 
 
 def sentence(budgets: Sequence[Budget]) -> str:
-    """What is remarkable about budgets: those that are spent."""
-    spent = [each.name for each in ordered(budgets) if each.free <= 0]
-    if not spent:
+    """What is remarkable about budgets: those at their limit."""
+    found = [each for each in budgets if each.at_limit]
+    if not found:
         return ""
-    if len(spent) == 1:
-        return f"Budget {spent[0]} is spent: what it pays for waits or is refused."
-    return f"{len(spent)} budgets are spent: what they pay for waits or is refused."
+    if len(found) > 1:
+        return f"{len(found)} budgets are spent or have too little left."
+    [budget] = found
+    if budget.spent < budget.max:
+        return f"Budget {budget.name} has too little left for what waits: {_BATCHES[budget.queued]}."
+    return f"Budget {budget.name} is spent: {_at_limit(budget)}."
 
 
-def row(budget: Budget, now: datetime) -> BudgetRow:
-    """One budget."""
+def row(budget: Budget, now: datetime, by: Owner, account: str = "") -> BudgetRow:
+    """One budget. `by`: who looks. `account`: its name, for who sees those of several."""
     loud = budget.spent >= _ALMOST * budget.max
-    used = f"{_shown(budget, budget.spent)} used" + (f", {_shown(budget, budget.held)} held" if budget.held else "")
+    used = ", ".join(f"{amount.removesuffix(' tokens')} {name}" for name, amount in numbers(budget))
     pace, sign = _pace(budget, now)
-    about = budget.scope_value or "everything"
-    window = "for good" if budget.window_to is None else f"a {budget.period}"
+    of = f"{budget.scope} {budget.scope_value}" if budget.scope_value else "" if account else "account"
     return BudgetRow(
         budget.name,
-        f"{budget.scope} {about}, {window}" if budget.scope != "account" else f"account, {window}",
-        _meter(budget, used, now, loud=loud),
+        f"{PATH}/{budget.budget_id}",
+        "Change" if budget.changed_by(by) else "Show",
+        ", ".join(filter(None, (account, of, window(budget), f"set by {owner(budget)}"))),
+        _meter(budget, used, loud=loud),
         used,
         _shown(budget, budget.max),
         pace,
         sign,
-        _when_spent(budget),
+        _at_limit(budget),
         "never" if budget.window_to is None else times.clock_time(budget.window_to, now),
         budget.window_to,
     )
 
 
-def _meter(budget: Budget, words: str, now: datetime, *, loud: bool) -> Meter:
+def numbers(budget: Budget) -> list[tuple[str, str]]:
+    """What is spent, reserved and available, with these names."""
+    amounts = {"spent": budget.spent, "reserved": budget.begun, "available": max(0, budget.available)}
+    return [(name, _shown(budget, amount)) for name, amount in amounts.items()]
+
+
+def owner(budget: Budget) -> str:
+    """Whose it is."""
+    return f"the {budget.owner}"
+
+
+def window(budget: Budget) -> str:
+    """How often it is renewed: a month, an hour, for good."""
+    if budget.period == Period.TOTAL:
+        return "for good"
+    return f"{'an' if budget.period == Period.HOUR else 'a'} {budget.period}"
+
+
+def _meter(budget: Budget, words: str, *, loud: bool) -> Meter:
     used = min(100.0, 100 * budget.spent / budget.max)
-    held = min(100.0 - used, 100 * budget.held / budget.max)
-    parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("hold", round(used, 2), round(held, 2))]
+    reserved = min(100.0 - used, 100 * budget.begun / budget.max)
+    parts = [Bar("warn" if loud else "up", 0.0, round(used, 2)), Bar("reserved", round(used, 2), round(reserved, 2))]
     return Meter(words, [part for part in parts if part.width])
 
 
 def _pace(budget: Budget, now: datetime) -> tuple[str, Sign | None]:
     """Whether the budget lasts until its window ends, if it goes on so."""
-    if budget.free <= 0:
-        return "spent", signs.LOOK
+    if budget.at_limit:
+        return "spent" if budget.spent >= budget.max else "too little left", signs.LOOK
     if budget.window_from is None or budget.window_to is None:
-        return f"{_shown(budget, budget.free)} left", None
+        return f"{_shown(budget, max(0, budget.available))} available", None
     gone, whole = now - budget.window_from, budget.window_to - budget.window_from
     if gone < min(_EARLY, whole / 10) or not budget.spent:
-        return "not known yet" if budget.spent else "nothing used yet", None
+        return "not known yet" if budget.spent else "nothing spent yet", None
     ends = budget.window_from + gone * (budget.max / budget.spent)
     if ends < budget.window_to:
         return f"spent {times.clock_time(ends, now)}", signs.LOOK
     return f"{_shown(budget, int(budget.spent * (whole / gone)))}, within", None
 
 
-def _when_spent(budget: Budget) -> str:
-    words = "batches wait" if budget.when_spent == WhenSpent.WAIT else "refused at submit"
-    if budget.divert_at is not None:
-        words += f"; from {budget.divert_at}{text.NBSP}% to {', '.join(budget.fallback)}"
-    return words
+def _at_limit(budget: Budget) -> str:
+    words = _BATCHES[budget.queued]
+    if budget.synchronous == Synchronous.REFUSE:
+        return f"{words}, calls are refused"
+    return f"{words}, calls too" if budget.queued == Queued.ALERT else f"{words}, calls go on"
 
 
 def _shown(budget: Budget, amount: int) -> str:

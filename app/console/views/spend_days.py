@@ -14,6 +14,11 @@ _SHOWN = 4  # groups with a colour of their own; the rest are one
 _COLOURS = ("c1", "c2", "c4", "c5", "c5")
 _INK = "c3"  # of the group that the page talks about
 _LEFT = 6.0  # per cent, for the numbers of the grid
+_GRID, _EARLY, _LATE = (
+    16.0,
+    20.0,
+    90.0,
+)  # per cent: where those numbers end; a word around a bar beyond these would not fit
 _HEAD = 0.86  # of the height, for the highest bar
 _STEPS = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0)
 
@@ -109,12 +114,14 @@ def _step(about: float) -> float:
 
 
 def _peak(table: "Table", sums: Sequence[float], top: float, width: float, chosen: date | None) -> list[Word]:
-    """The amount of the chosen day above its bar."""
+    """The amount of the chosen day above its bar, beside the numbers of the grid, and within the drawing."""
     if chosen is None or chosen not in table.days or not top:
         return []
     index = table.days.index(chosen)
     y = 100 - 100 * _HEAD * sums[index] / top
-    return [Word(_two(_LEFT + (index + 0.5) * width), _two(y), table.shown(sums[index]), dy=-6, anchor="middle")]
+    x = _LEFT + (index + 0.5) * width
+    at, anchor = (max(x, _GRID), "start") if x < _EARLY else (100.0, "end") if x > _LATE else (x, "middle")
+    return [Word(_two(at), _two(y), table.shown(sums[index]), dy=-6, anchor=anchor)]
 
 
 def _ticks(days: Sequence[date], width: float) -> list[Tick]:
