@@ -135,6 +135,20 @@ class Stop:
     split: bool = False
 
 
+@dataclass(slots=True)
+class Cut:
+    """The time in which nothing passed between an engine and its worker. What was on the way came later, if at all."""
+
+    engine: str
+    began: float
+    ended: float = float("inf")
+
+    def held(self, arrival: Arrival) -> bool:
+        """Whether it held a request back: TCP sends again at most twice as long after the first try as it did in vain."""
+        vain = self.ended - max(self.began, arrival.sent)
+        return vain > 0 and arrival.engine == self.engine and self.ended <= arrival.at <= self.ended + vain + 1
+
+
 class History:
     """Everything that the verdict uses. Load, nemesis and engines write it in one event loop."""
 
@@ -145,6 +159,7 @@ class History:
         self.contexts: list[tuple[str, ...]] = []  # texts of the requests for responses at engines
         self.calls: set[str] = set()  # prompts of synchronous requests
         self.stops: list[Stop] = []
+        self.cuts: list[Cut] = []
         self.webhooks: list[tuple[str, str, str]] = []  # (webhook-id, event type, request id)
         self.doomed: list[tuple[str, float]] = []  # (endpoint, time of an event) for endpoints that will be deleted
         self.deleted: dict[str, float] = {}  # endpoint → time of the response to its deletion

@@ -16,7 +16,7 @@ from tests.crash import __main__ as command
 from tests.crash import money
 from tests.crash.engines import DOOMED
 from tests.crash.examine import GIVEN_UP
-from tests.crash.history import MUST_BE_ZERO, UNSERVED, Arrival, Batch, History
+from tests.crash.history import MUST_BE_ZERO, UNSERVED, Arrival, Batch, Cut, Halt, History
 from tests.crash.logs import unexpected
 from tests.crash.nemesis import Nemesis
 from tests.crash.system import HOSTS, MODULES, Part, Small, System
@@ -150,6 +150,29 @@ def test_an_item_of_a_model_that_no_engine_serves_is_a_violation_at_any_engine()
     history.arrivals.append(Arrival(history.began, history.began, 1, "engine-0", "b item 0 plain"))
     _arrivals(history, 0.0, {}, {})
     assert {name: n for name, n in history.counts.items() if n} == {"wrong_kind": 1}
+
+
+def test_only_a_request_sent_in_time_and_held_back_by_a_cut_may_come_after_a_pause() -> None:
+    history, batch = History(), Batch("b", "amber", ["b item 0 plain"], "json")
+    batch.accept("id")
+    history.batches.append(batch)
+    zero = history.began
+    batch.halts.append(Halt("pause", zero + 18.3))
+    history.cuts.append(Cut("engine-0", zero + 16.9, zero + 20.9))
+    seen = {
+        "held back": (17.3, 21.4, "engine-0"),
+        "sent after what a worker may": (20.4, 21.4, "engine-0"),
+        "to another engine": (17.3, 21.4, "engine-1"),
+        "within the cut": (17.3, 20.8, "engine-0"),
+        "long after it": (17.3, 26.0, "engine-0"),
+    }
+    late = {}
+    for case, (sent, at, engine) in seen.items():
+        history.counts["ran_when_halted"] = 0
+        history.arrivals[:] = [Arrival(zero + at, zero + sent, 1, engine, "b item 0 plain")]
+        _arrivals(history, 2.0, {}, {})
+        late[case] = history.counts["ran_when_halted"]
+    assert late == {case: case != "held back" for case in seen}
 
 
 def test_each_part_is_on_one_host_and_the_hosts_stop_as_a_whole() -> None:

@@ -155,19 +155,27 @@ def _arrivals(history: History, halted: float, rows: dict[tuple[str, str], Row],
         retried = max((at for at in batch.retries if at <= arrival.at), default=0.0)
         stored = [result.at for result in found if result.ok or (result.at > retried and not batch.late_retry)]
         if any(at + EPSILON < arrival.at for at in stored):
-            _late(history, arrival, "rerun_after_flush", f"stored at {min(stored) - history.began:.2f}")
+            first = min(stored)
+            _late(history, arrival, "rerun_after_flush", first, f"stored at {first - history.began:.2f}")
         if arrival.at > batch.expires_at + halted and not batch.retries:
             history.notes["requests sent after a deadline, while no steward was there to end the batch"] += 1
         broken = [halt for halt in batch.halts if halt.began + halted < arrival.at < halt.ended]
         if broken:
-            _late(history, arrival, "ran_when_halted", f"{broken[0].verb} at {broken[0].began - history.began:.2f}")
+            halt = broken[0]
+            why = f"{halt.verb} at {halt.began - history.began:.2f}"
+            _late(history, arrival, "ran_when_halted", halt.began + halted, why)
     runs = Counter(arrival.prompt for arrival in history.arrivals)
     again = sum(max(0, n - (2 if "flaky" in prompt else 1)) for prompt, n in runs.items())
     history.notes["runs beyond the first (allowed before a flush and by retry)"] = again
 
 
-def _late(history: History, arrival: Arrival, what: str, why: str) -> None:
-    """Count an invalid request, unless a SIGSTOP of its sender held it back on its way."""
+def _late(history: History, arrival: Arrival, what: str, since: float, why: str) -> None:
+    """Count a request that came when it was invalid (`since`: from when on), unless a SIGSTOP of its sender held it back on its
+    way, or, if it was sent before that, the network.
+    """
+    if arrival.sent < since and any(cut.held(arrival) for cut in history.cuts):
+        history.notes["zombie sends (held back by the network)"] += 1
+        return
     for stop in history.stops:
         caught = arrival.sent <= stop.began + CAUGHT
         if stop.pid == arrival.sender and caught and stop.ended <= arrival.at <= stop.ended + ZOMBIE_SECONDS:

@@ -18,7 +18,7 @@ import psycopg
 from testing.waiting import in_time
 from tests.crash.checker import while_loaded
 from tests.crash.client import Client
-from tests.crash.history import Batch, History
+from tests.crash.history import Batch, Cut, History
 from tests.crash.load import Load
 from tests.crash.logs import judge_logs
 from tests.crash.money import ROOMY
@@ -90,8 +90,11 @@ class Drill:
         """Cut hosts off from each other for longer than a lease."""
         assert self._network
         self._history.fault(f"{one} cut off from {' and '.join(others)}")
+        began = time.time()
         with self._network.apart(one, *others):
             await asyncio.sleep(CUT_LEASES * LEASE_SECONDS)
+        if one in WORKERS and HERE in others:
+            self._history.cuts.append(Cut(self._engine(one), began, time.time()))
         self._history.log_line("healed")
         await self._until_works(time.time())
 
