@@ -339,10 +339,11 @@ def _used(names: set[str], values: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if name in used}
 
 
-# `close` updates a child and its parent for each row. The list: where the planner knows that the account has most batches, it
-# walks the index of the batches of all accounts, newest first, and leaves out those of others. Our statements are planned for all
-# parameters, and walk the index of the account.
-WIDER = {"close": 2, "listing by nothing": 2}
+# `close` updates a child and its parent for each row. `expire` and `promote` move a row in all indexes of its table, and read two
+# or three pages in each. The list: where the planner knows that the account has most batches, it walks the index of all accounts'
+# batches, newest first, and leaves out those of others. Our statements are planned for all parameters, and walk the index of the
+# account.
+WIDER = {"close": 2, "expire": 2, "promote": 2, "listing by nothing": 2}
 
 
 @pytest.mark.parametrize("prepared", [False, True], ids=["planned for its parameters", "planned once for all"])
