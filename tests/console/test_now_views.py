@@ -197,7 +197,7 @@ def test_the_plot_of_first_tokens_has_the_baseline_of_the_number_above_it() -> N
     beside, alone, nothing = (Times(60, each, each, None, None) for each in (348.0, 142.0, None))
     calls = Protection(beside, beside, alone, [Stretch(NOW - HOURS, beside, nothing)])
     drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
-    assert [word.text for word in drawn.words] == ["alone, 7 days: 142 ms", "beside batch, newest 348"]
+    assert [word.text for word in drawn.words] == ["alone, 7 days: 142 ms", "beside batch 348"]
     [line], [end] = drawn.caps, [word.y for word in drawn.words if word.x == 100]
     assert (100 - line) / (100 - end) == pytest.approx(142 / 348, rel=0.01)
     assert calls.first_token_ratio == pytest.approx(348 / 142)
@@ -227,4 +227,4 @@ def test_without_a_baseline_no_line_of_it_is_drawn() -> None:
     beside, nothing = Times(60, 348.0, 348.0, None, None), Times(0, None, None, None, None)
     calls = Protection(beside, beside, nothing, [Stretch(NOW - HOURS, beside, nothing)])
     drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
-    assert (list(drawn.caps), [word.text for word in drawn.words]) == ([], ["beside batch, newest 348"])
+    assert (list(drawn.caps), [word.text for word in drawn.words]) == ([], ["beside batch 348"])

@@ -114,7 +114,7 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
         if points:
             last = next(value for _, value in reversed(values) if value is not None)
             colour = "k" if kind == "l-sync" else ""
-            words.append(Word(100, _up(last, top), f"{said}, newest {text.milliseconds(last)}", colour=colour))
+            words.append(Word(100, _up(last, top), f"{said} {text.milliseconds(last)}", colour=colour))
     limits = [_up(objective, top)] if objective else []
     caps = [_up(usual, top)] if usual else []
     if objective:
