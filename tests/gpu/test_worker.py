@@ -257,6 +257,8 @@ async def test_a_worker_whose_lease_lapsed_aborts_its_requests_and_another_finis
         world.engine.script()
         await world.fetch("update worker set lease_until = now() - interval '1 second' returning 1")
         await world.finished(batch)
+        left = "select coalesce((data->>'lapsed')::bool, false) from change where kind = 'engine.released'"
+        assert await world.fetch(left) == [(True,)], "it has not stopped, and incidents say so"
     assert world.engine.finished == dict.fromkeys(prompts(8), 1)
     assert (
         world.engine.aborted == sum(world.engine.count.values()) - 8
