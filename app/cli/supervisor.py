@@ -149,30 +149,42 @@ class Supervisor:
 
     async def _keep_database(self) -> None:
         """Restart the embedded server whenever it does not answer, until `stop`. Its end is seen by a connection to it."""
+        down_since: float | None = None
         while not self._settings.database_url and not self.stopping.is_set():
             try:
                 url = embedded.database_url(self._settings)
                 async with await WatchedConnection.to(url, application_name="slackwater up") as conn:
+                    await conn.execute("select 1")
+                    if down_since is not None:
+                        log.info("database.restarted", seconds=round(clock.monotonic() - down_since, 1))
+                        down_since = None
                     while await direct.heard(conn, self.stopping):
                         await conn.execute("select 1")
             except psycopg.OperationalError:
-                await self._restart_database(url)
+                if down_since is None:
+                    down_since = await self._end_of_database(url)
+                if down_since is not None:
+                    await self._restart_database()
 
-    async def _restart_database(self, url: str) -> None:
-        """Restart it unless a new connection shows that only ours was closed."""
+    async def _end_of_database(self, url: str) -> float | None:
+        """When the server was found away; None: a new connection shows that only ours was closed."""
+        began = clock.monotonic()
         try:
             await (await psycopg.AsyncConnection.connect(url)).close()
         except psycopg.OperationalError as error:
             log.warning("database.down", error=cause(error))
-        else:
-            return
-        began = clock.monotonic()
+            return began
+        return None
+
+    async def _restart_database(self) -> None:
+        """Start the server. It may say that it runs while the last processes of the one before still end."""
+        pause = 0.1
         try:
             await asyncio.to_thread(embedded.start, self._settings)
-            log.info("database.restarted", seconds=round(clock.monotonic() - began, 1))
         except Exception as failure:
             log.error("database.restart_failed", error=cause(failure))
-        await self._stop_requested(within=1)
+            pause = 1.0
+        await self._stop_requested(within=pause)
 
     async def _stop_requested(self, within: float) -> bool:
         with suppress(TimeoutError):
