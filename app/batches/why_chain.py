@@ -148,7 +148,9 @@ def _ends(needed: Sequence[UUID]) -> str:
 
 def _money_message(money: MoneyWait, outlook: Outlook) -> str:
     budget, items, until = money.budget, outlook.money_items, ""
-    if money.windows:
+    if money.too_large:
+        until = "; its items may use more than the maximum, so raise it"
+    elif money.windows:
         never = "; it is never renewed, so raise its maximum"
         often = f", and the batch takes {money.windows:,} windows" if money.windows > 1 else ""
         until = f"; it renews {moment(budget.window_to)}{often}" if budget.window_to else never

@@ -498,13 +498,14 @@ def _ratio(line: LineParts, price: TokenPrice | None) -> float | None:
 @dataclass(frozen=True, slots=True)
 class MoneyWait:
     """The budget that a batch waits for. `windows`: how many have to begin before all of its work is paid. `needed`: by the batch
-    alone, in the unit of the budget.
+    alone, in the unit of the budget. `too_large`: its items need more than the maximum, so that no window has room for one.
     """
 
     budget: Budget
     windows: int
     now: datetime
     needed: int = 0
+    too_large: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -513,7 +514,9 @@ class MoneyWait:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds until the last of these windows begins. None: the budget is not renewed."""
+        """Seconds until the last of these windows begins. None: there is none that would do."""
+        if self.too_large:
+            return None
         if not self.windows:
             return 0.0
         begin, end = self.budget.window_from, self.budget.window_to
@@ -545,10 +548,13 @@ async def money_wait(database: Database, batch_id: int) -> MoneyWait | None:
         for budget_ids, *sums in rows:
             found = await service.of_ids(conn, budget_ids)
             own, before = _reserved(found, sums[:4]), _reserved(found, sums[4:8])
-            cost, tokens = map(add, before, sums[8:])
+            cost, tokens = map(add, before, sums[8:10])
+            whole = any(budget.reserves_maximum for budget in found)
+            own_items, items = sums[10:]
             for budget in found:
-                windows = rules.windows_needed(budget, cost, tokens)
-                waits.append(MoneyWait(budget, windows, clock.now(), budget.of(*own)))
+                windows, needed = rules.windows_needed(budget, cost, tokens, None if whole else items), budget.of(*own)
+                too_large = whole and needed > budget.max * own_items
+                waits.append(MoneyWait(budget, windows, clock.now(), needed, too_large))
     return max(waits, key=lambda wait: wait.order, default=None)
 
 

@@ -269,12 +269,13 @@ def crossed(budget: Budget) -> list[int]:
     return [*alerts, SPENT] if budget.percent >= SPENT and not budget.spent_noted else alerts
 
 
-def windows_needed(budget: Budget, cost: int, tokens: int) -> int:
+def windows_needed(budget: Budget, cost: int, tokens: int, items: int | None = None) -> int:
     """How many windows beyond the present one work needs that will use so much, with what is reserved for chunks before it that
-    no worker has yet. 0: it fits into the present one.
+    no worker has yet. 0: it fits into the present one. `items`: how many it has, if each window has room for one at least.
     """
     over = budget.of(cost, tokens) - max(0, budget.available)
-    return -(-over // budget.max) if over > 0 else 0
+    windows = -(-over // budget.max) if over > 0 else 0
+    return windows if items is None else min(windows, items)
 
 
 def refusal(budget: Budget, needed: int, now: datetime) -> BudgetSpent:

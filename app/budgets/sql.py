@@ -508,13 +508,13 @@ select count(*), coalesce(sum(n), 0)::int8 from diverted"""
 # and what is reserved for chunks before them that no worker has yet.
 _SUMS = """coalesce(sum(maximum_cost), 0) as maximum_cost, coalesce(sum(maximum_tokens), 0) as maximum_tokens,
        coalesce(sum(coalesce(expected_cost, maximum_cost)), 0) as expected_cost,
-       coalesce(sum(coalesce(expected_tokens, maximum_tokens)), 0) as expected_tokens"""
+       coalesce(sum(coalesce(expected_tokens, maximum_tokens)), 0) as expected_tokens, coalesce(sum(n), 0) as items"""
 BEFORE = f"""
 select own.budgets, {", ".join(f"sum({of}.{name})::int8" for of in ("own", "before") for name in AMOUNTS)},
-       sum(tentative.cost)::int8, sum(tentative.tokens)::int8
+       sum(tentative.cost)::int8, sum(tentative.tokens)::int8, sum(own.items)::int8, sum(before.items)::int8
 from (select budgets, pool_id, tenant_id, max(deadline) as deadline, max(chunk_id) as chunk_id, {_SUMS} from chunk
       where batch_id = %(batch_id)s and {CHUNK.guard("reserve")} group by 1, 2, 3) own
-cross join lateral (select {_SUMS} from (select {", ".join(AMOUNTS)} from chunk c
+cross join lateral (select {_SUMS} from (select n, {", ".join(AMOUNTS)} from chunk c
   where {CHUNK.guard("reserve", "c.")} and c.budgets = own.budgets and c.pool_id = own.pool_id
     and (c.deadline, c.chunk_id) <= (own.deadline, own.chunk_id)
   order by c.deadline, c.chunk_id limit 10000) c) before

@@ -73,6 +73,19 @@ async def test_if_one_budget_reserves_the_maximum_all_do(world: World) -> None:
     assert "windows" not in await _told(world, replace(wait, windows=1))
 
 
+async def test_each_window_has_room_for_one_item_at_least_unless_the_maximum_is_reserved(world: World) -> None:
+    await world.budget(max_tokens=1000, period="hour")
+    batch_id = await world.submit(16)
+    await world.budget(max_tokens=1, period="hour")
+    wait = await _wait(world, batch_id)
+    assert (wait.windows, wait.too_large) == (16, False)
+    assert "and the batch takes 16 windows" in await _told(world, wait)
+    await world.budget(max_tokens=1, period="hour", reserve="maximum")
+    wait = await _wait(world, batch_id)
+    assert (wait.too_large, wait.seconds) == (True, None)
+    assert "its items may use more than the maximum, so raise it" in await _told(world, wait)
+
+
 async def test_a_budget_that_is_never_renewed_is_what_a_batch_waits_for_longest(world: World) -> None:
     await world.budget("daily", max_tokens=40, period="day")
     await world.budget("all", max_tokens=50, period="total")
