@@ -28,7 +28,7 @@ def test_a_page_of_vllm_is_read_and_similar_names_are_not_mistaken() -> None:
 def test_the_older_name_of_a_gauge_is_known_and_not_asked_for() -> None:
     older = PAGE.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
     assert parse(older) == parse(PAGE)
-    with pytest.raises(TelemetryError, match="has no vllm:kv_cache_usage_perc$"):
+    with pytest.raises(TelemetryError, match=r"has no vllm:kv_cache_usage_perc$"):
         parse(PAGE.replace("vllm:kv_cache_usage_perc", "x"))
 
 
