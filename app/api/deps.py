@@ -89,8 +89,7 @@ class Parts:
     @cached_property
     def installation(self) -> Installation:
         """The state of the installation."""
-        embedded = not self.settings.database_url
-        return Installation(self.database, self.settings.webhook_allow_private, database_embedded=embedded)
+        return Installation(self.database, self.settings)
 
     @cached_property
     def scale(self) -> ScaleSignal:
