@@ -21,7 +21,7 @@ from app.db.pool import Database
 from app.engines.catalogue import Catalogue, Model
 from app.engines.model_registry import ModelRegistry
 from app.engines.rate_card import Work
-from app.errors import AuthenticationError, ModelUnknown
+from app.errors import AuthenticationError, ModelUnknown, NoCapacity
 from app.gateway.relay import Gateway
 from app.gateway.resent_requests import ResentRequests
 from app.queue.answer_lengths import AnswerLengths
@@ -34,6 +34,7 @@ from app.tenants.service import Tenant
 from app.webhooks.egress import EgressClient
 
 _NO_KEY = "the API key is unknown, expired or revoked"
+_AWAY_SECONDS = 5  # after which to ask again for an engine that has never answered
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,7 @@ class Parts:
     @cached_property
     def installation(self) -> Installation:
         """The state of the installation."""
-        embedded = not self.settings.database_url
-        return Installation(self.database, self.settings.webhook_allow_private, database_embedded=embedded)
+        return Installation(self.database, self.settings)
 
     @cached_property
     def scale(self) -> ScaleSignal:
@@ -102,8 +102,11 @@ class Parts:
         return Keeper(self.database, Keyring.of(self.settings), self.admission.vaults(tenant), tenant.tenant_id)
 
     def model(self, name: str) -> Model:
-        """The model of this name or alias. Raises ModelUnknown."""
+        """The model of this name or alias. Raises ModelUnknown; NoCapacity before the attached engine has said what it serves."""
         model = self.catalogue.resolve(name)
+        if model is None and self.settings.attached_to and not self.models.offered.models:
+            unknown = f"Which models there are is not known yet, so perhaps {name} is one: the attached engine has not answered."
+            raise NoCapacity(f"{unknown} Try again in a few seconds.", status=503, retry_after=_AWAY_SECONDS)
         if model is None:
             known = ", ".join(sorted(self.catalogue.models))
             raise ModelUnknown(f"No such model: {name}. This installation has: {known}")

@@ -13,7 +13,8 @@ from app.batches.openai.uploads import PURPOSE, UNREAD_PURPOSES
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai import TEXT_ITEM_TYPES
 from app.batches.validation.openai_lines import ROUTES
-from app.batches.validation.text_generation import LENGTHS, ROLES
+from app.batches.validation.schemas import ROLE
+from app.batches.validation.text_generation import LENGTHS
 from app.budgets import terms as budget_terms
 from app.budgets.rules import Queued, Reserve, Synchronous
 from app.metering.windows import Period
@@ -254,7 +255,7 @@ OUTSIDE_ANSWER: Schema = one("answer", answer={})
 COMPONENTS: dict[str, Schema] = {
     "Message": one(
         "role",
-        role={"enum": [*ROLES]},
+        role=ROLE,
         content={"oneOf": [STRING, {"type": "array", "items": _PART}, {"type": "null"}]},
     ),
     "Item": {

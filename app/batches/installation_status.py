@@ -27,8 +27,9 @@ from app.quantities import duration
 from app.queue import overview as queue_overview
 from app.queue.item_counts import PLACES
 from app.queue.overview import Overview
-from app.settings import PrivateTargets
+from app.settings import PrivateTargets, Settings
 from app.states import EngineIntake, EngineState
+from app.storage import store
 
 Severity = Literal["error", "warning"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -56,13 +57,11 @@ _GIVE_MORE = (
 class Installation:
     """The state, queried at most once a second for any number of requests."""
 
-    def __init__(
-        self, database: Database, webhooks_to: PrivateTargets = "off", *, database_embedded: bool = False
-    ) -> None:
+    def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._webhooks_to = webhooks_to
-        self._database_embedded = database_embedded
+        self._settings = settings
         self._querying = asyncio.Lock()
+        self._asked: asyncio.Future[int | None] | None = None  # the room of the store
         self._latest: tuple[float, dict[str, Any]] | None = None
         self._callers: tuple[float, Protection] | None = None
 
@@ -75,19 +74,30 @@ class Installation:
             return self._latest[1]
 
     async def _query(self) -> dict[str, Any]:
+        found: tuple[Any, ...] = (), None
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 told = await engine_overview.recent_engines(conn)
                 callers = await self._protection(conn)
-                return describe(
-                    told,
-                    await queue_overview.overview(conn),
-                    await standing.standings(conn),
-                    callers,
-                    self._webhooks_to,
-                )
+                found = told, await queue_overview.overview(conn), await standing.standings(conn), callers
         except (TimeoutError, *TRANSIENT):
-            return describe((), None, webhooks_to=self._webhooks_to, database_embedded=self._database_embedded)
+            pass
+        return describe(
+            *found,
+            webhooks_to=self._settings.webhook_allow_private,
+            database_embedded=not self._settings.database_url,
+            room=await self._room(),
+        )
+
+    async def _room(self) -> int | None:
+        """What `store.room` says, unless the disk hangs: then nothing, and it is not asked again before it has answered."""
+        if self._asked is None:
+            self._asked = asyncio.ensure_future(asyncio.to_thread(store.room, self._settings))
+        done, _ = await asyncio.wait([self._asked], timeout=PATIENCE_SECONDS)
+        if not done:
+            return None
+        room, self._asked = self._asked.result(), None
+        return room
 
     async def _protection(self, conn: Connection) -> Protection:
         if self._callers is None or clock.monotonic() - self._callers[0] >= CALLERS_SECONDS:
@@ -103,13 +113,18 @@ def describe(
     webhooks_to: PrivateTargets = "off",
     *,
     database_embedded: bool = False,
+    room: int | None = None,
 ) -> dict[str, Any]:
     """The document. `overview` and `callers` are None while the database does not answer. `webhooks_to`: the addresses that are
-    not public to which webhooks may go. `database_embedded`: the database is the one that `slackwater up` runs.
+    not public to which webhooks may go. `database_embedded`: the database is the one that `slackwater up` runs. `room`: the
+    bytes free for objects; None: unknown.
     """
     inside, young = (overview.inside, part_problems.young(overview)) if overview else ({}, None)
     views = [_engine(engine, young, *inside.get(engine.name, (None, None))) for engine in engines]
     problems = [*_of_parts(engines, overview, young, embedded=database_embedded)]
+    problems += (
+        [_problem(part_problems.store_full(room))] if room is not None and room < part_problems.LEAST_ROOM else []
+    )
     problems += [*map(_stuck, (each for each in duties if each.stuck))]
     problems += _slowed_or_unmeasured(callers)
     problems += [problem for view in views for problem in view["problems"]]

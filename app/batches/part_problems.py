@@ -6,6 +6,7 @@ from app.engines.adoption import EngineProblem
 from app.quantities import duration
 from app.queue.overview import Overview
 
+LEAST_ROOM = 64 << 20  # bytes free for objects; a file of a batch may have 100 MB and more
 YOUNG_SECONDS = 60.0  # so long after the start of the database, parts and workers may still be about to connect to it
 
 
@@ -31,6 +32,15 @@ _NO_MAINTENANCE = EngineProblem(
 def database_away(*, embedded: bool) -> EngineProblem:
     """The problem of a database that does not answer. `embedded`: it is the one that `slackwater up` runs."""
     return _NO_OWN_DATABASE if embedded else _NO_DATABASE
+
+
+def store_full(room: int) -> EngineProblem:
+    """The problem of a folder of objects with `room` bytes left."""
+    return EngineProblem(
+        "store_full",
+        f"The object store has {room / 1e6:.1f} MB left: files and large results are refused with 507, and not stored.",
+        "Free space there, or give it a larger disk: docs/operate.md.",
+    )
 
 
 def young(overview: Overview) -> float | None:

@@ -96,7 +96,8 @@ def create(
         current, account, name, _days(days, expires), KeyLimits(requests, tokens), _pins(pin), scope, reason
     )
     if as_json:
-        tables.document(console, {"account": account, "key": key, "account_made": is_new})
+        made = {"id": _key_id(key), "account": account, "name": name, "role": role.value}
+        tables.document(console, made | {"key": key, "account_made": is_new})
         return
     if is_new:
         errors.print(f"Account {account} did not exist; it was created for this key.", markup=False, highlight=False)

@@ -66,7 +66,7 @@ class Parts:
     @cached_property
     def installation(self) -> Installation:
         """The state of the installation and its problems, as `GET /status` shows them."""
-        return Installation(self.reader, self.settings.webhook_allow_private)
+        return Installation(self.reader, self.settings)
 
     @cached_property
     def lengths(self) -> AnswerLengths:

@@ -17,7 +17,7 @@ from tenacity import retry_if_result as until
 import migrations
 from app.causes import cause
 from app.db import direct, schema, session_settings
-from app.errors import SchemaMismatch
+from app.errors import SchemaMismatch, ServerUnfit
 
 LOCK_TIMEOUT = (
     "2s"  # whoever comes after a migration that waits for a lock waits behind it, so it does not wait for longer
@@ -49,7 +49,7 @@ def upgrade(url: str, revision: str = HEAD, *, patience_seconds: float = PATIENC
     A migration that does not get a lock within LOCK_TIMEOUT lets others pass and is tried again. A newer schema is left as it is.
     A new database, which no older code uses, is closed to older code at once.
     Raises MigrationBlocked; SchemaMismatch if this code is too old for the database, or the database is from before the first
-    release; BehindPooler.
+    release; ServerUnfit if the server loses what it confirms, or the role may not make tables; BehindPooler.
     """
     attempts = Retrying(
         retry=retry_if_exception(_is_locked),
@@ -71,6 +71,8 @@ def upgrade(url: str, revision: str = HEAD, *, patience_seconds: float = PATIENC
 
 def _upgrade(url: str, revision: str) -> None:
     with _connect(url) as connection:
+        session_settings.adopt(_driver(connection))
+        connection.commit()
         direct.check(_driver(connection))
         # Whoever waits inside of PostgreSQL holds a snapshot, for which an index that is built concurrently waits in turn.
         Retrying(retry=until(lambda got: not got), wait=wait_fixed(0.2))(_lock, connection)
@@ -78,6 +80,8 @@ def _upgrade(url: str, revision: str) -> None:
         connection.commit()
         if problem := found.refusal(own):
             raise SchemaMismatch(problem)
+        if found.is_behind(own):
+            _require_fit(_driver(connection))
         connection.execute(text("select set_config('lock_timeout', :limit, false)"), {"limit": LOCK_TIMEOUT})
         session_settings.apply(_driver(connection), [connection.execute(text("select session_user")).scalar_one()])
         connection.commit()
@@ -89,6 +93,11 @@ def _upgrade(url: str, revision: str) -> None:
         connection.commit()
         if found.revision is None and revision == HEAD:
             schema.contract(url)
+
+
+def _require_fit(conn: psycopg.Connection[Any]) -> None:
+    if (unfit := session_settings.losing(session_settings.read(conn)) or schema.lacking(conn)) is not None:
+        raise ServerUnfit(*unfit)
 
 
 def _lock(connection: Connection) -> bool:

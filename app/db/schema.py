@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import TupleRow
 
 import migrations
@@ -23,6 +24,11 @@ _READ = "select version_num, f.revision, coalesce(to_jsonb(f)->>'baseline', '') 
 _EXISTS = "select to_regclass('alembic_version') is not null"
 _WITHOUT_FLOOR = "select version_num from alembic_version"
 _RAISE = "update schema_floor set revision = %(own)s where revision < %(own)s returning revision"
+# The first migration makes the broker's schema, too.
+_MAY_CREATE = """
+select current_user::text, current_database()::text, current_schema()::text,
+       coalesce(has_schema_privilege(current_schema(), 'create'), false),
+       to_regclass('alembic_version') is not null or has_database_privilege(current_database(), 'create')"""
 _UNRELEASED = (
     "The database was made by another commit, from before the first release of Slackwater, and there is no upgrade from it: "
     "start anew with another SLACKWATER_DATA_DIR and, unless the server is the embedded one, an empty database"
@@ -94,6 +100,25 @@ def read(conn: psycopg.Connection[TupleRow]) -> Schema:
         exists = conn.execute(_EXISTS).fetchone() == (True,)
         row = conn.execute(_WITHOUT_FLOOR).fetchone() if exists else None
     return Schema(*row or ())
+
+
+def lacking(conn: psycopg.Connection[TupleRow]) -> tuple[str, str] | None:
+    """Why the role of this connection cannot migrate, and how that is corrected. None: it can."""
+    row = conn.execute(_MAY_CREATE).fetchone()
+    assert row is not None
+    role, database, schema, tables, schemas = row
+    if tables and schemas:
+        return None
+    names = {
+        "role": sql.Identifier(role),
+        "schema": sql.Identifier(schema or "public"),
+        "database": sql.Identifier(database),
+    }
+    grants = [] if schemas else ["grant create on database {database} to {role};"]
+    grants += [] if tables else ["grant usage, create on schema {schema} to {role};"]
+    problem = f"The role {role} may not make {'tables' if schemas else 'schemas'} in the database {database}"
+    commands = " ".join(sql.SQL(grant).format(**names).as_string() for grant in grants)
+    return problem, f"As an administrator, in that database: `{commands}`"
 
 
 def contract(url: str) -> bool:

@@ -1,4 +1,5 @@
-"""What the server has to be set to: how statements are planned, and that nothing is lost which it has confirmed.
+"""What the server has to be set to: what statements mean and how they are planned, and that nothing is lost which it has
+confirmed.
 
 Sessions cannot set it when they begin, since a pooler refuses or drops their options. So `slackwater migrate` sets it for the
 role in the database, and each process reads it back when it starts.
@@ -22,14 +23,26 @@ from app.errors import ServerUnfit
 #
 # Statements are planned once, for all parameters. A day's table that was vacuumed while it was empty looks cheap to read as a
 # whole until it is analyzed; with `enable_seqscan` off its index is used from the first row on.
+#
+# The others are PostgreSQL's own defaults, on which statements and driver rely. An administrator may have changed them for the
+# role, the database or the server.
 OF_ROLE: Mapping[str, str] = MappingProxyType(
     {
         "plan_cache_mode": "force_generic_plan",
         "enable_seqscan": "off",
         "jit": "off",
         "idle_in_transaction_session_timeout": "5s",
+        "client_encoding": "UTF8",
+        "DateStyle": "ISO, MDY",
+        "IntervalStyle": "postgres",
+        "TimeZone": "UTC",
+        "default_transaction_isolation": "read committed",
+        "default_transaction_read_only": "off",
+        "lock_timeout": "0",
+        "statement_timeout": "0",
     }
 )
+ENCODING = "UTF8"
 # What was confirmed survives a crash of the server, and its loss where there is a synchronous standby.
 DURABILITY_SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"synchronous_commit": ("on", "remote_apply"), "fsync": ("on",), "full_page_writes": ("on",)}
@@ -38,10 +51,16 @@ DURABILITY_SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _READ = """
 select session_user::text, current_database()::text, array_agg(name), array_agg(current_setting(name))
 from unnest(%(names)s::text[]) name"""
-_NAMES = {"names": [*OF_ROLE, *DURABILITY_SETTINGS]}
+_NAMES = {"names": [*OF_ROLE, *DURABILITY_SETTINGS, "server_encoding"]}
 _SET_FOR = """
 select coalesce((select s.setconfig from pg_db_role_setting s join pg_roles r on r.oid = s.setrole
   join pg_database d on d.oid = s.setdatabase where r.rolname = %s and d.datname = current_database()), '{}')"""
+
+
+def adopt(conn: psycopg.Connection[TupleRow]) -> None:
+    """Set them for this session, whose role may not have them yet."""
+    names = "select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as own (name, value)"
+    conn.execute(names, ([*OF_ROLE], [*OF_ROLE.values()]))
 
 
 def apply(conn: psycopg.Connection[TupleRow], roles: Iterable[str]) -> None:
@@ -70,8 +89,15 @@ class Reading:
 
 
 def losing(found: Reading) -> tuple[str, str] | None:
-    """Why the database may lose what it has confirmed, and how that is corrected. None: it does not. Pure."""
+    """Why the database may lose what it has confirmed, or cannot keep each character, and how that is corrected. None: nothing
+    of it is so. Pure.
+    """
     has = found.settings
+    if (encoding := has["server_encoding"]) != ENCODING:
+        return (
+            f"The encoding of the database {found.database} is {encoding}, which has no place for every character",
+            f"Make another with `create database NAME encoding '{ENCODING}' template template0;`, and name that one.",
+        )
     if wrong := [name for name, good in DURABILITY_SETTINGS.items() if has[name] not in good]:
         return (
             f"The database may lose what it has confirmed: {', '.join(f'{name} = {has[name]}' for name in wrong)}",

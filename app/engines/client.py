@@ -340,7 +340,8 @@ async def _or_none(ask: Callable[..., Awaitable[object]], path: str, **query: st
 def without_address(error: Exception) -> str:
     """Why a connection failed, without the address."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its TLS certificate is not trusted: {getattr(error.os_error, 'verify_message', '') or error.os_error}"
+        reason = getattr(error.os_error, "verify_message", "") or error.os_error
+        return f"its TLS certificate is not trusted: {reason} (of a CA of your own? name its file in SSL_CERT_FILE)"
     if isinstance(error, aiohttp.ClientSSLError):
         return "no TLS connection can be made (http:// instead of https://?)"
     if isinstance(error, aiohttp.ServerDisconnectedError):

@@ -26,10 +26,10 @@ class MetricsPage:
     """A page of Prometheus text with the engine's load.
 
     `gauges` and `counters`: the metric's name, or its name and the value of its label `mode`, by the field of `EngineGauges`.
-    A gauge must be there; a counter that has not counted yet may be missing. `series` is the label whose values are engines
-    that run steps in parallel; of several series with one value the largest counts, because they describe one engine.
-    Without `series` every line is an engine. `classes`: the label that splits the request gauges by priority, with an empty
-    value for the total. `live`: whether counters move while a request runs, and not only at its end.
+    A gauge must be there, by one of its names; a counter that has not counted yet may be missing. `series` is the label whose
+    values are engines that run steps in parallel; of several series with one value the largest counts, because they describe one
+    engine. Without `series` every line is an engine. `classes`: the label that splits the request gauges by priority, with an
+    empty value for the total. `live`: whether counters move while a request runs, and not only at its end.
     """
 
     path: str
@@ -81,6 +81,7 @@ VLLM = Dialect(
             "vllm:num_requests_running": "running",
             "vllm:num_requests_waiting": "waiting",
             "vllm:kv_cache_usage_perc": "kv_usage",
+            "vllm:gpu_cache_usage_perc": "kv_usage",  # its name in older versions
             "vllm:generation_tokens_total": "generation_tokens",
             "vllm:prompt_tokens_total": "prompt_tokens",
             "vllm:num_preemptions_total": "preemptions",

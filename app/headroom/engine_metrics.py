@@ -54,7 +54,8 @@ assert _PAGE is not None
 def parse(text: str, page: MetricsPage = _PAGE, batch_priority: int | None = None) -> EngineGauges:
     """The gauges of a metrics page. `batch_priority`: that of our requests, None if they carry none. Raises TelemetryError."""
     found, classes = _read(text, page, batch_priority)
-    missing = [name for name, field in page.gauges.items() if field not in found]
+    # By field, since a gauge may have had another name; the newest one is the first.
+    missing = [*{field: name for name, field in reversed(page.gauges.items()) if field not in found}.values()]
     if missing:
         raise TelemetryError(_lacks(text, missing, page))
 
@@ -123,7 +124,7 @@ def _label(labels: str, name: str) -> str:
 
 def _lacks(text: str, missing: list[str], page: MetricsPage) -> str:
     """The error message for gauges that a page does not have."""
-    if f"# TYPE {page.prefix}" not in text and len(missing) == len(page.gauges):
+    if f"# TYPE {page.prefix}" not in text and len(missing) == len({*page.gauges.values()}):
         kind = "a vLLM engine" if page is VLLM.metrics else "this kind of engine"
         return f"{page.path} has no `# TYPE {page.prefix}…` line, so it is not the page of {kind}"
     announced = [

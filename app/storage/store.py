@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -27,6 +28,15 @@ _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 def place(settings: Settings) -> str:
     """The URL of the store that the settings name."""
     return settings.storage_url or (settings.data_dir / "objects").absolute().as_uri()
+
+
+def room(settings: Settings) -> int | None:
+    """The bytes that are free in the store's folder; None of a bucket, and of a folder that cannot be asked. Touches the disk."""
+    where = urlsplit(place(settings))
+    try:
+        return shutil.disk_usage(unquote(where.path)).free if where.scheme == "file" else None
+    except OSError:
+        return None
 
 
 class Backend(Protocol):

@@ -13,6 +13,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
+from tests.api import in_process
 from tests.api.support import RUN, frames
 from tests.gateway.support import Registry, serve
 
@@ -217,3 +218,19 @@ async def test_latencies_and_errors_are_exported_by_class(client: httpx.AsyncCli
     await client.post(RUN, json=SAY)
     after = [await total(name) for name in names]
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 4, 1]
+
+
+async def test_before_the_attached_engine_has_answered_no_model_is_called_unknown(
+    settings: Settings, key: str, database: Database
+) -> None:
+    attached = settings.model_copy(update={"engine_url": "http://127.0.0.1:1"})
+    call = {"model": "of-the-engine", "messages": [{"role": "user", "content": "x"}]}
+    async with in_process.running(attached, key) as (app, client):
+        early = await client.post("/v1/chat/completions", json=call)
+        assert (early.status_code, early.headers["retry-after"]) == (503, "5")
+        assert "the attached engine has not answered" in early.json()["error"]["message"]
+        async with FakeEngine() as engine:
+            await Registry(database).ready(engine)
+        await app.state.parts.models.renew()
+        late = await client.post("/v1/chat/completions", json=call)
+        assert (late.status_code, late.json()["error"]["code"]) == (404, "model_not_found")

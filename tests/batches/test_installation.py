@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from app.queue import overview
 from app.queue.item_counts import ItemCounts
 from app.queue.overview import Overview
 from app.settings import Settings
+from app.storage import store
 from testing.fakes.installation import CALM, MISSING, WRONG, engine
 from tests.queue import support
 from workers.steward import leader
@@ -147,11 +150,23 @@ def test_a_worker_that_has_reported_since_the_start_of_the_database_is_missed() 
 
 @pytest.mark.parametrize(("embedded", "remedy"), [(True, "Wait: it is that of slackwater up"), (False, "Start it, or")])
 async def test_who_starts_the_database_again_is_said(*, embedded: bool, remedy: str) -> None:
-    async with Database("postgresql://127.0.0.1:1/none", size=1) as database:
-        installation = installation_status.Installation(database, database_embedded=embedded)
+    nowhere = "postgresql://127.0.0.1:1/none"
+    async with Database(nowhere, size=1) as database:
+        installation = installation_status.Installation(database, Settings(database_url="" if embedded else nowhere))
         [problem] = (await installation.status())["problems"]
     assert problem["code"] == "database_away"
     assert problem["remedy"].startswith(remedy)
+
+
+def test_a_store_without_room_is_a_problem(tmp_path: Path) -> None:
+    found = installation_status.describe([engine()], CALM, room=3_000_000)
+    assert (found["status"], found["problems"][0]["code"]) == ("degraded", "store_full")
+    assert "3.0 MB left" in found["problems"][0]["message"]
+    assert installation_status.describe([engine()], CALM, room=1 << 30)["status"] == "ok"
+    assert store.room(Settings(storage_url=tmp_path.as_uri())) == pytest.approx(
+        shutil.disk_usage(tmp_path).free, rel=0.1
+    )
+    assert store.room(Settings(storage_url="s3://bucket")) is None
 
 
 async def test_how_long_the_database_has_run_is_known(database: Database) -> None:

@@ -31,6 +31,9 @@ CHATS: list[dict[str, Any]] = [
     {"messages": [SAY, {"role": "assistant", "content": None, "tool_calls": []}], "max_tokens": 9},
     {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]},
     {
+        "messages": [{"role": "control", "content": "thinking"}, SAY]
+    },  # known to the template of Granite, and to no list of ours
+    {
         "messages": [
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]}
         ]
@@ -42,7 +45,10 @@ NOT_CHATS: list[dict[str, Any]] = [
     {"prompt": 5},
     {"prompt": "x", "messages": [SAY]},
     {"messages": []},
-    {"messages": [{"role": "wizard", "content": "x"}]},
+    {"messages": [{"content": "x"}]},
+    {"messages": [{"role": "", "content": "x"}]},
+    {"messages": [{"role": "x" * 65, "content": "x"}]},
+    {"messages": [{"role": ["user"], "content": "x"}]},
     {"messages": [{"role": "user", "content": 5}]},
     {"prompt": "x", "max_tokens": 0},
     {"prompt": "x", "max_tokens": 129},

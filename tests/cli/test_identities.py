@@ -36,6 +36,8 @@ def test_a_key_is_made_with_limits_which_the_list_shows(run: Run) -> None:
     made = run("key", "create", "--account", "clinic", *limits, "--expires", "90d", "--restore", "--json")
     assert made.exit_code == 0, made.output
     [listed] = [each for each in json.loads(run("key", "list", "--json").output) if each["account"] == "clinic"]
+    told = json.loads(made.output)
+    assert (told["id"], told["role"]) == (listed["id"], "submitter")
     wanted = {"role": "submitter", "models": [MODEL], "networks": ["10.1.0.0/16"], "restore": True}
     assert (wanted | {"endpoints": ["/v1/embeddings"]}).items() <= listed.items()
     left = datetime.fromisoformat(listed["expires_at"]) - clock.now()

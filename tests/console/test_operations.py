@@ -22,6 +22,7 @@ from app.duties.schedule import BY_NAME
 from app.engines import service as engines
 from app.headroom import sql as decisions_sql
 from app.headroom.samples_sql import SAMPLES
+from app.settings import Settings
 from app.tenants import key_list_sql
 from testing import operations_data
 from testing.operations_data import HOOK
@@ -142,9 +143,9 @@ async def test_machines_and_receivers_answers_are_shown_to_those_whom_they_conce
 
 @pytest.mark.usefixtures("history")
 async def test_the_problems_of_the_status_stand_on_the_first_page_and_on_incidents(
-    sign_in: SignIn, database: Database
+    sign_in: SignIn, database: Database, settings: Settings
 ) -> None:
-    client, status = await sign_in(Role.OPERATOR), await Installation(database).status()
+    client, status = await sign_in(Role.OPERATOR), await Installation(database, settings).status()
     assert status["problems"]
     for path in ("/console/now", "/console/incidents"):
         shown = html.unescape((await client.get(path)).text)

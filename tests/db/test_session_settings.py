@@ -1,17 +1,21 @@
 """Claims about what the server has to be set to: `migrate` sets it, and who would lose something refuses to work."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
-from app.db import migrate, session_settings
+from app.cli.doctor import database as doctor
+from app.cli.doctor.check import CheckStatus
+from app.db import migrate, schema, session_settings
 from app.db.pool import Database
-from app.db.session_settings import DURABILITY_SETTINGS, OF_ROLE, Reading
+from app.db.session_settings import DURABILITY_SETTINGS, ENCODING, OF_ROLE, Reading
 from app.errors import ServerUnfit
 from app.settings import Settings
 
-FIT = {**OF_ROLE, **{name: good[0] for name, good in DURABILITY_SETTINGS.items()}}
+FIT = {**OF_ROLE, **{name: good[0] for name, good in DURABILITY_SETTINGS.items()}, "server_encoding": ENCODING}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +29,8 @@ FIT = {**OF_ROLE, **{name: good[0] for name, good in DURABILITY_SETTINGS.items()
         ("plan_cache_mode", "auto"),
         ("jit", "on"),
         ("idle_in_transaction_session_timeout", "0"),
+        ("DateStyle", "SQL, DMY"),
+        ("default_transaction_read_only", "on"),
     ],
 )
 def test_a_server_that_loses_what_it_confirms_or_plans_otherwise_is_named_with_the_remedy(
@@ -59,6 +65,73 @@ async def test_a_role_without_the_settings_is_refused_until_migrate_has_set_them
                 await session_settings.require(conn)
     finally:
         administer("drop role plain")
+
+
+# What an administrator may have set for a role, of which each made requests fail or read otherwise.
+STRANGE = {
+    "client_encoding": "LATIN1",
+    "DateStyle": "SQL, DMY",
+    "IntervalStyle": "iso_8601",
+    "TimeZone": "Pacific/Chatham",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_read_only": "on",
+    "statement_timeout": "2s",
+    "lock_timeout": "1ms",
+}
+
+
+@pytest.fixture
+def empty(database_url: str, administer: Callable[[str], None]) -> Iterator[Callable[..., str]]:
+    """Makes an empty database, and a role `odd`. Returns the URL with that role."""
+
+    def make(options: str = "", role: str = "") -> str:
+        administer(f"create database empty {options} template template0")
+        administer(f"create role odd login {role}")
+        return re.sub(r"/\w+\?", "/empty?", database_url).replace("postgres@", "odd@")
+
+    yield make
+    administer("drop database if exists empty with (force)")
+    administer("drop role if exists odd")
+
+
+async def test_whatever_was_set_for_a_role_migrate_sets_what_statements_rely_on(
+    empty: Callable[..., str], administer: Callable[[str], None]
+) -> None:
+    url = empty(role="superuser")
+    for name, value in STRANGE.items():
+        administer(f"alter role odd set {name} = '{value}'")
+    migrate.upgrade(url)
+    moment = datetime(2026, 11, 27, tzinfo=UTC)
+    async with Database(url) as database, database.durable() as conn:
+        await session_settings.require(conn)
+        row = await (await conn.execute("select %s::timestamptz, 'é😀', interval '36 hours'", (moment,))).fetchone()
+    assert row == (moment, "é😀", timedelta(hours=36))
+
+
+def test_a_database_that_has_no_place_for_every_character_is_refused_before_it_is_migrated(
+    settings: Settings, empty: Callable[..., str]
+) -> None:
+    url = empty("encoding 'LATIN1' lc_collate 'C' lc_ctype 'C'", "superuser")
+    with pytest.raises(ServerUnfit, match=r"LATIN1.*encoding 'UTF8'"):
+        migrate.upgrade(url)
+    with psycopg.connect(url) as conn:
+        assert schema.read(conn).revision is None
+    check = doctor.settings_of_server(settings.model_copy(update={"database_url": url}))
+    assert (check.status, "encoding 'UTF8'" in check.fix) == (CheckStatus.FAIL, True)
+
+
+def test_a_role_that_may_not_make_tables_is_told_what_an_administrator_grants(
+    settings: Settings, empty: Callable[..., str]
+) -> None:
+    url = empty()
+    grant = 'grant create on database "empty" to "odd"; grant usage, create on schema "public" to "odd";'
+    with pytest.raises(ServerUnfit, match=re.escape(grant)):
+        migrate.upgrade(url)
+    check = doctor.database(settings.model_copy(update={"database_url": url}))
+    assert (check.status, grant in check.fix) == (CheckStatus.FAIL, True)
+    with psycopg.connect(url.replace("odd@", "postgres@"), autocommit=True) as conn:
+        conn.execute(grant.encode())
+    migrate.upgrade(url)
 
 
 def test_what_an_administrator_has_set_for_the_database_does_not_make_commits_lossy_in_silence(

@@ -25,6 +25,13 @@ def test_a_page_of_vllm_is_read_and_similar_names_are_not_mistaken() -> None:
     assert parse(PAGE) == EngineGauges(3, 2, 0.25, 77, 1000, 1, engines=1)
 
 
+def test_the_older_name_of_a_gauge_is_known_and_not_asked_for() -> None:
+    older = PAGE.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+    assert parse(older) == parse(PAGE)
+    with pytest.raises(TelemetryError, match=r"has no vllm:kv_cache_usage_perc$"):
+        parse(PAGE.replace("vllm:kv_cache_usage_perc", "x"))
+
+
 @pytest.mark.parametrize(("awake", "asleep"), [("1.0", False), ("0.0", True), ("0", True)])
 def test_a_sleeping_engine_is_recognised(awake: str, asleep: bool) -> None:
     states = [("weights_offloaded", "0.0"), ("awake", awake), ("discard_all", "0.0")]

@@ -9,13 +9,14 @@ from typing import Any
 from app.batches.validation.embeddings import MOST_INPUTS
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai import EFFORTS
-from app.batches.validation.text_generation import LENGTHS, ROLES
+from app.batches.validation.text_generation import LENGTHS, MOST_ROLE_CHARACTERS
 from app.engines.catalogue import Model, Shape
 from app.engines.content_parts import KEYS, OF_CHAT
 
 Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT: Schema = {"type": "string", "minLength": 1}
+ROLE: Schema = {"type": "string", "minLength": 1, "maxLength": MOST_ROLE_CHARACTERS}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _USAGE: Schema = {
     "type": "object",
@@ -126,7 +127,7 @@ def _generation_fields(model: Model) -> Schema:
     kinds = OF_CHAT if "vision" in model.capabilities else OF_CHAT[:1]
     part = {"oneOf": [_part(kind) for kind in kinds]}
     content = {"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": part}]}
-    properties = {"role": {"enum": [*ROLES]}, "content": content}
+    properties = {"role": ROLE, "content": content}
     message = {"type": "object", "required": ["role"], "properties": properties}
     length = {"type": "integer", "minimum": 1, "maximum": model.context_window}
     messages = {"type": "array", "minItems": 1, "items": message}

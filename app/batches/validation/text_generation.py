@@ -76,7 +76,7 @@ class ItemRules:
 
 Examine = Callable[[Any, ItemRules], ItemFacts]
 
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+MOST_ROLE_CHARACTERS = 64
 LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
@@ -255,7 +255,7 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> tuple[int, int]:
         raise ItemError("messages", f"must be a non-empty list, got {show(messages)}")
     size = besides = 0
     for i, message in enumerate(messages):
-        content = message.get("content") if type(message) is dict and message.get("role") in ROLES else None
+        content = message.get("content") if type(message) is dict and _is_role(message.get("role")) else None
         if type(content) is str:
             size += len(content) if content.isascii() else len(content.encode())
             if len(message) > len(_PLAIN):
@@ -266,11 +266,17 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> tuple[int, int]:
     return size, besides
 
 
+def _is_role(said: Any) -> bool:
+    """Whether it can be a role. Which there are is up to the model's template, which the engine asks."""
+    return type(said) is str and 1 <= len(said) <= MOST_ROLE_CHARACTERS
+
+
 def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
     if not isinstance(message, dict):
         raise ItemError(where, f"must be an object with role and content, got {show(message)}")
-    if message.get("role") not in ROLES:
-        raise ItemError(f"{where}.role", f"must be one of {', '.join(ROLES)}, got {show(message.get('role'))}")
+    if not _is_role(role := message.get("role")):
+        known = "must be one that the model's template knows, such as system, user, assistant or tool"
+        raise ItemError(f"{where}.role", f"{known}, of 1 to {MOST_ROLE_CHARACTERS} characters, got {show(role)}")
     content = message.get("content")
     if content is None or isinstance(content, str):
         return len(content.encode()) if content else 0

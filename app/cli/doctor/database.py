@@ -52,10 +52,8 @@ def _server(conn: Connection) -> Check:
     if number < OLDEST_POSTGRES * 10000:
         return fail("database", place, f"PostgreSQL {OLDEST_POSTGRES} or newer is needed")
     found, own = schema.read(conn), schema.own_revision()
-    if found.revision is None:
-        return warn("database", f"{place}; no schema yet; `slackwater up` makes it", "without up: slackwater migrate")
     if found.is_behind(own):
-        return fail("database", f"{place}; schema {found.revision}, not {own}", "slackwater migrate, or slackwater up")
+        return _behind(conn, found, own, place)
     if problem := found.problem(own):
         fix = "make a new database" if found.is_unreleased else "install a newer version of Slackwater here"
         return fail("database", f"{place}. {problem}", fix)
@@ -63,6 +61,14 @@ def _server(conn: Connection) -> Check:
         fix = "once no older version runs: slackwater migrate --contract"
         return warn("database", f"{place}, schema {found.revision}, still open to versions from {found.floor} on", fix)
     return ok("database", f"{place}, schema {found.revision}")
+
+
+def _behind(conn: Connection, found: schema.Schema, own: str, place: str) -> Check:
+    if (lacking := schema.lacking(conn)) is not None:
+        return fail("database", f"{place}. {lacking[0]}", lacking[1])
+    if found.revision is None:
+        return warn("database", f"{place}; no schema yet; `slackwater up` makes it", "without up: slackwater migrate")
+    return fail("database", f"{place}; schema {found.revision}, not {own}", "slackwater migrate, or slackwater up")
 
 
 def _of_answering(name: str) -> Callable[[Callable[[Settings, Connection], Check]], Callable[[Settings], Check]]:

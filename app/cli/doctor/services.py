@@ -233,7 +233,8 @@ def _attached(settings: Settings) -> Check:
     if found.telemetry_problem:
         flags = " ".join(lack.remedy for lack in adoption.shortcomings(seen))
         fix = f"without telemetry no batch request is sent: allow access to its metrics. {flags}".strip()
-        return fail("engine", f"{place}, but its telemetry cannot be read: {found.telemetry_problem}", fix)
+        by = f"{place} ({seen.terms.dialect.title} {seen.version})" if seen.version else place
+        return fail("engine", f"{by}, but its telemetry cannot be read: {found.telemetry_problem}", fix)
     return _protected(settings, seen, place)
 
 
