@@ -7,7 +7,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from app import off_loop
-from app.batches.validation import strict_json
+from app.batches.validation import not_json, strict_json
 from app.errors import BadInput, BodyTooLarge, MissingInput
 from app.wrong_values import field_at, wrong
 
@@ -41,7 +41,7 @@ async def blocks(request: Request, cap_mb: float, refusal: BodyTooLarge | None =
     """The body as it arrives. Raises BodyTooLarge, or `refusal`, as soon as the body exceeds the limit."""
     cap = int(cap_mb * 2**20)
     declared = request.headers.get("content-length", "")
-    message = f"Request is too large: this body may have at most {cap_mb:g} MB; send several batches, or NDJSON"
+    message = f"Request is too large: this body may have at most {cap_mb:g} MB; make it smaller, or send several"
     refusal = refusal or BodyTooLarge(message)
     if declared.isdigit() and int(declared) > cap:
         raise refusal
@@ -66,7 +66,7 @@ async def read_json(request: Request, cap_mb: float) -> dict[str, Any]:
     except strict_json.JsonError as error:
         raise BadInput(f"Bad input: {error}") from None
     if not isinstance(value, dict):
-        raise BadInput(f"Bad input: the body must be a JSON object, not {type(value).__name__}")
+        raise BadInput(f"Bad input: the body must be a JSON object, not {not_json.kind(value)}")
     return value
 
 

@@ -3,9 +3,8 @@
 from typing import Any
 
 from app import labels
+from app.batches.validation import not_json
 from app.errors import BadInput
-
-_KINDS = {list: "an array", dict: "an object", bool: "a boolean", type(None): "null"}
 
 
 def read_metadata(given: Any) -> dict[str, str] | None:
@@ -16,8 +15,8 @@ def read_metadata(given: Any) -> dict[str, str] | None:
         raise BadInput("Invalid type for 'metadata': expected an object.", param="metadata", reason="invalid_type")
     for key, value in given.items():
         if not isinstance(value, str):
-            where, what = f"metadata.{key[:64]}", _KINDS.get(type(value), "a number")
-            message = f"Invalid type for '{where}': expected a string, but got {what} instead."
+            where = f"metadata.{key[:64]}"
+            message = f"Invalid type for '{where}': expected a string, but got {not_json.kind(value)} instead."
             raise BadInput(message, param=where, reason="invalid_type")
     labels.check_metadata(given, "metadata")
     return given

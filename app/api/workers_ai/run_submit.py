@@ -13,6 +13,7 @@ from app.api.deps import Parts
 from app.api.envelope import success
 from app.api.unknown_fields import ItemFields
 from app.batches import submit as batches
+from app.batches.validation import not_json
 from app.engines.catalogue import Model
 from app.errors import BadInput, SlackwaterError
 from app.queue.types import Kind
@@ -29,7 +30,7 @@ async def items(name: str, content: dict[str, Any], request: Request, tenant: Te
     order = _order(parts.model(name), request, tenant, parts, fields)
     given = content["requests"]
     if not isinstance(given, list):
-        raise BadInput(f"requests: must be a list of items, got {type(given).__name__}")
+        raise BadInput(f"requests: must be a list of items, got {not_json.kind(given)}")
     unknown = sorted(content.keys() - {"requests"})
     if unknown:
         raise BadInput(f"{unknown[0]}: must not be sent beside requests; put options into each item")

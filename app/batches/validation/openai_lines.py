@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from app.admission.admission import Admission
-from app.batches.validation import openai, strict_json, text_generation
+from app.batches.validation import not_json, openai, strict_json, text_generation
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
@@ -34,6 +34,7 @@ _SHOWN = 60  # characters of a name in a message
 _CUSTOM_ID_CHARACTERS = 512
 _TEMPLATE_TOKENS = 512  # that a chat template may add
 _MALFORMED = "invalid_json_line"
+WITHHELD = b"?"  # stands for a line that is no JSON, in a file whose lines are redacted
 _NEEDED = ("custom_id", "method", "url", "body")
 _STREAMING = {CHAT: "Chat Completions", COMPLETIONS: "Completions", EMBEDDINGS: "Embeddings", RESPONSES: "Responses"}
 
@@ -198,11 +199,11 @@ class Lines:
         try:
             given = self._loads(text)
         except (strict_json.JsonError, orjson.JSONDecodeError):
-            problem = strict_json.not_utf8(text)
+            problem = "" if text == WITHHELD else strict_json.problem(text)
             message = "This line is not parseable as valid JSON" + (f": {problem}." if problem else ".")
             raise LineError(_MALFORMED, message, None) from None
         if not isinstance(given, dict):
-            raise LineError(_MALFORMED, "This line is not a JSON object.", None)
+            raise LineError(_MALFORMED, f"This line is not a JSON object, but {not_json.kind(given)}.", None)
         self._custom_id_read = custom_id_in(given)
         if self._admission.redaction is not None:
             self._admission.redaction.check(f"custom_id of line {self.number}", self._custom_id_read)
@@ -213,7 +214,7 @@ class Lines:
         if not isinstance(body, dict):
             raise LineError("invalid_type", "Invalid type for 'body': expected an object.", "body")
         model = self._model(body, route)
-        if body.get("stream"):
+        if body.get("stream") is True:  # what is neither true nor false is the body's own fault
             message = f"{_STREAMING[route]}: Streaming is not supported in the Batch API."
             raise LineError("streaming_unsupported", message, "body.stream")
         if route == CHAT and body.get("messages") is None:
