@@ -23,8 +23,9 @@ from app.api.response_headers import CLOUDFLARE_ID, REQUEST_ID
 from app.causes import cause
 from app.db.transient_errors import TRANSIENT, away
 from app.errors import (
-    UNAVAILABLE,
+    AuthenticationError,
     BadInput,
+    BodyTooLarge,
     BudgetSpent,
     KeyInUse,
     ModelUnknown,
@@ -35,21 +36,25 @@ from app.errors import (
     SlackwaterError,
     StorageFull,
 )
+from app.openai_codes import OpenAICode
 from app.wrong_values import field_at, wrong
 
 _GATEWAY_CODES = {405: 7001, 413: 3006}
-_OF_CLOUDFLARE = ("/client/", "/admin/", "/operator/")  # whose callers read the envelope; others may be OpenAI's clients
+_OF_CLOUDFLARE = (
+    "/client/",
+    "/admin/",
+    "/operator/",
+)  # whose callers read the envelope; others may be OpenAI's clients
 # OpenAI's terms, by status and by our code.
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OPENAI_CODES = {
-    10000: "invalid_api_key",
-    5007: "model_not_found",
-    3021: "rate_limit_exceeded",
-    3040: "capacity_exceeded",
-    3006: "request_too_large",
+    AuthenticationError.code: OpenAICode.INVALID_KEY,
+    ModelUnknown.code: OpenAICode.MODEL_UNKNOWN,
+    RateLimited.code: OpenAICode.RATE_LIMIT,
+    NoCapacity.code: OpenAICode.CAPACITY,
+    BodyTooLarge.code: OpenAICode.TOO_LARGE,
 }
 _ACCOUNT = re.compile(r"(/client/v4/accounts/[^/]+/ai)(?:/v1)?(/.+)")
-_BAD_VALUE = "invalid_value"  # the code for a named parameter without a better one
 _log = structlog.get_logger("api")
 
 
@@ -67,7 +72,7 @@ def failure(
     headers: dict[str, str] | None = None,
     *,
     param: str | None = None,
-    reason: str | None = None,
+    reason: OpenAICode | None = None,
     openai: bool = False,
 ) -> JSONResponse:
     """An error envelope, with OpenAI's `error` on its routes or if `openai`. The header `x-should-retry` tells the SDK whether to
@@ -91,11 +96,11 @@ def _content(code: int, message: str) -> dict[str, Any]:
     return {"result": None, "success": False, "errors": [{"code": code, "message": message}], "messages": []}
 
 
-def _openai(status: int, code: int, message: str, param: str | None, reason: str | None) -> dict[str, Any]:
+def _openai(status: int, code: int, message: str, param: str | None, reason: OpenAICode | None) -> dict[str, Any]:
     kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     if code == ModelUnknown.code:
         kind = "invalid_request_error"
-    openai_code = reason or _OPENAI_CODES.get(code) or (_BAD_VALUE if param and status == 400 else None)
+    openai_code = reason or _OPENAI_CODES.get(code) or (OpenAICode.INVALID_VALUE if param and status == 400 else None)
     return {"message": message, "type": kind, "param": param, "code": openai_code}
 
 
@@ -127,7 +132,7 @@ def _ours(request: Request, error: Exception) -> Response:
     if (
         (isinstance(error, RateLimited) and error.final)
         or isinstance(error, QuotaExceeded)
-        or error.reason == UNAVAILABLE
+        or error.reason == OpenAICode.UNAVAILABLE
     ):
         headers = {"x-should-retry": "false"}
     if isinstance(error, BudgetSpent):
@@ -158,7 +163,7 @@ def _unknown_path(request: Request) -> Response:
         return failure(request, 404, NotFound.code, message)
     hint = f"there is {meant}, so correct the client's base_url" if meant else "GET /openapi.json lists the routes"
     message = f"Invalid URL ({request.method} {path}); {hint}"
-    return failure(request, 404, NotFound.code, message, reason="unknown_url", openai=True)
+    return failure(request, 404, NotFound.code, message, reason=OpenAICode.UNKNOWN_URL, openai=True)
 
 
 def _openai_path(request: Request) -> str | None:

@@ -15,7 +15,7 @@ from app.api.unknown_fields import ItemFields
 from app.batches import submit as batches
 from app.batches.validation import not_json
 from app.engines.catalogue import Model
-from app.errors import BadInput, SlackwaterError
+from app.errors import BadInput, NotQueueable
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
@@ -75,7 +75,7 @@ def _wants_queue(request: Request) -> bool:
 
 def _check_queue(model: Model) -> None:
     if "async_queue" not in model.capabilities:
-        raise SlackwaterError("This model does not support request queuing", status=400, code=8007)
+        raise NotQueueable("This model does not support request queuing")
 
 
 def _tags(request: Request) -> tuple[str, ...]:

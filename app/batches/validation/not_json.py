@@ -133,7 +133,9 @@ def _half_of_a_pair(text: str, at: int) -> str:
     for found in _ESCAPE.finditer(text, at):
         if found[1] and found[1][0] in "dD" and found[1][1] in "89abcdefABCDEF":
             where = _place(text, found.start())
-            return f"{found[0]} at {where} is half of a surrogate pair, which is no character; send the pair, or \\ufffd"
+            return (
+                f"{found[0]} at {where} is half of a surrogate pair, which is no character; send the pair, or \\ufffd"
+            )
     return ""
 
 
