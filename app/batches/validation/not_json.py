@@ -10,7 +10,7 @@ DEEPEST = 64  # levels; no request needs more
 _UTF_8 = "send it as UTF-8"
 _PLAIN = "send it uncompressed"
 # By their first bytes; a longer beginning stands before a shorter one.
-_KINDS = (
+KINDS = (
     (b"\x1f\x8b", f"compressed with gzip; {_PLAIN}"),
     (b"\x28\xb5\x2f\xfd", f"compressed with zstd; {_PLAIN}"),
     (b"BZh", f"compressed with bzip2; {_PLAIN}"),
@@ -24,8 +24,8 @@ _KINDS = (
     (b"\xfe\xff", f"text in UTF-16; {_UTF_8}"),
 )
 # What other languages write, at the place where a value or a key was expected.
-_QUOTES = "strings and keys stand in double quotes"
-_WORDS = {
+_QUOTES = "other quotation marks than those of JSON; put strings and keys in double quotes"
+WORDS = {
     "NaN": "NaN is no value of JSON; send a number or null",
     "-Infinity": "-Infinity is no value of JSON; send a number or null",
     "Infinity": "Infinity is no value of JSON; send a number or null",
@@ -38,8 +38,8 @@ _WORDS = {
     "\N{RIGHT DOUBLE QUOTATION MARK}": _QUOTES,
 }
 # Of orjson's messages: what to do about them.
-_REMEDIES = {
-    "literal": "unexpected word, expected a JSON value",
+REMEDIES = {
+    "literal": "a word that is no value of JSON; put strings in double quotes",
     "control character": "a line break or another control character in a string; write it as an escape (\\n, \\t, \\u001b)",
     "escaped": "a backslash in a string that begins no escape; write \\\\ for the backslash itself",
     "trailing comma": "a comma behind the last entry; remove it",
@@ -75,19 +75,19 @@ def _at_place(text: str, at: int, said: str) -> str:
     """What is wrong at this place of a text, of which orjson has said this."""
     if _depth(text[:at]) > DEEPEST:
         return f"it is nested deeper than {DEEPEST} levels"
-    for word, remedy in _WORDS.items():
+    for word, remedy in WORDS.items():
         if text.startswith(word, at) or (word[0] == "-" and at and text.startswith(word, at - 1)):
             return remedy
     if "after document" in said:
         return f"there is more after its end; {'remove the comma' if text.startswith(',', at) else 'send one value'}"
     if at >= len(text):
         return "it ends before it is complete"
-    return next((remedy for part, remedy in _REMEDIES.items() if part in said), said)
+    return next((remedy for part, remedy in REMEDIES.items() if part in said), said)
 
 
 def foreign(head: bytes) -> str:
     """What a text is that begins like this, and what to do: "text in UTF-16; send it as UTF-8". Empty: it may be JSON."""
-    for begin, what in _KINDS:
+    for begin, what in KINDS:
         if head.startswith(begin):
             return what
     if b"\0" in head[:2]:  # each text of JSON begins with ASCII

@@ -93,11 +93,12 @@ def _place(value: Any, wrong: Callable[[Any, int], bool]) -> str:
     while left:
         node, depth, path = left.pop()
         if wrong(node, depth):
-            return f" ({path.removeprefix('.')[:_SHOWN]})" if path else ""
+            shown = path.removeprefix(".")
+            return f" ({shown[:_SHOWN]}{'…' if len(shown) > _SHOWN else ''})" if path else ""
         if isinstance(node, dict):
-            left += [(inner, depth + 1, f"{path}.{name}"[: _SHOWN + 1]) for name, inner in reversed(node.items())]
+            left += [(inner, depth + 1, f"{path}.{name}"[: _SHOWN + 2]) for name, inner in reversed(node.items())]
         elif isinstance(node, list):
-            left += [(inner, depth + 1, f"{path}[{n}]"[: _SHOWN + 1]) for n, inner in reversed([*enumerate(node)])]
+            left += [(inner, depth + 1, f"{path}[{n}]"[: _SHOWN + 2]) for n, inner in reversed([*enumerate(node)])]
     return ""
 
 
