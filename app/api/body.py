@@ -24,9 +24,7 @@ def content_type(request: Request) -> str:
 
     The media types that `curl -d` sends by default count as JSON, as at Workers AI.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
-        raise MissingInput(f"Content-Encoding {encoding!r} is not accepted; send the body uncompressed", status=415)
+    check_plain(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in (JSON, NDJSON):
         return kind
@@ -35,6 +33,13 @@ def content_type(request: Request) -> str:
     raise MissingInput(
         f"Request is missing headers or body: Content-Type must be {JSON} or {NDJSON}, got {kind!r}", status=415
     )
+
+
+def check_plain(request: Request) -> None:
+    """Raise MissingInput for a compressed body."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise MissingInput(f"Content-Encoding {encoding!r} is not accepted; send the body uncompressed", status=415)
 
 
 async def blocks(request: Request, cap_mb: float, refusal: BodyTooLarge | None = None) -> AsyncIterator[bytes]:

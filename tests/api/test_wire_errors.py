@@ -58,11 +58,12 @@ FILES = {
         b"Hello there\nand more\n",
         f"{NO_JSONL}Line 1: {NO_JSON}unexpected character, expected a JSON value (column 1)",
     ),
-    "an array in each line": (
-        b"[1]\n[2]",
+    "an array after a mark": (
+        b"\xef\xbb\xbf" + json.dumps(LINES, indent=1).encode(),
         NO_JSONL
         + "The file is one JSON array; put each of its elements on a line of its own, without a comma (`jq -c '.[]' FILE`)",
     ),
+    "an array in each line": (b"[1]\n[2]", f"{NO_JSONL}Line 1: This line is not a JSON object, but an array"),
     "strings": (b'"a"\n"b"', f"{NO_JSONL}Line 1: This line is not a JSON object, but a string"),
     "nothing": (
         b"",
@@ -117,6 +118,18 @@ async def test_a_file_that_is_no_lines_of_json_is_called_what_it_is(client: http
 async def test_a_byte_order_mark_before_utf_8_and_lines_that_end_in_crlf_are_taken(client: httpx.AsyncClient) -> None:
     answer = await upload(client, GOOD.replace("\n", "\r\n").encode("utf-8-sig"))
     assert (answer.status_code, answer.json()["status_details"]) == (200, None)
+
+
+async def test_a_compressed_body_is_refused_by_its_name_whatever_the_route(client: httpx.AsyncClient) -> None:
+    form = client.build_request("POST", "/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", line(1))})
+    form.headers["content-encoding"] = "gzip"
+    told = [
+        await client.send(form),
+        await client.post(CHAT, content=b"{}", headers=JSON | {"content-encoding": "gzip"}),
+    ]
+    assert {answer.status_code for answer in told} == {415}
+    said = "Content-Encoding 'gzip' is not accepted; send the body uncompressed"
+    assert {answer.json()["error"]["message"] for answer in told} == {said}
 
 
 def asked(content: str) -> bytes:

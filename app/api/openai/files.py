@@ -50,6 +50,7 @@ class FileListQuery(PageQuery):
 @router.post("/files")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Upload a file. The lines of a batch file are checked while it arrives; files of other purposes are only stored."""
+    body.check_plain(request)
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
     redaction = parts.admission.redaction(tenant)

@@ -1,8 +1,7 @@
 """Split a byte stream into lines of limited length. Pure."""
 
+from app.batches.validation.not_json import BOM
 from app.errors import BadInput
-
-_BOM = b"\xef\xbb\xbf"  # Excel and PowerShell write it before UTF-8
 
 
 class LineTooLong(BadInput):
@@ -51,4 +50,4 @@ class LineSplitter:
         if self._rest:
             line = bytes(self._rest + end)
             self._rest.clear()
-        return line.removeprefix(_BOM) if self._seen == 1 else line
+        return line.removeprefix(BOM) if self._seen == 1 else line

@@ -158,8 +158,9 @@ class IncomingUpload:
         if not self.lines.count:
             has = "has only empty lines" if self._received else "is empty"
             raise BadInput(f"{_NO_BATCH_FILE} The file {has}; it needs a request in each line")
-        if self.lines.malformed == self.lines.count or self._head.lstrip().startswith(_ARRAY):
-            what = not_json.of_file(self._head)
+        head = self._head.removeprefix(not_json.BOM)
+        if self.lines.malformed == self.lines.count or head.lstrip().startswith(_ARRAY):
+            what = not_json.of_file(head)
             first = self.lines.problems[0]
             told = f"The file is {what}" if what else f"Line {first.line}: {bare(first.message)}"
             raise BadInput(f"{_NO_BATCH_FILE} Must be .jsonl. {told}")

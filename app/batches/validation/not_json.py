@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+BOM = b"\xef\xbb\xbf"  # Excel and PowerShell write it before UTF-8
 DEEPEST = 64  # levels; no request needs more
 
 _UTF_8 = "send it as UTF-8"
@@ -43,12 +44,11 @@ REMEDIES = {
     "control character": "a line break or another control character in a string; write it as an escape (\\n, \\t, \\u001b)",
     "escaped": "a backslash in a string that begins no escape; write \\\\ for the backslash itself",
     "trailing comma": "a comma behind the last entry; remove it",
-    "infinity": "a number that is too large for JSON; send it as a string",
+    "infinity": "a number beyond the range of a double; send it as a string",
+    "string key": "something else than a key; put keys in double quotes",
 }
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u(....)|.)", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-
-
 _NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
 
 
@@ -61,7 +61,7 @@ def reason(raw: bytes, error: orjson.JSONDecodeError) -> str:
     """Why orjson refuses a text, with the place and the remedy where they are known."""
     if what := foreign(raw):
         return f"it is {what}"
-    if raw.startswith(b"\xef\xbb\xbf"):
+    if raw.startswith(BOM):
         return "it begins with a byte order mark; remove it"
     if problem := _not_utf8(raw):
         return problem
@@ -96,26 +96,26 @@ def foreign(head: bytes) -> str:
 
 
 def of_file(head: bytes) -> str:
-    """What a file is that is no lines of JSON, and what to do; empty: not known. `head`: its beginning."""
+    """What a file is that is no lines of JSON, and what to do; empty: not known. `head`: its beginning, without a BOM."""
     if what := foreign(head):
         return what
-    first, end, _ = head.lstrip().partition(b"\n")
-    if first.startswith(b"["):
+    first, end, rest = head.lstrip().partition(b"\n")
+    error = _error(first.rstrip())
+    if first.startswith(b"[") and (error or not rest.strip()):
         return "one JSON array; put each of its elements on a line of its own, without a comma (`jq -c '.[]' FILE`)"
-    if end and _breaks_off(first.rstrip()):
+    if end and error and 0 < len(error.doc) <= error.pos:
         return "JSON over several lines; put each request on one line (`jq -c . FILE`)"
     if not end and b"\r" in first.strip():
         return "text whose lines end in CR; end them in LF"
     return ""
 
 
-def _breaks_off(text: bytes) -> bool:
-    """Whether a text is JSON up to its last character, and not complete."""
+def _error(text: bytes) -> orjson.JSONDecodeError | None:
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        return 0 < len(error.doc) <= error.pos
-    return False
+        return error
+    return None
 
 
 def _not_utf8(raw: bytes) -> str:
