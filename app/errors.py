@@ -96,7 +96,7 @@ class Conflict(SlackwaterError):
     """The state of the object does not allow the operation."""
 
     status, code = 409, 5006
-    fix = "Look at its state first."
+    fix = "Read its state first; the message says what it is."
 
 
 class StageOfPipeline(Conflict):
@@ -143,7 +143,7 @@ class KeyReused(SlackwaterError):
     """The Idempotency-Key was used for another request."""
 
     status, code = 422, 5006
-    fix = "Take a new key for a new request."
+    fix = "Use a new key for a new request."
 
 
 class MissingInput(SlackwaterError):

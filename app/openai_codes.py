@@ -79,7 +79,7 @@ class OpenAICode(StrEnum):
     QUEUED_TOKENS = (
         "token_limit_exceeded",
         "A batch file would exceed the account's quota of queued tokens.",
-        "Wait or cancel.",
+        "Wait until queued work is done, or cancel some.",
     )
     BUDGET = (
         "insufficient_quota",

@@ -40,11 +40,8 @@ from app.openai_codes import OpenAICode
 from app.wrong_values import field_at, wrong
 
 _GATEWAY_CODES = {405: 7001, 413: 3006}
-_OF_CLOUDFLARE = (
-    "/client/",
-    "/admin/",
-    "/operator/",
-)  # whose callers read the envelope; others may be OpenAI's clients
+# Callers of these paths read the envelope; those of others may be OpenAI's clients.
+_OF_CLOUDFLARE = ("/client/", "/admin/", "/operator/")
 # OpenAI's terms, by status and by our code.
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OPENAI_CODES = {
@@ -174,8 +171,9 @@ def _openai_path(request: Request) -> str | None:
         return None
     base, tail = (account[1], account[2]) if account else ("", path)
     fixed = {route.path for route in request.app.routes if isinstance(route, Route) and not route.param_convertors}
-    ends = (tail[at:] for at, character in enumerate(tail) if character == "/")
-    return next((f"{base}/v1{end}" for end in ends if f"/v1{end}" in fixed), None)
+    last = tail.rsplit("/", 2)[1:]  # no route of them that has no parameter is longer
+    ends = ("/".join(last[at:]) for at in range(len(last)))
+    return next((f"{base}/v1/{end}" for end in ends if f"/v1/{end}" in fixed), None)
 
 
 def _methods(request: Request) -> list[str]:
