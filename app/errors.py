@@ -1,48 +1,22 @@
-"""Every error that the API returns, with its HTTP status and its Workers AI code.
+"""Every error that the API returns: its HTTP status, its code in the envelope, and what a caller can do about it.
 
-    SlackwaterError
-    ├── AuthenticationError   401/403  10000
-    ├── ModelUnknown          400/404  5007   (404 on OpenAI's routes)
-    ├── BadInput              400      5006   (`item` and `field` name the place)
-    │   └── SensitiveFound    400      5006
-    ├── RedactionDown         503      5001
-    ├── Conflict              409      5006
-    │   └── StageOfPipeline   409      5006
-    ├── KeyInUse              409      5006
-    ├── ConversationLocked    400      5006
-    ├── VersionMoved          412      5006
-    ├── KeyReused             422      5006
-    ├── MissingInput          400/415  3003
-    ├── BodyTooLarge          413      3006
-    ├── NotFound              404      7003
-    │   └── AccountUnknown    404      7003
-    ├── ExecutionFailed       500      5001
-    ├── NoCapacity            429/503  3040   (503: there is no engine)
-    ├── RateLimited           429      3021
-    ├── QuotaExceeded         429      3036
-    ├── PolicyDenied          403      3023
-    │   └── ModelDenied       403      5018
-    ├── NotOwner              403      10000
-    ├── BudgetSpent           429      3036
-    ├── TimedOut              408      3007
-    ├── KeysUnavailable       410/503  5001   (410: the key is gone for good)
-    ├── TurnLost              503      5001
-    ├── SchemaMismatch        503      5001
-    └── StorageError          503      5001
-        └── StorageFull       507      5001
-
-The codes are those of Cloudflare's documented Workers AI table. 7003 and 10000 are codes of its API gateway.
+docs/errors.md lists them: of each class the first paragraph of its docstring, and `fix`. The codes are those of Cloudflare's
+documented Workers AI table. 7003 and 10000 are codes of its API gateway.
 """
 
-QUOTA = "insufficient_quota"  # OpenAI's code for a request that no money is left for
-UNAVAILABLE = "resource_unavailable"  # OpenAI's code for a flex call that would have to wait
+from app.openai_codes import OpenAICode
 
 
 class SlackwaterError(Exception):
-    """Base of all errors that the API returns. `param`, `reason`: the fields `param` and `code` on OpenAI's routes."""
+    """Base of all errors that the API returns. `param`, `reason`: the fields `param` and `code` on OpenAI's routes.
+
+    `status`: of HTTP; it may also be one of `other_statuses`. `code`: in the envelope. `fix`: what a caller can do.
+    """
 
     status = 500
     code = 5001
+    other_statuses: tuple[int, ...] = ()
+    fix = ""
 
     def __init__(
         self,
@@ -51,7 +25,7 @@ class SlackwaterError(Exception):
         status: int | None = None,
         code: int | None = None,
         param: str | None = None,
-        reason: str | None = None,
+        reason: OpenAICode | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -62,53 +36,73 @@ class SlackwaterError(Exception):
 
 
 class AuthenticationError(SlackwaterError):
-    """No API key, an unknown or revoked one, or a key of another account."""
+    """No API key, an unknown or revoked one, or one that may not do this (403)."""
 
     status, code = 401, 10000
+    other_statuses = (403,)
+    fix = "Send a valid key of this account: `Authorization: Bearer KEY`."
 
 
 class ModelUnknown(SlackwaterError):
-    """The model is not in the catalogue, or it does not support the task of the route."""
+    """The model is not known here, or it does not support the task of the route (404 on OpenAI's routes)."""
 
     status, code = 400, 5007
+    other_statuses = (404,)
+    fix = "Name a model of `GET /v1/models` that does this task."
 
     def __init__(self, message: str) -> None:
         super().__init__(message, param="model")
 
 
 class BadInput(SlackwaterError):
-    """The request is invalid. The message names the field and what would be valid."""
+    """The request is invalid. The message names the field and what would be valid. A Range that is not in the file: 416."""
 
     status, code = 400, 5006
+    other_statuses = (416,)
+    fix = "Correct what the message names."
 
 
 class SensitiveFound(BadInput):
     """The request has a sensitive value where the policy allows none. The message names its kind, never the value."""
 
+    fix = "Take the value out."
+
     def __init__(self, message: str) -> None:
-        super().__init__(message, reason="sensitive_data")
+        super().__init__(message, reason=OpenAICode.SENSITIVE)
 
 
 class RedactionDown(SlackwaterError):
     """The request must be redacted and cannot be. Nothing was stored."""
 
     status = 503
+    fix = "Send it again later."
 
 
 class PolicyUnknown(SlackwaterError):
     """No policy was read yet, so no request can be decided. Nothing was stored."""
 
     status = 503
+    fix = "Send it again in some seconds."
+
+
+class NotQueueable(SlackwaterError):
+    """The model cannot be queued."""
+
+    status, code = 400, 8007
+    fix = "Call it synchronously, or queue another model."
 
 
 class Conflict(SlackwaterError):
     """The state of the object does not allow the operation."""
 
     status, code = 409, 5006
+    fix = "Read its state first; the message says what it is."
 
 
 class StageOfPipeline(Conflict):
     """The batch is a stage of a pipeline, which acts as a whole."""
+
+    fix = "Use the verbs of the pipeline."
 
     def __init__(self) -> None:
         super().__init__("The batch is a stage of a pipeline, which acts as a whole; use the verbs of the pipeline")
@@ -118,64 +112,92 @@ class KeyInUse(SlackwaterError):
     """A request with this Idempotency-Key is being stored at this moment."""
 
     status, code = 409, 5006
+    fix = "Send it again in a second."
 
 
 class ConversationLocked(SlackwaterError):
     """Another turn of the conversation runs, and did not end in time."""
 
     status, code = 400, 5006
+    fix = "Send it again when that turn has ended."
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, param="conversation", reason="conversation_locked")
+        super().__init__(message, param="conversation", reason=OpenAICode.CONVERSATION_LOCKED)
+
+
+class DemandUnknown(SlackwaterError):
+    """It is not known how many engines are needed. Keep those that there are."""
+
+    status = 503
+    fix = "Ask again later."
 
 
 class VersionMoved(SlackwaterError):
     """The conversation has another version than the request's If-Match says."""
 
     status, code = 412, 5006
+    fix = "Read the conversation, and send the request with its version."
 
 
 class KeyReused(SlackwaterError):
     """The Idempotency-Key was used for another request."""
 
     status, code = 422, 5006
+    fix = "Use a new key for a new request."
 
 
 class MissingInput(SlackwaterError):
-    """A header or the body itself is missing or of the wrong kind."""
+    """A header or the body itself is missing, or of a kind that is not accepted (415)."""
 
     status, code = 400, 3003
+    other_statuses = (415,)
+    fix = "Send what the message names."
 
 
 class BodyTooLarge(SlackwaterError):
-    """The body exceeds its limit. Nothing of it was stored."""
+    """The body exceeds its limit, a file its own (400). Nothing of it was stored."""
 
     status, code = 413, 3006
+    other_statuses = (400,)
+    fix = "Send less at once; the limit is the operator's."
 
 
 class NotFound(SlackwaterError):
-    """The account has no such object. An id of another account and an unknown id give the same error."""
+    """The account has no such object, or no longer (410). An id of another account and an unknown id give the same error.
+
+    Where OpenAI or Cloudflare has no code of its own, it is 404.
+    """
 
     status, code = 404, 7003
+    other_statuses = (410,)
+    fix = "Correct the id or the path."
 
 
 class AccountUnknown(NotFound):
     """The account does not exist, or it is being deleted."""
+
+    fix = "Correct the account."
 
 
 class ExecutionFailed(SlackwaterError):
     """The engine failed during a synchronous request, or every item of a batch failed."""
 
     status, code = 500, 5001
+    fix = "Send it again; the message has the engine's words."
 
 
 class NoCapacity(SlackwaterError):
-    """No engine can take the synchronous request now. `retry_after`: seconds after which to try again."""
+    """No engine has room for the request now, or none is ready (503).
+
+    `retry_after`: seconds after which to try again.
+    """
 
     status, code = 429, 3040
+    other_statuses = (503,)
+    fix = "Send it again after `Retry-After`, or queue it."
 
     def __init__(
-        self, message: str, *, status: int | None = None, retry_after: int = 1, reason: str | None = None
+        self, message: str, *, status: int | None = None, retry_after: int = 1, reason: OpenAICode | None = None
     ) -> None:
         super().__init__(message, status=status, reason=reason)
         self.retry_after = retry_after
@@ -188,6 +210,7 @@ class RateLimited(SlackwaterError):
     """
 
     status, code = 429, 3021
+    fix = "Send it again after `Retry-After`."
 
     def __init__(self, message: str, retry_after: int, *, final: bool = False) -> None:
         super().__init__(message)
@@ -196,14 +219,15 @@ class RateLimited(SlackwaterError):
 
 
 class QuotaExceeded(SlackwaterError):
-    """The account has used up a quota. `reason`: OpenAI's code. Nothing was stored; trying again at once does not help.
+    """The account has used up a quota. Nothing was stored; trying again at once does not help.
 
     `quota`: its name.
     """
 
     status, code = 429, 3036
+    fix = "Wait until queued work is done, cancel some, or delete files."
 
-    def __init__(self, message: str, *, quota: str, reason: str = "quota_exceeded") -> None:
+    def __init__(self, message: str, *, quota: str, reason: OpenAICode = OpenAICode.QUOTA) -> None:
         super().__init__(message, reason=reason)
         self.quota = quota
 
@@ -212,8 +236,9 @@ class PolicyDenied(SlackwaterError):
     """A rule of the policy refuses the request. The message names the rule and whom to ask."""
 
     status, code = 403, 3023
+    fix = "Ask whom the message names."
 
-    def __init__(self, message: str, *, reason: str = "policy_denied") -> None:
+    def __init__(self, message: str, *, reason: OpenAICode = OpenAICode.POLICY_DENIED) -> None:
         super().__init__(message, reason=reason)
 
 
@@ -221,29 +246,34 @@ class ModelDenied(PolicyDenied):
     """A rule of the policy does not allow the model."""
 
     code = 5018
+    fix = "Use another model."
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, reason="model_not_allowed")
+        super().__init__(message, reason=OpenAICode.MODEL_DENIED)
 
 
 class NotOwner(SlackwaterError):
     """The object is in the account, but somebody else's to change. The message says whose."""
 
     status, code = 403, 10000
+    fix = "Ask whom the message names."
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, reason="insufficient_permissions")
+        super().__init__(message, reason=OpenAICode.NOT_PERMITTED)
 
 
 class BudgetSpent(SlackwaterError):
-    """A budget has no money left for the request. `retry_after`: seconds until it is renewed, or may have some again; None: it is
+    """A budget has no money left for the request.
+
+    `retry_after`: seconds until it is renewed, or may have some again; None: it is
     never renewed, or never has enough. `again`: only work that runs keeps the money, so another try may help.
     """
 
     status, code = 429, 3036
+    fix = "Wait for its next window, or ask for more."
 
     def __init__(self, message: str, *, retry_after: int | None = None, again: bool = False) -> None:
-        super().__init__(message, reason=QUOTA)
+        super().__init__(message, reason=OpenAICode.BUDGET)
         self.retry_after = retry_after
         self.again = again
 
@@ -252,12 +282,18 @@ class TimedOut(SlackwaterError):
     """The engine did not answer a synchronous request in time."""
 
     status, code = 408, 3007
+    fix = "Lower the limit of the answer, stream it, or queue it."
 
 
 class KeysUnavailable(SlackwaterError):
-    """A body cannot be sealed or opened now: the key provider does not answer. `gone`: its key does not exist any more."""
+    """A body cannot be sealed or opened now: the key provider does not answer, or its key is gone for good (410).
+
+    `gone`: its key does not exist any more.
+    """
 
     status, code = 503, 5001
+    other_statuses = (410,)
+    fix = "Send it again later; after 410 the content is lost."
 
     def __init__(self, message: str, *, gone: bool = False) -> None:
         super().__init__(message, status=410 if gone else None)
@@ -268,18 +304,21 @@ class TurnLost(SlackwaterError):
     """A turn of a conversation was given up before its answer was stored, and nothing of it is kept. It may be sent again."""
 
     status, code = 503, 5001
+    fix = "Send the turn again."
 
 
 class SchemaMismatch(SlackwaterError):
     """This code cannot work with the schema of the database: it is too old for it, or too new."""
 
     status, code = 503, 5001
+    fix = "The operator runs `slackwater migrate`."
 
 
 class ServerUnfit(SlackwaterError):
     """The database server is not set as Slackwater needs it."""
 
     status, code = 503, 5001
+    fix = "The operator does what the message says."
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message}. {remedy}")
@@ -290,13 +329,18 @@ class BehindPooler(SlackwaterError):
     """What belongs to a session of the database was to be done through a connection pooler."""
 
     status, code = 503, 5001
+    fix = "The operator does what the message says."
     remedy = "Set SLACKWATER_DATABASE_DIRECT_URL to the address of the database itself."
 
 
 class StorageError(SlackwaterError):
-    """An operation on the object store failed. `missing`: there is no such object."""
+    """An operation on the object store failed.
+
+    `missing`: there is no such object.
+    """
 
     status, code = 503, 5001
+    fix = "Send it again later."
 
     def __init__(self, message: str, *, missing: bool = False) -> None:
         super().__init__(message)
@@ -307,6 +351,7 @@ class StoreNotShared(SlackwaterError):
     """The object store of this part is not the one that the other parts use."""
 
     status, code = 503, 5001
+    fix = "The operator does what the message says."
     remedy = (
         "Give every part the same SLACKWATER_STORAGE_URL: s3://bucket/prefix, or file:///folder where all of them have that "
         "folder mounted. If the old store is gone for good, run `delete from object_store` in the database; the next start then "
@@ -327,3 +372,4 @@ class StorageFull(StorageError):
     """The disk of the spool files or of the database is full. Nothing was stored."""
 
     status, code = 507, 5001
+    fix = "Send it again when the operator has freed space."

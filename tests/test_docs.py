@@ -2,16 +2,21 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import SecretStr
 from starlette.routing import Route
 
-from app import __version__
+from app import __version__, errors
 from app.api.app import create_app
+from app.batches.validation import not_json
+from app.batches.validation.not_json import REMEDIES, WORDS
+from app.openai_codes import OpenAICode
 from app.settings import PACKAGE, Settings
 from tests.harvest.test_in_vllm import FILES as IN_VLLM
 from tests.walking import blocks
@@ -19,6 +24,7 @@ from workers.engine.door.settings import VARIABLES as DOOR_VARIABLES
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "docs" / "settings.md"
+ERRORS = ROOT / "docs" / "errors.md"
 GUARANTEES = ROOT / "GUARANTEES.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?|`(test_\w+)`")
@@ -26,7 +32,6 @@ LINK = re.compile(r"]\((?!\w+:|#)([^)#\s]+)")
 VARIABLE = re.compile(r"SLACKWATER_([A-Z][A-Z_]*[A-Z])")
 # What docker-compose.yml read from .env once, a variable of tests, and the variables of an engine's door.
 NOT_SETTINGS = {"password", "examples", *(name.removeprefix("SLACKWATER_").lower() for name in DOOR_VARIABLES)}
-MARKER = "<!-- settings -->\n"
 SLOW = "pytest.mark.slow"
 ONLY_ALL = " (`make test-all`)"
 NAMED = re.compile(r"`(?P<path>tests/[\w/]+\.py)?(?P<colons>(?:::)?)(?P<name>(?:test_\w+)?)`(?: \(`make test-all`\))?")
@@ -40,12 +45,47 @@ def named_tests(text: str) -> Iterator[tuple[str, str]]:
         yield last, name or alone
 
 
-def table() -> str:
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (heads, *rows)).replace("\n", f"\n{'|---' * len(heads)}|\n", 1)
+
+
+def settings() -> str:
     """Every setting with its default and meaning, as it stands in docs/settings.md."""
-    rows = ["| variable | default | meaning |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        rows.append(f"| `SLACKWATER_{name.upper()}` | {default(field.default)} | {field.description} |")
-    return "\n".join(rows) + "\n"
+    rows = (
+        (f"`SLACKWATER_{name.upper()}`", default(field.default), str(field.description))
+        for name, field in Settings.model_fields.items()
+    )
+    return table(("variable", "default", "meaning"), rows)
+
+
+def answers() -> str:
+    """Every error of the API, as it stands in docs/errors.md: the bases before those that are more exact."""
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.SlackwaterError)
+    ]
+    rows = (
+        (
+            " or ".join(map(str, (kind.status, *vars(kind).get("other_statuses", ())))),
+            str(kind.code),
+            " ".join((getdoc(kind) or "").partition("\n\n")[0].split()),
+            kind.fix,
+        )
+        for kind in kinds
+        if kind is not errors.SlackwaterError
+    )
+    return table(("status", "code", "cause", "what to do"), rows)
+
+
+def codes() -> str:
+    """Every code of OpenAI's errors, as it stands in docs/errors.md."""
+    return table(("code", "cause", "what to do"), ((f"`{each}`", each.cause, each.fix) for each in OpenAICode))
+
+
+def texts() -> str:
+    """What is said of texts that are no JSON, as it stands in docs/errors.md."""
+    said = dict.fromkeys([*(f"it is {what}" for _, what in not_json.KINDS), *WORDS.values(), *REMEDIES.values()])
+    return table(("said", "what to do"), (each.partition("; ")[::2] for each in said))
 
 
 def default(value: Any) -> str:
@@ -55,14 +95,40 @@ def default(value: Any) -> str:
     return f"`{text}`" if text else "empty"
 
 
-def renewed(page: str) -> str:
-    """docs/settings.md with the table as the code has it."""
-    return page.partition(MARKER)[0] + MARKER + table()
+TABLES = {SETTINGS: {"settings": settings}, ERRORS: {"errors": answers, "codes": codes, "texts": texts}}
 
 
-def test_the_settings_page_is_that_of_the_code() -> None:
-    page = SETTINGS.read_text()
-    assert page == renewed(page), "docs/settings.md is behind app/settings.py; renew it: python -m tests.test_docs"
+def renewed(path: Path) -> str:
+    """A page with its tables as the code has them, each below a comment with its name."""
+    page = path.read_text()
+    for name, made in TABLES[path].items():
+        page = re.sub(rf"(<!-- {name} -->\n)(\|.*\n)*", lambda mark, made=made: mark[1] + made(), page)  # type: ignore[misc]
+    return page
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
+def test_the_tables_of_a_page_are_those_of_the_code(path: Path) -> None:
+    assert path.read_text() == renewed(path), f"{path.name} is behind the code; renew it: python -m tests.test_docs"
+
+
+def test_every_error_is_raised_with_a_status_that_its_class_allows() -> None:
+    def given(call: ast.Call) -> tuple[Any, set[int]]:
+        kind = getattr(errors, getattr(call.func, "id", ""), None)
+        values = [word.value for word in call.keywords if word.arg == "status"]
+        return kind, {value.value for value in values if isinstance(value, ast.Constant)}  # type: ignore[misc]
+
+    calls = (
+        (path, given(node))
+        for path in sorted((ROOT / "app").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+    )
+    wrong = [
+        (path, kind, used)
+        for path, (kind, used) in calls
+        if used and kind and used - {kind.status, *kind.other_statuses}
+    ]
+    assert not wrong
 
 
 def on_pages(wrong: Callable[[Path, str], Iterable[object]], *more: Path) -> dict[str, list[object]]:
@@ -170,5 +236,6 @@ def marked(text: str) -> str:
 
 
 if __name__ == "__main__":
-    SETTINGS.write_text(renewed(SETTINGS.read_text()))
+    for page in TABLES:
+        page.write_text(renewed(page))
     GUARANTEES.write_text(marked(GUARANTEES.read_text()))

@@ -17,6 +17,7 @@ from app.engines import media_urls
 from app.engines.catalogue import Catalogue, Model
 from app.errors import ModelDenied, PolicyDenied
 from app.metering.spend_labels import NO_SPEND_LABELS, SpendLabels
+from app.openai_codes import OpenAICode
 from app.policy import tool_calls
 from app.policy.denials import Denial
 from app.policy.match import NO_DECISION, Asked, Decision, Requester, common, decide, encrypts
@@ -219,7 +220,7 @@ class Admission:
             allowed = ", ".join(sorted(self.scope.endpoints or ())) or "no endpoint"
             message = f"{key} is limited to {allowed}; it may not use {endpoint}."
             self.on_refusal(endpoint, message)
-            raise PolicyDenied(message, reason="endpoint_not_allowed")
+            raise PolicyDenied(message, reason=OpenAICode.ENDPOINT_DENIED)
 
     def note_batch(self, model: str, endpoint: str, items: int, est_tokens: int, answer_tokens: int) -> None:
         """Note a batch that was stored, with its first item's model and the sums of its items."""

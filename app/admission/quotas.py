@@ -14,10 +14,11 @@ from app.audit.acts import Act
 from app.audit.record import Record, changed
 from app.db.pool import Connection
 from app.errors import QuotaExceeded
+from app.openai_codes import OpenAICode
 from app.tenants import service as tenants
 from app.tenants.service import Tenant
 
-_OF_FILES = {"queued_tokens": "token_limit_exceeded"}  # OpenAI's code for a batch of a file
+_OF_FILES = {"queued_tokens": OpenAICode.QUEUED_TOKENS}  # OpenAI's code for a batch of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,6 @@ class Demand:
 
 
 NAMES = tuple(field.name for field in fields(Quota))
-_CODE = "quota_exceeded"
 _NOUNS = {
     "open_batches": "open batches",
     "open_items": "open items",
@@ -83,14 +83,14 @@ async def check_free(conn: Connection, tenant: Tenant, demand: Demand) -> None:
 
 
 async def _check(
-    conn: Connection, tenant: Tenant, locked: Sequence[int | None], demand: Demand, codes: Mapping[str, str]
+    conn: Connection, tenant: Tenant, locked: Sequence[int | None], demand: Demand, codes: Mapping[str, OpenAICode]
 ) -> None:
     for name, limit, more in zip(NAMES, locked, astuple(demand), strict=True):
         if limit is None or not more:
             continue
         used = await _used(conn, tenant.tenant_id, name)
         if used + more > limit:
-            raise QuotaExceeded(_message(name, used, more, limit), quota=name, reason=codes.get(name, _CODE))
+            raise QuotaExceeded(_message(name, used, more, limit), quota=name, reason=codes.get(name, OpenAICode.QUOTA))
 
 
 async def lock(conn: Connection, tenant: Tenant) -> tuple[int | None, ...]:
@@ -106,7 +106,7 @@ async def check_queued(conn: Connection, tenant: Tenant, locked: Sequence[int | 
     for name, limit in zip(NAMES[:3], locked, strict=False):
         if limit is not None and (used := await _used(conn, tenant.tenant_id, name)) > limit:
             raise QuotaExceeded(
-                f"Quota: the account would have {used:,} of {limit:,} {_NOUNS[name]}; {_MEND}", quota=name, reason=_CODE
+                f"Quota: the account would have {used:,} of {limit:,} {_NOUNS[name]}; {_MEND}", quota=name
             )
 
 

@@ -7,7 +7,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from app import off_loop
-from app.batches.validation import strict_json
+from app.batches.validation import not_json, strict_json
 from app.errors import BadInput, BodyTooLarge, MissingInput
 from app.wrong_values import field_at, wrong
 
@@ -24,9 +24,7 @@ def content_type(request: Request) -> str:
 
     The media types that `curl -d` sends by default count as JSON, as at Workers AI.
     """
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
-        raise MissingInput(f"Content-Encoding {encoding!r} is not accepted; send the body uncompressed", status=415)
+    check_plain(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in (JSON, NDJSON):
         return kind
@@ -37,11 +35,18 @@ def content_type(request: Request) -> str:
     )
 
 
+def check_plain(request: Request) -> None:
+    """Raise MissingInput for a compressed body."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise MissingInput(f"Content-Encoding {encoding!r} is not accepted; send the body uncompressed", status=415)
+
+
 async def blocks(request: Request, cap_mb: float, refusal: BodyTooLarge | None = None) -> AsyncIterator[bytes]:
     """The body as it arrives. Raises BodyTooLarge, or `refusal`, as soon as the body exceeds the limit."""
     cap = int(cap_mb * 2**20)
     declared = request.headers.get("content-length", "")
-    message = f"Request is too large: this body may have at most {cap_mb:g} MB; send several batches, or NDJSON"
+    message = f"Request is too large: this body may have at most {cap_mb:g} MB; make it smaller, or send several"
     refusal = refusal or BodyTooLarge(message)
     if declared.isdigit() and int(declared) > cap:
         raise refusal
@@ -66,7 +71,7 @@ async def read_json(request: Request, cap_mb: float) -> dict[str, Any]:
     except strict_json.JsonError as error:
         raise BadInput(f"Bad input: {error}") from None
     if not isinstance(value, dict):
-        raise BadInput(f"Bad input: the body must be a JSON object, not {type(value).__name__}")
+        raise BadInput(f"Bad input: the body must be a JSON object, not {not_json.kind(value)}")
     return value
 
 

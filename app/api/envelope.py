@@ -3,6 +3,7 @@
 On the OpenAI routes an error has OpenAI's `error` too, so both kinds of clients can read it.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,30 +23,35 @@ from app.api.response_headers import CLOUDFLARE_ID, REQUEST_ID
 from app.causes import cause
 from app.db.transient_errors import TRANSIENT, away
 from app.errors import (
-    UNAVAILABLE,
+    AuthenticationError,
     BadInput,
+    BodyTooLarge,
     BudgetSpent,
     KeyInUse,
     ModelUnknown,
     NoCapacity,
+    NotFound,
     QuotaExceeded,
     RateLimited,
     SlackwaterError,
     StorageFull,
 )
+from app.openai_codes import OpenAICode
 from app.wrong_values import field_at, wrong
 
-_GATEWAY_CODES = {404: 7003, 405: 7001, 413: 3006}
+_GATEWAY_CODES = {405: 7001, 413: 3006}
+# Callers of these paths read the envelope; those of others may be OpenAI's clients.
+_OF_CLOUDFLARE = ("/client/", "/admin/", "/operator/")
 # OpenAI's terms, by status and by our code.
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _OPENAI_CODES = {
-    10000: "invalid_api_key",
-    5007: "model_not_found",
-    3021: "rate_limit_exceeded",
-    3040: "capacity_exceeded",
-    3006: "request_too_large",
+    AuthenticationError.code: OpenAICode.INVALID_KEY,
+    ModelUnknown.code: OpenAICode.MODEL_UNKNOWN,
+    RateLimited.code: OpenAICode.RATE_LIMIT,
+    NoCapacity.code: OpenAICode.CAPACITY,
+    BodyTooLarge.code: OpenAICode.TOO_LARGE,
 }
-_BAD_VALUE = "invalid_value"  # the code for a named parameter without a better one
+_ACCOUNT = re.compile(r"(/client/v4/accounts/[^/]+/ai)(?:/v1)?(/.+)")
 _log = structlog.get_logger("api")
 
 
@@ -63,11 +69,14 @@ def failure(
     headers: dict[str, str] | None = None,
     *,
     param: str | None = None,
-    reason: str | None = None,
+    reason: OpenAICode | None = None,
+    openai: bool = False,
 ) -> JSONResponse:
-    """An error envelope. The header `x-should-retry` tells the SDK whether to retry."""
+    """An error envelope, with OpenAI's `error` on its routes or if `openai`. The header `x-should-retry` tells the SDK whether to
+    retry.
+    """
     content = _content(code, message)
-    if _is_openai(request):
+    if openai or _is_openai(request):
         content["error"] = _openai(status, code, message, param, reason)
     retry = {"x-should-retry": "true" if status in (429, 503) else "false"}
     return JSONResponse(content, status, headers=retry | (headers or {}))
@@ -84,17 +93,17 @@ def _content(code: int, message: str) -> dict[str, Any]:
     return {"result": None, "success": False, "errors": [{"code": code, "message": message}], "messages": []}
 
 
-def _openai(status: int, code: int, message: str, param: str | None, reason: str | None) -> dict[str, Any]:
+def _openai(status: int, code: int, message: str, param: str | None, reason: OpenAICode | None) -> dict[str, Any]:
     kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     if code == ModelUnknown.code:
         kind = "invalid_request_error"
-    openai_code = reason or _OPENAI_CODES.get(code) or (_BAD_VALUE if param and status == 400 else None)
+    openai_code = reason or _OPENAI_CODES.get(code) or (OpenAICode.INVALID_VALUE if param and status == 400 else None)
     return {"message": message, "type": kind, "param": param, "code": openai_code}
 
 
 def _is_openai(request: Request) -> bool:
     path = request.url.path
-    return path.startswith("/v1/") or "/ai/v1/" in path
+    return not path.startswith(_OF_CLOUDFLARE) or "/ai/v1/" in path
 
 
 def install(app: FastAPI) -> None:
@@ -120,7 +129,7 @@ def _ours(request: Request, error: Exception) -> Response:
     if (
         (isinstance(error, RateLimited) and error.final)
         or isinstance(error, QuotaExceeded)
-        or error.reason == UNAVAILABLE
+        or error.reason == OpenAICode.UNAVAILABLE
     ):
         headers = {"x-should-retry": "false"}
     if isinstance(error, BudgetSpent):
@@ -132,16 +141,39 @@ def _ours(request: Request, error: Exception) -> Response:
 
 def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    messages = {
-        404: f"Could not route to {request.url.path}, perhaps your object identifier is invalid?",
-        405: f"{request.method} not supported for requested URI.",
-        413: "Request is too large",
-    }
+    if error.status_code == 404:
+        return _unknown_path(request)
+    messages = {405: f"{request.method} not supported for requested URI.", 413: "Request is too large"}
     code = _GATEWAY_CODES.get(error.status_code, 5001)
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
         headers["allow"] = ", ".join(_methods(request))
     return failure(request, error.status_code, code, messages.get(error.status_code, str(error.detail)), headers)
+
+
+def _unknown_path(request: Request) -> Response:
+    """There is no such route. A client of OpenAI's API is told which base_url it seems to lack."""
+    path = request.url.path
+    meant = _openai_path(request)
+    if meant is None and not _is_openai(request):
+        message = f"Could not route to {path}, perhaps your object identifier is invalid?"
+        return failure(request, 404, NotFound.code, message)
+    hint = f"there is {meant}, so correct the client's base_url" if meant else "GET /openapi.json lists the routes"
+    message = f"Invalid URL ({request.method} {path}); {hint}"
+    return failure(request, 404, NotFound.code, message, reason=OpenAICode.UNKNOWN_URL, openai=True)
+
+
+def _openai_path(request: Request) -> str | None:
+    """The route of OpenAI's API in which a path ends that is no route itself; None: it ends in none."""
+    path = request.url.path.rstrip("/")
+    account = _ACCOUNT.match(path)
+    if account is None and path.startswith(_OF_CLOUDFLARE):
+        return None
+    base, tail = (account[1], account[2]) if account else ("", path)
+    fixed = {route.path for route in request.app.routes if isinstance(route, Route) and not route.param_convertors}
+    last = tail.rsplit("/", 2)[1:]  # no route of them that has no parameter is longer
+    ends = ("/".join(last[at:]) for at in range(len(last)))
+    return next((f"{base}/v1/{end}" for end in ends if f"/v1/{end}" in fixed), None)
 
 
 def _methods(request: Request) -> list[str]:

@@ -10,11 +10,11 @@ from fastapi import Request
 
 from app.api import openapi_operations
 from app.errors import AuthenticationError
+from app.openai_codes import OpenAICode
 from app.tenants.key_scope import KeyRole
 from app.tenants.service import Tenant
 from app.webhooks.endpoints import Endpoint
 
-NOT_PERMITTED = "insufficient_permissions"  # OpenAI's code
 _SEEN = (
     "get /client/v4/accounts",
     "get ai/models/search",
@@ -154,7 +154,7 @@ def check(tenant: Tenant, request: Request) -> None:
             raise AuthenticationError(
                 f"The API key {tenant.key_id} has the role {scope.role}; this takes the role {least}",
                 status=403,
-                reason=NOT_PERMITTED,
+                reason=OpenAICode.NOT_PERMITTED,
             )
     if scope.networks is not None:
         address = request.client.host if request.client else None
@@ -162,7 +162,7 @@ def check(tenant: Tenant, request: Request) -> None:
             raise AuthenticationError(
                 f"The API key {tenant.key_id} may not be used from {address or 'an unknown address'}",
                 status=403,
-                reason="network_not_allowed",
+                reason=OpenAICode.NETWORK_DENIED,
             )
 
 

@@ -18,6 +18,7 @@ from app.batches.validation.text_generation import Examine, ItemError, ItemFacts
 from app.engines.catalogue import Model
 from app.errors import BadInput
 from app.metering import spend_labels
+from app.openai_codes import OpenAICode
 from app.policy.vaults import NO_VALUES
 from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
@@ -27,7 +28,6 @@ from app.tracing.span import Origin
 
 CheckItem = Callable[[Model, dict[str, Any]], ItemFacts]
 
-MISSING = "missing_required_parameter"  # OpenAI's code
 _SESSION_HEADERS = ("x-session-affinity", "x-session-id")  # Cloudflare's, and the name that others use
 
 
@@ -147,5 +147,5 @@ async def admit(
         return await done(item, admission.admit, model, item, endpoint, examine, values)
     except ItemError as error:
         missing = error.field and "." not in error.field and item.get(error.field) is None
-        reason = MISSING if missing else None
+        reason = OpenAICode.MISSING if missing else None
         raise BadInput(f"Bad input: {error}", param=error.field or None, reason=reason) from None

@@ -14,6 +14,7 @@ from app.api import boolean_params, response_headers
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.text_generation import LENGTHS
 from app.errors import BadInput
+from app.openai_codes import OpenAICode
 from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
 WARNING, STRICT = "x-slackwater-warning", "x-slackwater-strict"
@@ -58,7 +59,7 @@ def check(
         warning = _warning(name, known, noun)
         if strict:
             message = warning or f"{_plain(name)}: unknown {noun}"
-            raise BadInput(message, param=_plain(name), reason="unknown_parameter")
+            raise BadInput(message, param=_plain(name), reason=OpenAICode.UNKNOWN_PARAMETER)
         if warning:
             warnings.append(warning)
     if warnings:
@@ -85,7 +86,7 @@ class ItemFields:
             warning = _warning(name, INFERENCE, "field")
             if self._strict:
                 message = f"{where}.{warning or f'{_plain(name)}: unknown field'}"
-                raise BadInput(message, param=_plain(name), reason="unknown_parameter")
+                raise BadInput(message, param=_plain(name), reason=OpenAICode.UNKNOWN_PARAMETER)
             if warning and len(self.warnings) < _MOST_WARNINGS:
                 self.warnings.append(f"{where}.{warning}")
 

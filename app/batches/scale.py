@@ -12,7 +12,7 @@ from app.batches import scale_sql as sql
 from app.batches.wanted_engines import Due, wanted
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
-from app.errors import SlackwaterError
+from app.errors import DemandUnknown
 
 FRESH_SECONDS = 1.0
 STALE_SECONDS = 60.0  # an older demand is not answered, so that the autoscaler keeps the engines that there are
@@ -63,7 +63,7 @@ class ScaleSignal:
     async def document(self, model: str, start_seconds: float | None) -> dict[str, Any]:
         """The answer for a model of the catalogue. `start_seconds`: how long an engine takes to start; None: as measured.
 
-        Raises SlackwaterError (503) if the database has not answered, or the steward has not looked, for a minute.
+        Raises DemandUnknown (503) if the database has not answered, or the steward has not looked, for a minute.
         """
         reading = self._readings[model]
         async with reading.lock:
@@ -102,6 +102,6 @@ def describe(model: str, demand: Demand, start_seconds: float | None, at: dateti
     }
 
 
-def _not_known(why: str) -> SlackwaterError:
+def _not_known(why: str) -> DemandUnknown:
     message = f"{why}, so it is not known how many engines are needed: keep those that there are"
-    return SlackwaterError(message, status=503)
+    return DemandUnknown(message)

@@ -19,7 +19,8 @@ from app.batches.submit import Order, Register
 from app.batches.validation.text_generation import ItemFacts
 from app.batches.withholding import OnWithheld, unnoted, withholder
 from app.db.pool import Database
-from app.errors import UNAVAILABLE, NoCapacity
+from app.errors import NoCapacity
+from app.openai_codes import OpenAICode
 from app.policy.vaults import NO_VALUES
 from app.queue import ingest, reads, response_log
 from app.queue.bodies import StoredBodies
@@ -95,7 +96,7 @@ async def _same(database: Database, order: Order, request_hash: bytes) -> UUID |
 async def _check_room(database: Database, order: Order) -> None:
     async with database.relaxed() as conn:
         if not await response_log.has_room(conn, order.model.served):
-            raise NoCapacity("Resource Unavailable: no idle capacity right now", reason=UNAVAILABLE)
+            raise NoCapacity("Resource Unavailable: no idle capacity right now", reason=OpenAICode.UNAVAILABLE)
 
 
 async def find(

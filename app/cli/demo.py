@@ -94,7 +94,7 @@ def read_items(file: Path) -> list[dict[str, Any]]:
             try:
                 item = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                problem = strict_json.not_utf8(line) or error
+                problem = strict_json.problem(line) or error
                 raise Failure(
                     f"{file}, line {number}: {problem}", "Each line is one request as a JSON object."
                 ) from error

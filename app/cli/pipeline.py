@@ -276,7 +276,7 @@ def _definition(client: Client, path: Path, input_file: Path | None, limit: int 
     try:
         given = orjson.loads(text := path.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise Failure(f"{path} is not JSON: {strict_json.not_utf8(text) or error}.", _FORM) from error
+        raise Failure(f"{path} is not JSON: {strict_json.problem(text) or error}.", _FORM) from error
     if not isinstance(given, dict):
         raise Failure(f"{path} is not a JSON object.", _FORM)
     if input_file is not None:

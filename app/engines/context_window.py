@@ -12,7 +12,6 @@ import orjson
 
 from app.engines.requests import CHAT, COMPLETIONS, RESPONSES, EngineRequest
 
-TOO_LONG = "context_length_exceeded"  # OpenAI's code
 _LENGTHS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _TEMPLATE = ("tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
 _TOO_LONG_MESSAGE = re.compile(

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from app.engines.context_window import TOO_LONG, is_too_long
+from app.engines.context_window import is_too_long
 from app.engines.outcome import TIMED_OUT, Done, Doubt, EngineDown, Outcome, Reject, Retry
 from app.engines.service import Engine
 from app.errors import BadInput, ExecutionFailed, NoCapacity, SlackwaterError, TimedOut
@@ -17,6 +17,7 @@ from app.gateway.metrics import ERRORS, OPEN, SYNC
 from app.gateway.request_timer import RequestTimer
 from app.gateway.routing import Balance
 from app.gateway.wait_queue import WaitQueue
+from app.openai_codes import OpenAICode
 
 log = structlog.get_logger("gateway")
 
@@ -52,7 +53,7 @@ class EngineAttempt:
             case Doubt():
                 return self._doubted(outcome, route)
             case Reject(message=message, param=param):
-                reason = TOO_LONG if is_too_long(message) else None
+                reason = OpenAICode.TOO_LONG if is_too_long(message) else None
                 return self._counted("refused", BadInput(message, param=param, reason=reason))
             case Retry(busy=True):
                 return self._counted("busy", NoCapacity("Capacity temporarily exceeded, please try again."))

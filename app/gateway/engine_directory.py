@@ -109,6 +109,11 @@ class EngineDirectory:
         known = [engine.expected_seconds for engine in (await self.served(model)).known.values()]
         return min((seconds for seconds in known if seconds is not None), default=None)
 
+    async def ready_models(self) -> list[str]:
+        """The served models that have a ready engine, sorted."""
+        await self.served("")  # reads the list if it is old
+        return sorted(model for model, found in self._by_model.items() if found.ready)
+
     async def _read(self) -> EngineList:
         began = clock.monotonic()
         try:

@@ -266,7 +266,9 @@ class Gateway:
         ERRORS.labels(SYNC, model.served, "no_engine").inc()
         expected = await self._directory.expected(model.served)
         when = f"; one is expected in about {duration(expected)}" if expected is not None else ""
-        message = f"No engine is ready to serve {model.name} right now{when}, please try again."
+        others = await self._directory.ready_models()
+        instead = f", or use a model that is served now: {', '.join(others)}" if others else ""
+        message = f"No engine is ready to serve {model.name} right now{when}; please try again{instead}."
         return NoCapacity(message, status=503, retry_after=RETRY_SECONDS if expected is None else math.ceil(expected))
 
     def _headers(self, call: SyncCall, engine: Engine) -> dict[str, str]:

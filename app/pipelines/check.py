@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from app import crypto
-from app.batches.intake.ndjson import LineSplitter, LineTooLong
+from app.batches.intake.ndjson import LineSplitter
 from app.batches.validation import strict_json
 from app.db.pool import Database
 from app.engines.catalogue import Catalogue
-from app.errors import BadInput
 from app.files import sealed_files
 from app.flows.items import Lineage
 from app.pipelines import copying, forecast, intake, service
@@ -82,11 +81,7 @@ class _FirstLines:
 
     def add_block(self, block: bytes) -> None:
         """Add a block of the file. Raises BadInput."""
-        try:
-            self._add(self._splitter.feed(block))
-        except LineTooLong as error:
-            message = f"{service.FILE}: {error}; split the line or raise SLACKWATER_NDJSON_LINE_MB"
-            raise BadInput(message, param=service.FILE) from None
+        self._add(self._splitter.feed(block))
 
     def end(self) -> None:
         """Add the last line, if it has no line end. Raises BadInput."""

@@ -256,12 +256,16 @@ async def test_a_create_without_file_and_requests_is_refused_with_both_names(cli
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["{", "{}"], "line 1: This line is not parseable as valid JSON, and 1 more. A batch of this file fails"),
+        (
+            ["{", "{}"],
+            "line 1: This line is not parseable as valid JSON: it ends before it is complete (column 2), and 1 more."
+            " A batch of this file fails",
+        ),
         (["{}"], "line 1: Missing required parameter: 'custom_id'. A batch of this file fails"),
         (
             ['{"a":"\udcff"}', "{}"],
-            "line 1: This line is not parseable as valid JSON: the byte 0xff at column 7 is not UTF-8, and 1 more."
-            " A batch of this file fails",
+            "line 1: This line is not parseable as valid JSON: the byte 0xff at column 7 is not UTF-8; send it as UTF-8"
+            " (it may be Latin-1), and 1 more. A batch of this file fails",
         ),
     ],
 )

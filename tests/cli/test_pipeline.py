@@ -95,7 +95,9 @@ def test_what_is_wrong_with_a_definition_is_said_with_its_place(run: Run, defini
     path.write_text("{")
     assert "is not JSON" in run("pipeline", "check", definition).output
     path.write_bytes(b'{\n"name": "\xff"}')
-    assert "is not JSON: the byte 0xff at line 2 column 10 is not UTF-8." in run("pipeline", "check", definition).output
+    assert (
+        "is not JSON: the byte 0xff at line 2 column 10 is not UTF-8; " in run("pipeline", "check", definition).output
+    )
     path.write_text('{"stages": []}')
     assert "--input" in run("pipeline", "check", definition).output
     assert "must be ASCII" in run("pipeline", "submit", definition, "--idempotency-key", "ä").output

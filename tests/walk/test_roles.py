@@ -11,6 +11,7 @@ import httpx
 
 from app.api import permissions
 from app.engines.requests import CHAT
+from app.openai_codes import OpenAICode
 from app.tenants.key_scope import KeyRole, KeyScope, networks_of
 from tests.api.support import MODEL
 from tests.sets import examples
@@ -63,7 +64,7 @@ def test_a_role_may_do_what_its_operations_say_and_nothing_else(installation: St
                 wrong.append((operation.method, path, role, answer.status_code))
             if refused and ("/v1/" in path.replace("/client/v4", "")) and "/ai/batches" not in path:
                 code = answer.json().get("error", {}).get("code")
-                wrong += [(operation.method, path, code)] if code != permissions.NOT_PERMITTED else []
+                wrong += [(operation.method, path, code)] if code != OpenAICode.NOT_PERMITTED else []
     assert wrong == []
 
 

@@ -25,7 +25,7 @@ RULES = [
     ),
     Rule(r"/ai/run(/\{model\})?", r"Bad input: queueRequest takes \{", "the query decides on the body"),
     Rule(_INFERENCE, r".*\bmin_tokens: must not be above", "it compares two numbers"),
-    Rule(r"/v1/files", r"Invalid file format for Batch API\. Must be \.jsonl$", "the lines of a file are no schema's"),
+    Rule(r"/v1/files", r"Invalid file format for Batch API\. Must be \.jsonl\.", "the lines of a file are no schema's"),
     Rule(r"/ai/run(/\{model\})?|/v1/batches", r"Idempotency-Key: this key was used", "it depends on earlier requests"),
     Rule(
         r"/usage(/\w+)?|/latency|/sessions",

@@ -32,6 +32,7 @@ from app.engines.outcome import (
 )
 from app.engines.requests import CHAT, UNFIT, EngineRequest, Target, build, streamed, tenant_salt
 from app.errors import KeysUnavailable, StorageError
+from app.openai_codes import OpenAICode
 from app.queue.types import Kind
 from workers.gpu.body_store import BodyStore
 from workers.gpu.engine_probe import EngineProbe
@@ -238,7 +239,7 @@ class ItemRunner:
         count = await self._client.count(request)
         message = count and count.problem(context_window.answer_tokens(request))
         text = message or refused.message
-        return replace(refused, message=text, reason=context_window.TOO_LONG, kind=ErrorClass.TOO_LONG)
+        return replace(refused, message=text, reason=OpenAICode.TOO_LONG, kind=ErrorClass.TOO_LONG)
 
     def _may_freeze(self) -> bool:
         """Whether the scheduler in the engine rules, and not the controller outside."""

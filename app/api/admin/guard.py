@@ -15,12 +15,12 @@ from app.access.oidc import OidcError
 from app.access.operator_tokens import PREFIX, Operator
 from app.access.roles import Role
 from app.api.deps import Parts, PartsDep
-from app.api.permissions import NOT_PERMITTED
 from app.audit import actor
 from app.audit.actor import Actor
 from app.audit.acts import Act
 from app.db.pool import Connection
 from app.errors import AuthenticationError, BadInput
+from app.openai_codes import OpenAICode
 
 REASON = "x-slackwater-reason"
 ACCOUNT = "^[A-Za-z0-9_-]{1,64}$"
@@ -50,7 +50,7 @@ async def _allowed(request: Request, parts: Parts) -> Operator:
         raise AuthenticationError(_NEEDED)
     actor.enter(Actor(found.subject, str(found.role), correlation=request.state.request_id))
     if request.method not in ("GET", "HEAD") and found.role is not Role.OPERATOR:
-        raise AuthenticationError(f"An {found.role} may only look", status=403, reason=NOT_PERMITTED)
+        raise AuthenticationError(f"An {found.role} may only look", status=403, reason=OpenAICode.NOT_PERMITTED)
     return found
 
 
@@ -69,7 +69,7 @@ async def _known(parts: Parts, token: str) -> Operator | None:
     if person.rule.role.of_account:
         actor.enter(replace(actor.current(), who=person.subject))
         raise AuthenticationError(
-            f"An {person.rule.role} of an account is no operator", status=403, reason=NOT_PERMITTED
+            f"An {person.rule.role} of an account is no operator", status=403, reason=OpenAICode.NOT_PERMITTED
         )
     return Operator(person.subject, person.rule.role)
 

@@ -24,6 +24,7 @@ from app.engines.rate_card import Work
 from app.errors import BadInput, Conflict, NotFound, StageOfPipeline
 from app.files import ids
 from app.files import service as files
+from app.openai_codes import OpenAICode
 from app.pipelines import ids as pipeline_ids
 from app.pipelines import then
 from app.queue import dependencies
@@ -156,7 +157,7 @@ def _read(given: dict[str, Any], request: Request, tenant: Tenant, parts: Parts)
         raise BadInput(
             "input_file_id: is missing; name an uploaded file, or send its lines as requests",
             param="input_file_id",
-            reason="missing_required_parameter",
+            reason=OpenAICode.MISSING,
         )
     for name in ("input_file_id", "endpoint", "completion_window"):
         if not isinstance(given.get(name), str) or len(given[name]) > submit_params.LONGEST or "\0" in given[name]:
@@ -164,7 +165,7 @@ def _read(given: dict[str, Any], request: Request, tenant: Tenant, parts: Parts)
     endpoint, window = given["endpoint"], given["completion_window"]
     if endpoint not in ROUTES:
         message = f"Invalid endpoint: {endpoint[:60]!r}. Supported values: {', '.join(map(repr, ROUTES))}."
-        raise BadInput(message, param="endpoint", reason="invalid_value")
+        raise BadInput(message, param="endpoint", reason=OpenAICode.INVALID_VALUE)
     key = request.headers.get("idempotency-key") or given.get("idempotency_key")
     metadata = read_metadata(given.get("metadata"))
     output_seconds = _output_seconds(given.get("output_expires_after"))
@@ -222,7 +223,7 @@ def _deadline(window: str) -> float | None:
     if seconds is None:
         known = f"{submit_params.WINDOWS}, or {submit_params.NO_DEADLINE} for no deadline"
         message = f"Invalid completion_window: must be {known}; got {window[:40]!r}."
-        raise BadInput(message, param="completion_window", reason="invalid_value")
+        raise BadInput(message, param="completion_window", reason=OpenAICode.INVALID_VALUE)
     return seconds
 
 

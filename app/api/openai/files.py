@@ -50,13 +50,14 @@ class FileListQuery(PageQuery):
 @router.post("/files")
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Upload a file. The lines of a batch file are checked while it arrives; files of other purposes are only stored."""
+    body.check_plain(request)
     form = Form(request.headers.get("content-type", ""))
     settings = parts.settings
     redaction = parts.admission.redaction(tenant)
     rule = parts.admission.encrypts_files(tenant)
     seal = await sealed_files.new_seal(parts.database, settings, tenant.tenant_id, rule)
     with IncomingUpload(settings, parts.catalogue, parts.lengths.of(tenant.tenant_id), redaction, seal) as upload:
-        async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB, uploads.too_large()):
+        async for block in body.blocks(request, settings.ndjson_body_mb + _FORM_MB, uploads.too_large(settings)):
             piece = form.feed(block)
             if piece:
                 if "purpose" in form.fields:  # clients send it first, so files of unknown purposes are refused early

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from app import clock
-from app.api import body, request_parsing, sync_requests, unknown_fields
+from app.api import body, sync_requests, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.fast_route import FastRoute
 from app.api.openai import flex, queued_turns, turns
@@ -25,6 +25,7 @@ from app.engines.request_echo import FLEX
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from app.errors import BadInput, MissingInput, ModelUnknown
 from app.gateway import sse_frames
+from app.openai_codes import OpenAICode
 from app.tenants.service import Tenant
 from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
@@ -33,7 +34,7 @@ router = APIRouter(route_class=FastRoute)
 
 def _chat(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
     if item.get("messages") is None:
-        raise BadInput("messages: must be a non-empty list", param="messages", reason=request_parsing.MISSING)
+        raise BadInput("messages: must be a non-empty list", param="messages", reason=OpenAICode.MISSING)
     return examine(item, rules)
 
 
@@ -77,7 +78,7 @@ async def _answer(route: EngineRoute, request: Request, tenant: Tenant, parts: P
     unknown_fields.check(request, given)
     item = {name: value for name, value in given.items() if name not in ENGINE_PRIVATE_FIELDS}
     if not isinstance(item.get("model"), str):
-        reason = request_parsing.MISSING if item.get("model") is None else "invalid_type"
+        reason = OpenAICode.MISSING if item.get("model") is None else OpenAICode.INVALID_TYPE
         raise BadInput("model: must name the model, as a string", param="model", reason=reason)
     model = parts.model(item["model"])
     if model.task != route.task:

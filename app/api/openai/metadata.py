@@ -3,9 +3,9 @@
 from typing import Any
 
 from app import labels
+from app.batches.validation import not_json
 from app.errors import BadInput
-
-_KINDS = {list: "an array", dict: "an object", bool: "a boolean", type(None): "null"}
+from app.openai_codes import OpenAICode
 
 
 def read_metadata(given: Any) -> dict[str, str] | None:
@@ -13,11 +13,13 @@ def read_metadata(given: Any) -> dict[str, str] | None:
     if given is None:
         return None
     if not isinstance(given, dict):
-        raise BadInput("Invalid type for 'metadata': expected an object.", param="metadata", reason="invalid_type")
+        raise BadInput(
+            "Invalid type for 'metadata': expected an object.", param="metadata", reason=OpenAICode.INVALID_TYPE
+        )
     for key, value in given.items():
         if not isinstance(value, str):
-            where, what = f"metadata.{key[:64]}", _KINDS.get(type(value), "a number")
-            message = f"Invalid type for '{where}': expected a string, but got {what} instead."
-            raise BadInput(message, param=where, reason="invalid_type")
+            where = f"metadata.{key[:64]}"
+            message = f"Invalid type for '{where}': expected a string, but got {not_json.kind(value)} instead."
+            raise BadInput(message, param=where, reason=OpenAICode.INVALID_TYPE)
     labels.check_metadata(given, "metadata")
     return given

@@ -67,6 +67,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 async def add(upload_id: str, request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Add a part: the field `data` of a form. Parts may arrive in any order."""
     _check_allowed(parts, tenant)
+    body.check_plain(request)
     form, size, part_id = Form(request.headers.get("content-type", ""), file="data"), 0, uuid4()
     parsed_id = _parse(upload_id, PREFIX)
     seal = await sealed_files.seal_of_upload(parts.database, parts.settings, tenant.tenant_id, parsed_id)

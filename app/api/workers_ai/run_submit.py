@@ -13,8 +13,9 @@ from app.api.deps import Parts
 from app.api.envelope import success
 from app.api.unknown_fields import ItemFields
 from app.batches import submit as batches
+from app.batches.validation import not_json
 from app.engines.catalogue import Model
-from app.errors import BadInput, SlackwaterError
+from app.errors import BadInput, NotQueueable
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
@@ -29,7 +30,7 @@ async def items(name: str, content: dict[str, Any], request: Request, tenant: Te
     order = _order(parts.model(name), request, tenant, parts, fields)
     given = content["requests"]
     if not isinstance(given, list):
-        raise BadInput(f"requests: must be a list of items, got {type(given).__name__}")
+        raise BadInput(f"requests: must be a list of items, got {not_json.kind(given)}")
     unknown = sorted(content.keys() - {"requests"})
     if unknown:
         raise BadInput(f"{unknown[0]}: must not be sent beside requests; put options into each item")
@@ -74,7 +75,7 @@ def _wants_queue(request: Request) -> bool:
 
 def _check_queue(model: Model) -> None:
     if "async_queue" not in model.capabilities:
-        raise SlackwaterError("This model does not support request queuing", status=400, code=8007)
+        raise NotQueueable("This model does not support request queuing")
 
 
 def _tags(request: Request) -> tuple[str, ...]:

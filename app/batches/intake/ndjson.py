@@ -1,14 +1,17 @@
 """Split a byte stream into lines of limited length. Pure."""
 
-_BOM = b"\xef\xbb\xbf"  # Excel and PowerShell write it before UTF-8
+from app.batches.validation.not_json import BOM
+from app.errors import BadInput
 
 
-class LineTooLong(ValueError):
-    """A line exceeds the limit; `number` counts from 1."""
+class LineTooLong(BadInput):
+    """A line exceeds the limit, which is the operator's; `number` counts from 1."""
 
-    def __init__(self, number: int, cap: int) -> None:
-        super().__init__(f"line {number} is longer than {cap} bytes")
-        self.number = number
+    def __init__(self, number: int, size: int, cap: int) -> None:
+        super().__init__(
+            f"line {number} has {size:,} bytes, and a line may have at most {cap:,}; make it shorter, or ask the operator to "
+            "raise SLACKWATER_NDJSON_LINE_MB"
+        )
 
 
 class LineSplitter:
@@ -16,7 +19,8 @@ class LineSplitter:
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
-        self._rest = bytearray()  # of the line that has not ended
+        self._rest = bytearray()  # of the line that has not ended, unless it is too long already
+        self._size = 0  # of that line so far
         self._seen = 0
 
     def feed(self, block: bytes) -> list[bytes]:
@@ -27,21 +31,23 @@ class LineSplitter:
         return lines
 
     def close(self) -> list[bytes]:
-        """The last line, if it has no line end."""
+        """The last line, if it has no line end. Raises LineTooLong."""
         rest = self._line(b"")
         return [rest] if rest else []
 
     def _take(self, piece: bytes) -> None:
-        if len(self._rest) + len(piece) > self._cap:
-            raise LineTooLong(self._seen + 1, self._cap)
-        self._rest += piece
+        self._size += len(piece)
+        if self._size <= self._cap:
+            self._rest += piece
 
     def _line(self, end: bytes) -> bytes:
         """The line that ends with this piece."""
-        line = end
-        if self._rest or len(end) > self._cap:
-            self._take(end)
-            line = bytes(self._rest)
-            self._rest.clear()
         self._seen += 1
-        return line.removeprefix(_BOM) if self._seen == 1 else line
+        size, self._size = self._size + len(end), 0
+        if size > self._cap:
+            raise LineTooLong(self._seen, size, self._cap)
+        line = end
+        if self._rest:
+            line = bytes(self._rest + end)
+            self._rest.clear()
+        return line.removeprefix(BOM) if self._seen == 1 else line

@@ -20,6 +20,7 @@ from app.engines.engine_key import engine_headers
 from app.engines.requests import Target, build
 from app.engines.service import Engine
 from app.errors import BadInput
+from app.openai_codes import OpenAICode
 from app.settings import Settings
 from app.states import EngineState
 
@@ -80,7 +81,7 @@ async def check(
             raise BadInput(
                 ".".join(part for part in (each.where, field) if part) + f": {message}",
                 param=field,
-                reason=context_window.TOO_LONG,
+                reason=OpenAICode.TOO_LONG,
             )
 
 

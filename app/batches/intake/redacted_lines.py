@@ -14,11 +14,11 @@ import orjson
 from app.admission.redaction import Redaction
 from app.admission.stored import kinds
 from app.batches.validation import strict_json
-from app.batches.validation.openai_lines import VAULT, opens, vault_values
+from app.batches.validation.openai_lines import VAULT, WITHHELD, opens, vault_values
 from app.errors import KeysUnavailable, SensitiveFound
 from app.policy import vaults
 
-_NOT_JSON, _NO_OBJECT = b"?", b"[]"
+_NO_OBJECT = b"[]"
 
 
 def redacted(redaction: Redaction, text: bytes, number: int) -> bytes:
@@ -28,7 +28,7 @@ def redacted(redaction: Redaction, text: bytes, number: int) -> bytes:
     try:
         given = strict_json.loads(text)
     except strict_json.JsonError:
-        return _NOT_JSON
+        return WITHHELD
     if not isinstance(given, dict):
         return _NO_OBJECT
     try:
@@ -53,7 +53,7 @@ def of_stored(redaction: Redaction, text: bytes) -> tuple[bytes, Counter[str]]:
         given = strict_json.loads(text) if text.strip() else {}
     except strict_json.JsonError:
         hits = kinds(redactor.redact(text.decode(errors="replace")))
-        return (_NOT_JSON if hits else text), hits
+        return (WITHHELD if hits else text), hits
     if not isinstance(given, dict):
         hits = kinds(redactor.redact(given, of_engine=False))
         return (_NO_OBJECT if hits else text), hits

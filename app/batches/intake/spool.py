@@ -21,7 +21,7 @@ from typing import IO, NamedTuple, NotRequired, Self, TypedDict, Unpack
 import orjson
 
 from app import clock
-from app.batches.intake.ndjson import LineSplitter, LineTooLong
+from app.batches.intake.ndjson import LineSplitter
 from app.batches.validation.text_generation import ItemFacts
 from app.engines.catalogue import Model
 from app.engines.requests import UNFIT
@@ -126,10 +126,7 @@ class Spool(ABC):
 
     def add_block(self, block: bytes) -> None:
         """Add a block of a body of lines. Raises BadInput naming the line."""
-        try:
-            self._add_lines(self._lines.feed(block))
-        except LineTooLong as error:
-            raise BadInput(f"{error}; split the item or raise SLACKWATER_NDJSON_LINE_MB") from None
+        self._add_lines(self._lines.feed(block))
 
     def close(self) -> None:
         """To be called after the last item. Raises BadInput for an empty batch."""
@@ -142,7 +139,7 @@ class Spool(ABC):
             self._spool.flush()
 
     def end_lines(self) -> None:
-        """Add the last line, if it has no line end. May be repeated."""
+        """Add the last line, if it has no line end. May be repeated. Raises BadInput naming the line."""
         self._add_lines(self._lines.close())
 
     def note(self, terms: bytes) -> None:

@@ -38,6 +38,7 @@ from app.events import BatchData, BatchFailure, EventKind
 from app.files import ids, sealed_files, sql
 from app.files import service as files
 from app.files.service import File
+from app.openai_codes import OpenAICode
 from app.queue import dependencies, ingest, reads
 from app.queue.answer_lengths import UsualLength
 from app.queue.bodies import BatchSeal
@@ -169,7 +170,7 @@ def _unusable(file: File | None, new: NewFileBatch, tenant: Tenant) -> LineProbl
         message = f"The purpose of file {name} is '{file.purpose}'; a batch takes one of '{uploads.PURPOSE}'."
     else:
         return None
-    return LineProblem("invalid_request", None, message, "file_id")
+    return LineProblem(OpenAICode.INVALID_FILE, None, message, "file_id")
 
 
 async def _made_before(database: Database, tenant: Tenant, new: NewFileBatch) -> UUID | None:

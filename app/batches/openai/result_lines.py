@@ -13,6 +13,7 @@ import orjson
 
 from app.engines.catalogue import Price
 from app.engines.pricing import priced
+from app.openai_codes import OpenAICode
 from app.queue.reads import ItemResult
 from app.states import BATCH, BatchState
 
@@ -26,14 +27,16 @@ _STATUSES: Mapping[int, tuple[int, str]] = {
 _TIMED_OUT = 3007  # there was no answer, so there is no response
 _SERVER_ERROR = (500, "server_error")
 _NOT_RUN = {
-    BatchState.CANCELLED: {"code": "batch_cancelled", "message": "This request was cancelled before it was executed."},
+    BatchState.CANCELLED: {
+        "code": OpenAICode.BATCH_CANCELLED,
+        "message": "This request was cancelled before it was executed.",
+    },
     BatchState.EXPIRED: {
-        "code": "batch_expired",
+        "code": OpenAICode.BATCH_EXPIRED,
         "message": "This request could not be executed before the completion window expired.",
     },
 }
-_TIMEOUT = "request_timeout"
-_NO_RESULT = {"code": "server_error", "message": "This request has no result."}
+_NO_RESULT = {"code": OpenAICode.SERVER_ERROR, "message": "This request has no result."}
 
 
 def belongs(item: ItemResult, *, of_errors: bool) -> bool:
@@ -58,7 +61,7 @@ def line(request_id: UUID, state: BatchState, item: ItemResult, price_of: PriceO
         error = (
             _NOT_RUN.get(state, _NO_RESULT)
             if item_error is None
-            else {"code": _TIMEOUT, "message": item_error["message"]}
+            else {"code": OpenAICode.REQUEST_TIMEOUT, "message": item_error["message"]}
         )
         return b'{"id":"batch_req_%b","custom_id":%b,"response":null,"error":%b}\n' % (
             name,

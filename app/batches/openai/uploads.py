@@ -21,6 +21,7 @@ from app.batches.intake import redacted_lines
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
 from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.submit import rules_of_lines
+from app.batches.validation import not_json
 from app.batches.validation.openai_lines import Lines
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
@@ -30,6 +31,7 @@ from app.files import service as files
 from app.files.sealed_files import FileSeal
 from app.files.service import File
 from app.queue.answer_lengths import UsualLength
+from app.sentences import bare
 from app.settings import Settings
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -43,6 +45,9 @@ UNREAD_PURPOSES = (
 )  # OpenAI's clients send them; such files are only stored
 DEFAULT_SECONDS = 30 * 86_400.0  # lifetime of a file
 _NAME_LENGTH = 255
+_NO_BATCH_FILE = "Invalid file format for Batch API."  # OpenAI's words
+_HEAD = 16_384  # bytes that show what a file is
+_ARRAY = (b"[\n", b"[\r\n")  # of whose lines the last element's is JSON
 
 
 class IncomingUpload:
@@ -59,8 +64,9 @@ class IncomingUpload:
         redaction: Redaction | None,
         seal: FileSeal | None,
     ) -> None:
-        self._redaction = redaction
+        self._settings, self._redaction = settings, redaction
         self._received = 0
+        self._head = b""  # of the file as it came
         self._open = ExitStack()
         self._file = self._open.enter_context(spooled(settings.data_dir / "spool"))
         self._splitter = LineSplitter(int(settings.ndjson_line_mb * 2**20))
@@ -90,9 +96,10 @@ class IncomingUpload:
 
     def add(self, piece: bytes) -> None:
         """The next bytes of the file. Raises BodyTooLarge, BadInput, StorageFull."""
+        self._head += piece[: _HEAD - len(self._head)]
         self._received += len(piece)
         if self._received > self._most:
-            raise too_large()
+            raise too_large(self._settings)
         if self._redaction is not None:
             self._add_redacted(self._redaction, piece)
             return
@@ -117,11 +124,7 @@ class IncomingUpload:
             self._check_length()
             for line in self._splitter.close():
                 self.lines.read(line)
-            if not self.lines.count:
-                has = "has only empty lines" if self._received else "is empty"
-                raise BadInput(f"Invalid file format for Batch API. The file {has}; it needs a request in each line")
-            if self.lines.malformed == self.lines.count:
-                raise BadInput("Invalid file format for Batch API. Must be .jsonl")
+            self._check_form()
         with catch_disk_full():
             if self._frames:
                 self._file.write(self._frames.close())
@@ -138,12 +141,8 @@ class IncomingUpload:
                 f"A policy of this account redacts its files, and one with the purpose {self.purpose} cannot be redacted; "
                 f"the purpose can be {PURPOSE}"
             )
-        try:
-            for line in self._splitter.feed(piece):
-                self._write_line(redaction, line)
-        except LineTooLong as error:
-            self._too_long = error
-            self._check_length()
+        for line in self._splitter.feed(piece):
+            self._write_line(redaction, line)
 
     def _write_line(self, redaction: Redaction, line: bytes) -> None:
         text = redacted_lines.redacted(redaction, line, self.lines.number + 1)
@@ -152,12 +151,28 @@ class IncomingUpload:
 
     def _check_length(self) -> None:
         if self._too_long:
-            raise BadInput(f"{self._too_long}; split the request or raise SLACKWATER_NDJSON_LINE_MB")
+            raise self._too_long
+
+    def _check_form(self) -> None:
+        """Raise BadInput for a file that is no lines of JSON, saying what it is."""
+        if not self.lines.count:
+            has = "has only empty lines" if self._received else "is empty"
+            raise BadInput(f"{_NO_BATCH_FILE} The file {has}; it needs a request in each line")
+        head = self._head.removeprefix(not_json.BOM)
+        if self.lines.malformed == self.lines.count or head.lstrip().startswith(_ARRAY):
+            what = not_json.of_file(head)
+            first = self.lines.problems[0]
+            told = f"The file is {what}" if what else f"Line {first.line}: {bare(first.message)}"
+            raise BadInput(f"{_NO_BATCH_FILE} Must be .jsonl. {told}")
 
 
-def too_large() -> BodyTooLarge:
-    """The error for a file above the limit, with OpenAI's message."""
-    return BodyTooLarge("File is too large.", status=400)
+def too_large(settings: Settings) -> BodyTooLarge:
+    """The error for a file above the limit. It begins with OpenAI's message."""
+    return BodyTooLarge(
+        f"File is too large. It may have at most {settings.ndjson_body_mb:g} MB; split it, or ask the operator to raise "
+        "SLACKWATER_NDJSON_BODY_MB",
+        status=400,
+    )
 
 
 async def store(

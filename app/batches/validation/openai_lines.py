@@ -12,11 +12,12 @@ from typing import Any
 import orjson
 
 from app.admission.admission import Admission
-from app.batches.validation import openai, strict_json, text_generation
+from app.batches.validation import not_json, openai, strict_json, text_generation
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
 from app.errors import PolicyDenied, SensitiveFound
+from app.openai_codes import OpenAICode
 from app.policy import vaults
 from app.policy.vaults import NO_VALUES, Vaults
 from app.sentences import ended
@@ -33,7 +34,7 @@ VAULT = "vault"  # field of a redacted line: the sealed values of its placeholde
 _SHOWN = 60  # characters of a name in a message
 _CUSTOM_ID_CHARACTERS = 512
 _TEMPLATE_TOKENS = 512  # that a chat template may add
-_MALFORMED = "invalid_json_line"
+WITHHELD = b"?"  # stands for a line that is no JSON, in a file whose lines are redacted
 _NEEDED = ("custom_id", "method", "url", "body")
 _STREAMING = {CHAT: "Chat Completions", COMPLETIONS: "Completions", EMBEDDINGS: "Embeddings", RESPONSES: "Responses"}
 
@@ -45,7 +46,7 @@ class LineProblem:
     `alone`: only the line fails, and the batch runs. OpenAI detects these problems when it runs the line.
     """
 
-    code: str
+    code: OpenAICode
     line: int | None
     message: str
     param: str | None = None
@@ -59,7 +60,7 @@ class LineProblem:
 class LineError(Exception):
     """A line violates a rule. `alone`: see LineProblem."""
 
-    def __init__(self, code: str, message: str, param: str | None, *, alone: bool = False) -> None:
+    def __init__(self, code: OpenAICode, message: str, param: str | None, *, alone: bool = False) -> None:
         super().__init__(message)
         self.code, self.message, self.param, self.alone = code, message, param, alone
 
@@ -180,7 +181,7 @@ class Lines:
         try:
             line = self._read(text)
         except LineError as error:
-            self.malformed += error.code == _MALFORMED
+            self.malformed += error.code == OpenAICode.INVALID_LINE
             message = (
                 error.message
                 if self._admission.redaction is None
@@ -198,26 +199,28 @@ class Lines:
         try:
             given = self._loads(text)
         except (strict_json.JsonError, orjson.JSONDecodeError):
-            problem = strict_json.not_utf8(text)
+            problem = "" if text == WITHHELD else strict_json.problem(text)
             message = "This line is not parseable as valid JSON" + (f": {problem}." if problem else ".")
-            raise LineError(_MALFORMED, message, None) from None
+            raise LineError(OpenAICode.INVALID_LINE, message, None) from None
         if not isinstance(given, dict):
-            raise LineError(_MALFORMED, "This line is not a JSON object.", None)
+            raise LineError(
+                OpenAICode.INVALID_LINE, f"This line is not a JSON object, but {not_json.kind(given)}.", None
+            )
         self._custom_id_read = custom_id_in(given)
         if self._admission.redaction is not None:
             self._admission.redaction.check(f"custom_id of line {self.number}", self._custom_id_read)
         for name in _NEEDED:
             if given.get(name) is None:
-                raise LineError("missing_required_parameter", f"Missing required parameter: '{name}'.", name)
+                raise LineError(OpenAICode.MISSING, f"Missing required parameter: '{name}'.", name)
         custom_id, route, body = self._custom_id(given["custom_id"]), self._route(given), given["body"]
         if not isinstance(body, dict):
-            raise LineError("invalid_type", "Invalid type for 'body': expected an object.", "body")
+            raise LineError(OpenAICode.INVALID_TYPE, "Invalid type for 'body': expected an object.", "body")
         model = self._model(body, route)
-        if body.get("stream"):
+        if body.get("stream") is True:  # what is neither true nor false is the body's own fault
             message = f"{_STREAMING[route]}: Streaming is not supported in the Batch API."
-            raise LineError("streaming_unsupported", message, "body.stream")
+            raise LineError(OpenAICode.STREAMING, message, "body.stream")
         if route == CHAT and body.get("messages") is None:
-            raise LineError("missing_required_parameter", "Missing required parameter: 'messages'.", "body.messages")
+            raise LineError(OpenAICode.MISSING, "Missing required parameter: 'messages'.", "body.messages")
         if self.model is None:
             self.model = model
         self._seen.add(custom_id)
@@ -239,11 +242,11 @@ class Lines:
         except ItemError as error:
             param = f"body.{error.field}" if error.field else "body"
             message = ended(f"Invalid value for '{param}': {error.message}")
-            raise LineError("invalid_value", message, param, alone=True) from None
+            raise LineError(OpenAICode.INVALID_VALUE, message, param, alone=True) from None
         except PolicyDenied as denial:
-            raise LineError(denial.reason or "policy_denied", denial.message, "body", alone=True) from None
+            raise LineError(denial.reason or OpenAICode.POLICY_DENIED, denial.message, "body", alone=True) from None
         except SensitiveFound as refusal:
-            raise LineError(refusal.reason or "sensitive_data", refusal.message, "body", alone=True) from None
+            raise LineError(refusal.reason or OpenAICode.SENSITIVE, refusal.message, "body", alone=True) from None
         asked = None if admitted.item is body else body
         return BatchLine(custom_id, route, admitted.model, admitted.item, admitted.facts, asked, admitted.values)
 
@@ -256,44 +259,46 @@ class Lines:
     def _custom_id(self, given: str) -> str:
         if self._custom_id_read is None:
             message = f"Invalid value for 'custom_id': expected a string of 1 to {_CUSTOM_ID_CHARACTERS} characters."
-            raise LineError("invalid_value", message, "custom_id")
+            raise LineError(OpenAICode.INVALID_VALUE, message, "custom_id")
         if given in self._seen:
             message = (
                 f"The custom_id '{given}' for this request is a duplicate of another request. "
                 "The custom_id parameter must be unique for each request in a batch."
             )
-            raise LineError("duplicate_custom_id", message, "custom_id")
+            raise LineError(OpenAICode.DUPLICATE_ID, message, "custom_id")
         return given
 
     def _route(self, given: Mapping[str, Any]) -> str:
         if given["method"] != "POST":
-            raise LineError("invalid_value", "Invalid value for 'method': only 'POST' is supported.", "method")
+            raise LineError(OpenAICode.INVALID_VALUE, "Invalid value for 'method': only 'POST' is supported.", "method")
         url = given["url"]
         if self._endpoint is not None and url != self._endpoint:
             raise LineError(
-                "invalid_url", "The URL provided for this request does not match the batch endpoint.", "url"
+                OpenAICode.INVALID_URL, "The URL provided for this request does not match the batch endpoint.", "url"
             )
         if not isinstance(url, str) or url not in ROUTES:
             message = f"The URL provided for this request is not supported. Supported values: {', '.join(ROUTES)}."
-            raise LineError("invalid_url", message, "url")
+            raise LineError(OpenAICode.INVALID_URL, message, "url")
         return url
 
     def _model(self, body: Mapping[str, Any], route: str) -> Model:
         name = body.get("model")
         if name is None:
-            raise LineError("missing_required_parameter", "Missing required parameter: 'model'.", "body.model")
+            raise LineError(OpenAICode.MISSING, "Missing required parameter: 'model'.", "body.model")
         model = self._models.resolve(name) if isinstance(name, str) else None
         if model is None or "async_queue" not in model.capabilities or model.task != ROUTES[route][0]:
             what = f"on {route}" if model is not None else "by the Batch API"
             raise LineError(
-                "model_not_found", f"The provided model '{str(name)[:_SHOWN]}' is not supported {what}.", "body.model"
+                OpenAICode.MODEL_UNKNOWN,
+                f"The provided model '{str(name)[:_SHOWN]}' is not supported {what}.",
+                "body.model",
             )
         if self.model is not None and model.name != self.model.name and not self._mixed:
             message = (
                 f"The model '{str(name)[:_SHOWN]}' for this request does not match the rest of the batch. "
                 "Each batch must contain requests for a single model."
             )
-            raise LineError("mismatched_model", message, "body.model")
+            raise LineError(OpenAICode.OTHER_MODEL, message, "body.model")
         return model
 
 

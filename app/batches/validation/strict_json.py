@@ -6,17 +6,24 @@ characters (PostgreSQL's text cannot store them) and deeper nesting than any req
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-MAX_DEPTH = 64
+from app.batches.validation import not_json
+from app.batches.validation.not_json import DEEPEST
 
 _KEY_END = re.compile(rb'"\s*:')
+_SHOWN = 60  # characters of a place
 
 
 class JsonError(ValueError):
-    """The text is not accepted as JSON. The message has the problem and, where known, the place."""
+    """The text is not accepted as JSON. `reason`: the problem, its place where that is known, and how to correct it."""
+
+    def __init__(self, reason: str, *, invalid: bool = False) -> None:
+        super().__init__(f"not valid JSON: {reason}" if invalid else reason)
+        self.reason = reason
 
 
 def loads(raw: bytes) -> Any:
@@ -24,29 +31,22 @@ def loads(raw: bytes) -> Any:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise JsonError(_explain(raw, error)) from None
+        raise JsonError(not_json.reason(raw, error), invalid=True) from None
     nul, brackets = b"\\u0000" in raw, raw.count(b"{") + raw.count(b"[")
-    keys = _walk(value, look_for_nul=nul) if nul or brackets > MAX_DEPTH else _keys(value)
+    keys = _walk(value, look_for_nul=nul) if nul or brackets > DEEPEST else _keys(value)
     # Each key ends in `":`. Text in strings can only raise the count, so equal counts prove that no key was dropped.
     if len(_KEY_END.findall(raw)) != keys:
         json.loads(raw, object_pairs_hook=_refuse_duplicates)
     return value
 
 
-def not_utf8(raw: bytes) -> str:
-    """Which byte keeps a text from being UTF-8, and where it is; empty if it is UTF-8."""
+def problem(raw: bytes) -> str:
+    """The reason of `loads` for refusing a text; empty: it accepts it."""
     try:
-        raw.decode()
-    except UnicodeDecodeError as error:
-        before = raw[: error.start].decode()
-        place = _place(raw, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        return f"the byte 0x{raw[error.start]:02x} at {place} is not UTF-8"
+        loads(raw)
+    except JsonError as error:
+        return error.reason
     return ""
-
-
-def _place(raw: bytes, line: int, column: int) -> str:
-    """Text of one line may itself be a line of a file, so it has no line numbers."""
-    return f"line {line} column {column}" if b"\n" in raw.strip() else f"column {column}"
 
 
 def _keys(value: Any) -> int:
@@ -67,22 +67,39 @@ def _walk(value: Any, *, look_for_nul: bool) -> int:
     """The number of keys in all objects. Raises JsonError for deep nesting and, with `look_for_nul`, for NUL characters."""
     keys = 0
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(DEEPEST + 1):
         deeper: list[Any] = []
         for node in level:
             if isinstance(node, dict):
                 keys += len(node)
                 deeper += node.values()
                 if look_for_nul and any("\0" in key for key in node):
-                    raise JsonError("a key contains the character \\u0000, which cannot be stored")
+                    raise JsonError("a key contains the character \\u0000, which cannot be stored; remove it")
             elif isinstance(node, list):
                 deeper += node
             elif look_for_nul and isinstance(node, str) and "\0" in node:
-                raise JsonError("a string contains the character \\u0000, which cannot be stored; remove it")
+                where = _place(value, lambda found, _: isinstance(found, str) and "\0" in found)
+                raise JsonError(f"a string contains the character \\u0000, which cannot be stored; remove it{where}")
         if not deeper:
             return keys
         level = deeper
-    raise JsonError(f"nested deeper than {MAX_DEPTH} levels")
+    where = _place(value, lambda _, depth: depth > DEEPEST)
+    raise JsonError(f"nested deeper than {DEEPEST} levels, the most that are accepted{where}")
+
+
+def _place(value: Any, wrong: Callable[[Any, int], bool]) -> str:
+    """Where the first value is of which this holds, given its depth: " (messages[0].content)". Empty: it is the whole."""
+    left: list[tuple[Any, int, str]] = [(value, 0, "")]
+    while left:
+        node, depth, path = left.pop()
+        if wrong(node, depth):
+            shown = path.removeprefix(".")
+            return f" ({shown[:_SHOWN]}{'…' if len(shown) > _SHOWN else ''})" if path else ""
+        if isinstance(node, dict):
+            left += [(inner, depth + 1, f"{path}.{name}"[: _SHOWN + 2]) for name, inner in reversed(node.items())]
+        elif isinstance(node, list):
+            left += [(inner, depth + 1, f"{path}[{n}]"[: _SHOWN + 2]) for n, inner in reversed([*enumerate(node)])]
+    return ""
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -92,15 +109,3 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise JsonError(f"the key {name!r} is twice in one object; keep one")
         seen[name] = value
     return seen
-
-
-def _explain(raw: bytes, error: orjson.JSONDecodeError) -> str:
-    where = _place(raw, error.lineno, error.colno)
-    if raw.startswith(b"\xef\xbb\xbf"):
-        return "not valid JSON: it begins with a byte order mark; remove it"
-    if problem := not_utf8(raw):
-        return f"not valid JSON: {problem}"
-    for word in (b"NaN", b"Infinity", b"-Infinity"):
-        if raw.startswith(word, error.pos) or raw.startswith(word, max(0, error.pos - 1)):
-            return f"{word.decode()} is not JSON ({where}); send a number or null"
-    return f"not valid JSON: {error.msg} ({where})"

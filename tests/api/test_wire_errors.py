@@ -1,0 +1,258 @@
+"""What people send by mistake, and what each of them reads: the form of the API that was called, the reason, what to do."""
+
+import gzip
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from app.db.pool import Database
+from app.settings import Settings
+from testing.fakes.engine import FakeEngine
+from tests.api.in_process import running
+from tests.api.support import MODEL, RUN, SUBMIT, line
+from tests.gateway.support import Registry
+
+CHAT = "/v1/chat/completions"
+ACCOUNT = "/client/v4/accounts/acme/ai"
+JSON, NDJSON = {"content-type": "application/json"}, {"content-type": "application/x-ndjson"}
+GOOD = (line(1) + line(2)).decode()
+LINES = [json.loads(each) for each in GOOD.splitlines()]
+NO_JSONL = "Invalid file format for Batch API. Must be .jsonl. "
+NO_JSON = "This line is not parseable as valid JSON: "
+FILES = {
+    "UTF-16": (GOOD.encode("utf-16"), NO_JSONL + "The file is text in UTF-16; send it as UTF-8"),
+    "UTF-16 without a mark": (
+        GOOD.encode("utf-16-be"),
+        NO_JSONL + "The file is text in UTF-16, or binary; send it as UTF-8",
+    ),
+    "UTF-32": (GOOD.encode("utf-32"), NO_JSONL + "The file is text in UTF-32; send it as UTF-8"),
+    "Latin-1": (
+        b'{"a":"\xe9"}\n',
+        f"{NO_JSONL}Line 1: {NO_JSON}the byte 0xe9 at column 7 is not UTF-8; send it as UTF-8 (it may be Latin-1)",
+    ),
+    "gzip": (gzip.compress(GOOD.encode()), NO_JSONL + "The file is compressed with gzip; send it uncompressed"),
+    "zip": (b"PK\x03\x04", NO_JSONL + "The file is a ZIP archive or an office document; send the text itself"),
+    "HTML": (b"<html>\n</html>", NO_JSONL + "The file is HTML or XML; send JSON"),
+    "an array": (
+        json.dumps(LINES).encode(),
+        NO_JSONL
+        + "The file is one JSON array; put each of its elements on a line of its own, without a comma (`jq -c '.[]' FILE`)",
+    ),
+    "an array by lines": (
+        b"[\n" + b",\n".join(line(n).strip() for n in range(3)) + b"\n]",
+        NO_JSONL
+        + "The file is one JSON array; put each of its elements on a line of its own, without a comma (`jq -c '.[]' FILE`)",
+    ),
+    "pretty": (
+        json.dumps(LINES[0], indent=2).encode(),
+        NO_JSONL + "The file is JSON over several lines; put each request on one line (`jq -c . FILE`)",
+    ),
+    "lines of a Mac": (
+        GOOD.replace("\n", "\r").encode(),
+        NO_JSONL + "The file is text whose lines end in CR; end them in LF",
+    ),
+    "prose": (
+        b"Hello there\nand more\n",
+        f"{NO_JSONL}Line 1: {NO_JSON}unexpected character, expected a JSON value (column 1)",
+    ),
+    "an array after a mark": (
+        b"\xef\xbb\xbf" + json.dumps(LINES, indent=1).encode(),
+        NO_JSONL
+        + "The file is one JSON array; put each of its elements on a line of its own, without a comma (`jq -c '.[]' FILE`)",
+    ),
+    "an array in each line": (b"[1]\n[2]", f"{NO_JSONL}Line 1: This line is not a JSON object, but an array"),
+    "strings": (b'"a"\n"b"', f"{NO_JSONL}Line 1: This line is not a JSON object, but a string"),
+    "nothing": (
+        b"",
+        "Invalid file format for Batch API. The file is empty; it needs a request in each line",
+    ),
+    "blank lines": (
+        b"\n \n",
+        "Invalid file format for Batch API. The file has only empty lines; it needs a request in each line",
+    ),
+}  # fmt: skip
+
+PLACE = "(column N)"
+# By what stands in the place of "x": the reason, whose column depends on the route.
+TEXTS = {
+    r'"\ud83d"': r"\ud83d at column N is half of a surrogate pair, which is no character; send the pair, or \ufffd",
+    r'"a\udc00b"': r"\udc00 at column N is half of a surrogate pair, which is no character; send the pair, or \ufffd",
+    r'"a\u0000"': "a string contains the character \\u0000, which cannot be stored; remove it (messages[0].content)",
+    "NaN": f"NaN is no value of JSON; send a number or null {PLACE}",
+    '"é","k":NaN': f"NaN is no value of JSON; send a number or null {PLACE}",
+    "-Infinity": f"-Infinity is no value of JSON; send a number or null {PLACE}",
+    "None": f"None is no value of JSON; send null {PLACE}",
+    "'x'": f"other quotation marks than those of JSON; put strings and keys in double quotes {PLACE}",
+    '"x",': f"a comma behind the last entry; remove it {PLACE}",
+    '"x","role":"user"': "the key 'role' is twice in one object; keep one",
+    '"x': f"it ends before it is complete {PLACE}",
+    '"\udce9"': "the byte 0xe9 at column N is not UTF-8; send it as UTF-8 (it may be Latin-1)",
+    "[" * 70 + "]" * 70: "nested deeper than 64 levels, the most that are accepted (messages[0].content…)",
+    "[" * 2000: f"it is nested deeper than 64 levels {PLACE}",
+}  # fmt: skip
+
+
+def alike(message: str) -> str:
+    """A message without what depends on the route."""
+    bare = re.sub(r"content[\[0\]]+…", "content…", re.sub(r"column \d+", "column N", message)).replace("(body.", "(")
+    bare = bare.removeprefix("Bad input: ").removeprefix("line 2 (requests[1]): ").removeprefix(NO_JSON)
+    return bare.removeprefix("not valid JSON: ").rstrip(".")
+
+
+async def upload(client: httpx.AsyncClient, content: bytes) -> httpx.Response:
+    return await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", content)})
+
+
+async def test_a_file_that_is_no_lines_of_json_is_called_what_it_is(client: httpx.AsyncClient) -> None:
+    told = {name: await upload(client, content) for name, (content, _) in FILES.items()}
+    assert {name: answer.status_code for name, answer in told.items()} == dict.fromkeys(FILES, 400)
+    assert {name: answer.json()["error"] for name, answer in told.items()} == {
+        name: {"message": said, "type": "invalid_request_error", "param": None, "code": None}
+        for name, (_, said) in FILES.items()
+    }
+
+
+async def test_a_byte_order_mark_before_utf_8_and_lines_that_end_in_crlf_are_taken(client: httpx.AsyncClient) -> None:
+    answer = await upload(client, GOOD.replace("\n", "\r\n").encode("utf-8-sig"))
+    assert (answer.status_code, answer.json()["status_details"]) == (200, None)
+
+
+async def test_a_compressed_body_is_refused_by_its_name_whatever_the_route(client: httpx.AsyncClient) -> None:
+    form = client.build_request("POST", "/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", line(1))})
+    form.headers["content-encoding"] = "gzip"
+    told = [
+        await client.send(form),
+        await client.post(CHAT, content=b"{}", headers=JSON | {"content-encoding": "gzip"}),
+    ]
+    assert {answer.status_code for answer in told} == {415}
+    said = "Content-Encoding 'gzip' is not accepted; send the body uncompressed"
+    assert {answer.json()["error"]["message"] for answer in told} == {said}
+
+
+def asked(content: str) -> bytes:
+    """A request of a chat with this text as the content of its message."""
+    whole = f'{{"messages":[{{"role":"user","content":{content}}}]}}'
+    return whole.encode(errors="surrogateescape")
+
+
+async def test_what_is_no_json_has_one_reason_on_every_route(client: httpx.AsyncClient) -> None:
+    told = {text: [reason async for reason in _reasons(client, asked(text))] for text in TEXTS}
+    assert told == {text: [reason] * 4 for text, reason in TEXTS.items()}
+
+
+async def _reasons(client: httpx.AsyncClient, request: bytes) -> Any:
+    """What is said of a request: as a call of either API, as a line of NDJSON, and as a line of a batch file."""
+    answer = await client.post(CHAT, content=b'{"model":"%b",' % MODEL.encode() + request[1:], headers=JSON)
+    yield alike(answer.json()["error"]["message"])
+    answer = await client.post(RUN, content=request, headers=JSON)
+    yield alike(answer.json()["errors"][0]["message"])
+    answer = await client.post(SUBMIT, content=b'{"prompt":"x"}\n' + request, headers=NDJSON)
+    yield alike(answer.json()["errors"][0]["message"])
+    file = await upload(
+        client, line(1) + b'{"custom_id":"2","method":"POST","url":"%b","body":%b}' % (CHAT.encode(), request)
+    )
+    wish = {"input_file_id": file.json()["id"], "endpoint": CHAT, "completion_window": "24h"}
+    [problem] = (await client.post("/v1/batches", json=wish)).json()["errors"]["data"]
+    assert (problem["code"], problem["line"], problem["param"]) == ("invalid_json_line", 2, None)
+    yield alike(problem["message"])
+
+
+BASE = "so correct the client's base_url"
+PATHS = {
+    "/chat/completions": f"there is /v1/chat/completions, {BASE}",
+    "/v1/v1/chat/completions": f"there is /v1/chat/completions, {BASE}",
+    "/v1/chat/completions/": f"there is /v1/chat/completions, {BASE}",
+    "/openai/deployments/x/chat/completions": f"there is /v1/chat/completions, {BASE}",
+    "/files": f"there is /v1/files, {BASE}",
+    f"{ACCOUNT}/chat/completions": f"there is {ACCOUNT}/v1/chat/completions, {BASE}",
+    "/v1/audio/speech": "GET /openapi.json lists the routes",
+    f"{ACCOUNT}/v1/nothing": "GET /openapi.json lists the routes",
+    "/nothing": "GET /openapi.json lists the routes",
+}
+OF_CLOUDFLARE = (f"{ACCOUNT}/nothing", "/client/v4/files", "/operator/files")
+
+
+async def test_a_client_with_a_wrong_base_url_reads_the_right_one(client: httpx.AsyncClient) -> None:
+    told = {path: await client.post(path, json={}) for path in (*PATHS, *OF_CLOUDFLARE)}
+    assert {answer.status_code for answer in told.values()} == {404}
+    assert {path: told[path].json()["error"] for path in PATHS} == {
+        path: {
+            "message": f"Invalid URL (POST {path}); {hint}",
+            "type": "not_found_error",
+            "param": None,
+            "code": "unknown_url",
+        }
+        for path, hint in PATHS.items()
+    }
+    for path in OF_CLOUDFLARE:
+        said = f"Could not route to {path}, perhaps your object identifier is invalid?"
+        assert told[path].json()["errors"] == [{"code": 7003, "message": said}]
+        assert "error" not in told[path].json()
+
+
+async def test_what_is_too_long_is_named_with_its_size_and_the_limit_of_the_operator(
+    settings: Settings, key: str
+) -> None:
+    small = {"ndjson_line_mb": 0.001, "ndjson_body_mb": 0.01, "json_body_mb": 0.01}
+    long = json.dumps(LINES[0] | {"more": "x" * 2000}).encode()
+    said = (
+        f"line 2 has {len(long):,} bytes, and a line may have at most 1,048; make it shorter, or ask the operator to raise "
+        "SLACKWATER_NDJSON_LINE_MB"
+    )
+    async with running(settings.model_copy(update=small), key) as (_, client):
+        for end in (b"", b"\n" + line(3)):
+            told = await upload(client, line(1) + long + end)
+            assert (told.status_code, told.json()["error"]["message"]) == (400, said)
+            told = await client.post(SUBMIT, content=b'{"prompt":"x"}\n' + long + end, headers=NDJSON)
+            assert (told.status_code, told.json()["errors"][0]["message"]) == (400, said)
+        told = await upload(client, b"".join(line(n) for n in range(200)))
+        assert told.json()["error"]["message"] == (
+            "File is too large. It may have at most 0.01 MB; split it, or ask the operator to raise SLACKWATER_NDJSON_BODY_MB"
+        )
+        told = await client.post(CHAT, json={"model": MODEL, "more": "x" * 20_000})
+        assert (told.status_code, told.json()["error"]["message"]) == (
+            413,
+            "Request is too large: this body may have at most 0.01 MB; make it smaller, or send several",
+        )
+
+
+async def test_stream_in_quotes_is_a_wrong_value_and_no_stream(client: httpx.AsyncClient) -> None:
+    wrong = LINES[0]["body"] | {"stream": "false"}
+    said = "must be true or false, got 'false'"
+    refused = (await client.post(CHAT, json=wrong)).json()["error"]
+    assert (refused["param"], refused["message"]) == ("stream", f"Bad input: stream: {said}")
+    file = (await upload(client, line(2) + json.dumps(LINES[0] | {"body": wrong}).encode())).json()
+    assert file["status_details"] == (
+        f"line 2: Invalid value for 'body.stream': {said}. In a batch of this file only such lines fail."
+    )
+
+
+async def test_a_model_that_no_engine_serves_is_answered_with_those_that_are_served(
+    settings: Settings, key: str, database: Database
+) -> None:
+    async with (
+        FakeEngine(model="another") as engine,
+        running(settings.model_copy(update={"line_seconds": 0.2}), key) as api,
+    ):
+        await Registry(database).ready(engine)
+        told = await api[1].post(CHAT, json=LINES[0]["body"])
+    assert (told.status_code, told.json()["error"]["message"]) == (
+        503,
+        f"No engine is ready to serve {MODEL} right now; please try again, or use a model that is served now: another.",
+    )
+
+
+@pytest.mark.parametrize("path", [CHAT, RUN])
+async def test_a_page_that_something_before_the_engine_answers_is_reduced_to_words(
+    client: httpx.AsyncClient, database: Database, path: str
+) -> None:
+    page = "<html>\r\n<head><title>413 Request Entity Too Large</title></head>\r\n<body><hr>nginx</body></html>"
+    async with FakeEngine() as engine:
+        engine.script({"mode": "status", "status": 413, "body": page})
+        await Registry(database).ready(engine)
+        item = LINES[0]["body"] if path == CHAT else {"prompt": "x"}
+        told = await client.post(path, json=item)
+    assert (told.status_code, told.json()["errors"][0]["message"]) == (400, "HTTP 413: 413 Request Entity Too Large")
