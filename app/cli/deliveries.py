@@ -24,7 +24,17 @@ _MOST_SHOWN = 200  # characters of a receiver's response
 _COLUMNS = ("delivery", "event", "state", "tries", "last attempt", "next, or why none", "request id")
 _ATTEMPTS = ("attempt", "at", "ms", "outcome", "address", "answer")
 
-SubscriptionId = Annotated[UUID, typer.Argument(metavar="ID", help="as `slackwater subscription list` shows it")]
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not an id; `slackwater subscription list` shows them.") from None
+
+
+SubscriptionId = Annotated[
+    UUID, typer.Argument(metavar="ID", parser=_uuid, help="as `slackwater subscription list` shows it")
+]
 DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="as `slackwater subscription deliveries` shows it")]
 
 

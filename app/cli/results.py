@@ -64,7 +64,8 @@ def results(
             write(output, to, (_flat(line) for line in found))
     if not progress_bar.final(batch):
         done, total = progress_bar.counts(batch)
-        errors.print(f"The batch is {batch['status']}: {done:,} of {total:,} items have ended so far.")
+        ended = f"The batch is {batch['status']}: {done:,} of {total:,} items have ended so far."
+        errors.print(f"{ended} Results come in the order of the input, up to the first item that has not ended.")
 
 
 def _output_format(output: Path | None, kind: input_files.Kind | None) -> OutputFormat:

@@ -8,6 +8,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from app.user_errors import Failure
 
 _SHOWN_ERRORS = 5
 _BLOCK_BYTES = 256 * 1024
+_COPY = "slackwater-stdin-"  # begins the name of the copy of standard input
 
 File = Annotated[
     Path, typer.Argument(help="NDJSON of items or OpenAI requests, prompts, CSV, TSV, Parquet; - is stdin")
@@ -152,24 +154,33 @@ def _as_path(file: Path) -> Iterator[Path]:
     if str(file) != "-":
         yield file
         return
-    with tempfile.NamedTemporaryFile(prefix="slackwater-stdin-") as copy:
+    with tempfile.NamedTemporaryFile(prefix=_COPY) as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
         copy.flush()
         yield Path(copy.name)
+
+
+def _named(path: Path) -> str:
+    return "Standard input" if path.name.startswith(_COPY) else str(path)
 
 
 def _send(client: Client, path: Path, kind: Kind, prompts: Prompts, options: SubmitOptions) -> str:
     """Submit and return the batch's id. Raises Failure."""
     if kind in ("items", "openai") and prompts != Prompts():
         raise Failure(
-            f"{path} contains complete requests, each with its own options.",
+            f"{_named(path)} contains complete requests, each with its own options.",
             "Leave out --prompt, --system, --max-tokens, --temperature and --reference; `--format prompts` reads plain lines.",
         )
     if kind == "openai":
         return _send_requests(client, path, options)
     if kind == "items":
+        if not path.stat().st_size:
+            raise Failure(f"{_named(path)} is empty.", "It needs at least one request.")
         return _send_items(client, _blocks(path), path.stat().st_size, options)
-    lines = (orjson.dumps(prompts.item(row)) + b"\n" for row in input_files.rows(path, kind))
+    rows = input_files.rows(path, kind)
+    if (first := next(rows, None)) is None:
+        raise Failure(f"{_named(path)} has no prompts.", "It needs one at least, in a line or a row of its own.")
+    lines = (orjson.dumps(prompts.item(row)) + b"\n" for row in chain([first], rows))
     return _send_items(client, lines, None, options)
 
 
@@ -207,7 +218,7 @@ def _send_requests(client: Client, path: Path, options: SubmitOptions) -> str:
         urls.add(str(row.get("url")))
         models.add(str(body.get("model")) if isinstance(body, dict) else "")
     if not urls:
-        raise Failure(f"{path} is empty.", "It needs at least one request.")
+        raise Failure(f"{_named(path)} is empty.", "It needs at least one request.")
     if options.tags or options.model:
         raise Failure(
             "--tag and --model cannot be used with OpenAI requests.", "Each line names its model; use --metadata."

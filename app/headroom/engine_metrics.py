@@ -55,7 +55,7 @@ def parse(text: str, page: MetricsPage = _PAGE, batch_priority: int | None = Non
     """The gauges of a metrics page. `batch_priority`: that of our requests, None if they carry none. Raises TelemetryError."""
     found, classes = _read(text, page, batch_priority)
     # By field, since a gauge may have had another name; the newest one is the first.
-    missing = [*{field: name for name, field in reversed(page.gauges.items()) if field not in found}.values()]
+    missing = [*{field: name for name, field in reversed([*page.gauges.items()]) if field not in found}.values()]
     if missing:
         raise TelemetryError(_lacks(text, missing, page))
 

@@ -286,12 +286,12 @@ def test_attached_engine_without_telemetry(settings: Settings) -> None:
     with serving(engine_pages("m", **{"/metrics": "up 1"})) as url:
         check = services.engine(changed(settings, engine_url=url))
     assert check.status is CheckStatus.FAIL
-    assert check.detail.startswith(f"{url} serves m, 8192 tokens, but its telemetry cannot be read: ")
+    assert check.detail.startswith(f"{url} serves m, 8192 tokens (vLLM 0.32.0), but its telemetry cannot be read: ")
     assert "not the page of a vLLM engine" in check.detail
 
 
 def test_attached_engine_that_lacks_some_metrics_has_them_named(settings: Settings) -> None:
-    some = GAUGES.replace("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+    some = GAUGES.replace("vllm:kv_cache_usage_perc", "vllm:cache_usage_perc")
     with serving(engine_pages("m", **{"/metrics": some})) as url:
         check = services.engine(changed(settings, engine_url=url))
     assert check.status is CheckStatus.FAIL
@@ -320,6 +320,7 @@ def test_an_engine_that_is_being_started_is_no_failure(settings: Settings) -> No
         checks = [running_installation.installation(here), running_installation.engine(here)]
     assert [check.status for check in checks] == [CheckStatus.WARN, CheckStatus.WARN]
     assert "engine-0 is starting" in checks[1].detail
+    assert checks[1].detail.endswith("; protection not known yet")
     assert checks[1].fix == "Wait; slackwater logs gpu-worker shows the progress."
 
 

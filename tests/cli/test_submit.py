@@ -99,6 +99,16 @@ def test_a_bad_line_is_named_and_nothing_is_queued(run: Run, tmp_path: Path) -> 
     assert "temperature" in refused.output
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("p.txt", "p.txt has no prompts."), ("p.csv", "p.csv has no prompts."), ("p.jsonl", "p.jsonl is empty.")],
+)
+def test_an_empty_file_is_named(run: Run, tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / name).write_text("")
+    refused = run("submit", str(tmp_path / name), "--model", MODEL)
+    assert (refused.exit_code, said in " ".join(refused.output.split())) == (1, True), refused.output
+
+
 def test_another_file_than_the_submitted_one_is_not_joined(run: Run, table: Path, tmp_path: Path) -> None:
     request_id = submitted(run, str(table), "-m", MODEL)
     other, out = tmp_path / "other.csv", tmp_path / "answers.csv"

@@ -89,6 +89,7 @@ def test_subscriptions_are_made_listed_and_deleted(run: Run) -> None:
     assert fields["secret"] not in shown
     assert run("subscription", "delete", fields["id"]).exit_code == 0
     assert json.loads(run("subscription", "list", "--json").output) == []
+    assert "'x' is not an id" in run("subscription", "show", "x").output
     gone = run("subscription", "show", fields["id"])
     assert (gone.exit_code, "Subscription not found" in gone.output) == (1, True)
 

@@ -60,7 +60,7 @@ def engine(settings: Settings) -> Check:
 def _described(each: status.Status) -> str:
     version = f", vLLM {each['version']}" if each["version"] else ""
     policy = each["scheduling_policy"] or "not reported"
-    where = f"protection {each['protection']} the engine"
+    where = f"protection {each['protection']} the engine" if each["protection"] else "protection not known yet"
     return f"{each['name']} is {each['state']} ({each['mode']}{version}), scheduling policy {policy}; {where}"
 
 
