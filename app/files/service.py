@@ -49,7 +49,7 @@ class File:
     """An upload, or the output or error file of a batch (`request_id`, `of_errors`).
 
     `bytes`: None while the size of an output file is not counted. `problems`: errors of its lines, as a batch of it would report
-    them. `demand`: the requests and tokens that a batch of it needs, by model.
+    them. `demand`: the requests and tokens that a batch of it needs, by model. `rewrites`: how often it was redacted.
     """
 
     file_id: UUID
@@ -63,6 +63,7 @@ class File:
     demand: dict[str, dict[str, int]] | None
     request_id: UUID | None
     of_errors: bool | None
+    rewrites: int
 
 
 async def keep(
@@ -192,7 +193,7 @@ async def save_size(database: Database, tenant_id: int, file: File, run: int, si
 
 
 async def forget_size(conn: Connection, batch_id: int) -> None:
-    """Forget the sizes of a batch's files: its results are written anew."""
+    """Forget the sizes of a batch's files: its results are written anew, and the files have another content."""
     await conn.execute(sql.FORGET_SIZES, {"batch_id": batch_id})
 
 

@@ -5,7 +5,7 @@ Exception: these statements read `batch` (`app.queue`), because the output files
 
 from app.states import BATCH, FILE, UPLOAD, FileState, UploadState
 
-_FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"
+_FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"  # as in `service.File`
 # The id of an output file: random, and in the cell of its batch, which the third group names (app.cells).
 _OUTPUT_ID = "overlay(gen_random_uuid()::text placing substr(b.request_id::text, 15, 4) from 15)::uuid"
 
@@ -19,12 +19,12 @@ values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s,
 KEEP_FILE = f"""
 update file set state = '{FileState.READY}', created_at = now(), expires_at = now() + make_interval(secs => %(expires_seconds)s)
 where file_id = %(file_id)s and {FILE.guard("keep")}
-returning {_FILE}, null::uuid, null::boolean
+returning {_FILE}, null::uuid, null::boolean, rewrites
 """
 
 _IS_FINAL = f"b.state in ({', '.join(repr(state.value) for state in BATCH.final())})"
 _UPLOADS = f"""
-select {_FILE}, null::uuid as request_id, null::boolean as of_errors from file
+select {_FILE}, null::uuid as request_id, null::boolean as of_errors, rewrites from file
 where tenant_id = %(tenant_id)s and state = '{FileState.READY}' and (expires_at is null or expires_at > now())"""
 # Of final batches, the output and error files that have a line; of running batches, those that were created with partial files.
 # A refused batch has no files.
@@ -44,7 +44,7 @@ def _outputs(created_at: str) -> str:
 select x.file_id, 'batch_output' as purpose, f.request_id || x.suffix as filename,
        case when {_IS_FINAL} and f.counted_run = b.run then x.bytes end as bytes, {created_at} as created_at,
        b.finalized_at + make_interval(secs => f.output_seconds) as expires_at, x.lines, null::jsonb as problems,
-       null::jsonb as demand, f.request_id, x.of_errors
+       null::jsonb as demand, f.request_id, x.of_errors, f.rewrites
 from file_batch f {_FILES_OF_BATCH} and f.tenant_id = %(tenant_id)s"""
 
 
@@ -281,8 +281,9 @@ SCRUB = {
     "batch": "update file_batch set problems = %(problems)s where request_id = %(id)s and problems = %(was)s",
 }
 OPEN_UPLOADS = f"select filename from upload where tenant_id = %(tenant_id)s and state = '{UploadState.PENDING}'"
-RESIZE = "update file set bytes = %(bytes)s where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
+RESIZE = """
+update file set bytes = %(bytes)s, rewrites = rewrites + 1 where tenant_id = %(tenant_id)s and file_id = %(file_id)s"""
 # The output files of a batch are of another size once its results are.
 FORGET_SIZES = """
-update file_batch set output_bytes = null, error_bytes = null, counted_run = null
-where batch_id = %(batch_id)s and counted_run is not null"""
+update file_batch set output_bytes = null, error_bytes = null, counted_run = null, rewrites = rewrites + 1
+where batch_id = %(batch_id)s"""
