@@ -11,13 +11,13 @@ _OUTPUT_ID = "overlay(gen_random_uuid()::text placing substr(b.request_id::text,
 
 # The row expires if its object is not stored in time. It is then removed like any other expired file.
 INSERT_FILE = """
-insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems, demand, kek, wrapped_key)
-values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s,
+insert into file (file_id, tenant_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand, kek, wrapped_key)
+values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s, %(created_at)s,
         now() + make_interval(secs => %(arrival_seconds)s), %(lines)s, %(problems)s, %(demand)s, %(kek)s,
         %(wrapped_key)s)
 """
 KEEP_FILE = f"""
-update file set state = '{FileState.READY}', created_at = now(), expires_at = now() + make_interval(secs => %(expires_seconds)s)
+update file set state = '{FileState.READY}', expires_at = created_at + make_interval(secs => %(expires_seconds)s)
 where file_id = %(file_id)s and {FILE.guard("keep")}
 returning {_FILE}, null::uuid, null::boolean, rewrites
 """
@@ -51,28 +51,20 @@ from file_batch f {_FILES_OF_BATCH} and f.tenant_id = %(tenant_id)s"""
 _CREATED_AT = "coalesce(b.finalized_at, f.created_at)"
 
 
-def _one(file_id: str) -> str:
-    return f"""
-{_UPLOADS} and file_id = {file_id}
+GET_FILE = f"""
+{_UPLOADS} and file_id = %(file_id)s
 union all
-select * from ({_outputs(_CREATED_AT)} and {file_id} in (f.output_file_id, f.error_file_id)) r where file_id = {file_id}"""
-
-
-GET_FILE = _one("%(file_id)s")
+select * from ({_outputs(_CREATED_AT)} and %(file_id)s in (f.output_file_id, f.error_file_id)) r where file_id = %(file_id)s"""
 
 
 def list_files(ascending: bool) -> str:
-    """A page of readable files, beyond the file `after`. Uploads and files of batches are read by an index each, from the place
-    of `after` on. Batches that ended together have the same place there, so the last of a page is read with all that share its.
+    """A page of readable files, beyond the place (`after_at`, `after`). Uploads and files of batches are read by an index each,
+    from there on. Batches that ended together have the same place there, so the last of a page is read with all that share its.
     """
-    order, beyond, begin, end = (
-        ("asc", ">", "-infinity", "infinity") if ascending else ("desc", "<", "infinity", "-infinity")
-    )
-    otherwise = f"case when %(after)s::uuid is null then timestamptz '{begin}' else timestamptz '{end}' end"
-    place = f"coalesce((select created_at from mark), {otherwise})"
+    order, beyond, begin = ("asc", ">", "-infinity") if ascending else ("desc", "<", "infinity")
+    place = f"coalesce(%(after_at)s::timestamptz, '{begin}')"
     place_id = "coalesce(%(after)s::uuid, '00000000-0000-0000-0000-000000000000')"
     return f"""
-with mark as materialized (select created_at from ({_one("%(after)s")}) m)
 select * from (
   (select * from ({_UPLOADS} and (%(purpose)s::text is null or purpose = %(purpose)s)) u
    where (created_at, file_id) {beyond} ({place}, {place_id})
@@ -85,6 +77,11 @@ select * from (
 order by created_at {order}, file_id {order} limit %(limit)s
 """
 
+
+# The place of an output file, which stays when it is deleted.
+PLACE_OF_OUTPUT = f"""
+select {_CREATED_AT} from file_batch f join batch b using (batch_id)
+where f.tenant_id = %(tenant_id)s and %(file_id)s::uuid in (f.output_file_id, f.error_file_id)"""
 
 # A batch whose row came while it ended was not listed then. What nobody can read any more is no longer looked at.
 LIST_LATE = f"""

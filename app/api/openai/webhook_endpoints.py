@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from app import clock
 from app.api.body import read_model
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import PageQuery, answer, listed
+from app.api.openai.list_pages import PageQuery, answer, listed, place_of
 from app.api.permissions import seen_endpoint
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.queue import wakes
@@ -105,7 +105,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 @router.get("/webhook_endpoints")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
     """A page of webhooks, newest first."""
-    after = _parse(page.after) if page.after else None
+    after = place_of(page.after, _known)
     async with parts.database.relaxed() as conn:
         found, more = await endpoints.newest(conn, tenant.tenant_id, after=after, limit=page.limit)
     return listed([_view(seen_endpoint(tenant, endpoint)) for endpoint in found], more=more)
@@ -240,11 +240,18 @@ def _unknown_type(where: str, event_type: str) -> BadInput:
     return BadInput(f"{where}: there is no event type {event_type[:60]!r} here; known are: {_KNOWN}")
 
 
-def _parse(endpoint_id: str) -> UUID:
+def _known(endpoint_id: str) -> UUID | None:
     try:
         return UUID(endpoint_id.removeprefix(PREFIX))
     except ValueError:
-        raise NotFound(f"No webhook endpoint found with id {endpoint_id[:60]!r}", code=404) from None
+        return None
+
+
+def _parse(endpoint_id: str) -> UUID:
+    parsed = _known(endpoint_id)
+    if parsed is None:
+        raise NotFound(f"No webhook endpoint found with id {endpoint_id[:60]!r}", code=404)
+    return parsed
 
 
 def _id(endpoint: Endpoint) -> str:
