@@ -195,12 +195,7 @@ class Lines:
         return line
 
     def _read(self, text: bytes) -> BatchLine:
-        try:
-            given = self._loads(text)
-        except (strict_json.JsonError, orjson.JSONDecodeError):
-            problem = strict_json.not_utf8(text)
-            message = "This line is not parseable as valid JSON" + (f": {problem}." if problem else ".")
-            raise LineError(_MALFORMED, message, None) from None
+        given = self._parsed(text)
         if not isinstance(given, dict):
             raise LineError(_MALFORMED, "This line is not a JSON object.", None)
         self._custom_id_read = custom_id_in(given)
@@ -222,6 +217,16 @@ class Lines:
             self.model = model
         self._seen.add(custom_id)
         return self._admitted(custom_id, route, model, body, vault_values(given.get(VAULT), self._admission.vaults))
+
+    def _parsed(self, text: bytes) -> Any:
+        try:
+            return self._loads(text)
+        except strict_json.NumberTooLarge as error:
+            raise LineError("invalid_value", f"{error}.", error.field) from None
+        except (strict_json.JsonError, orjson.JSONDecodeError):
+            problem = strict_json.not_utf8(text)
+            message = "This line is not parseable as valid JSON" + (f": {problem}." if problem else ".")
+            raise LineError(_MALFORMED, message, None) from None
 
     def _admitted(
         self, custom_id: str, route: str, model: Model, body: dict[str, Any], values: Mapping[str, str]
