@@ -324,9 +324,9 @@ def _usage(status: BatchStatus | None, price: Price | None) -> dict[str, Any] | 
         return None
     tokens = {
         "input_tokens": status.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": status.cached_tokens},
+        "input_tokens_details": status.parts("input", cached_tokens=status.cached_tokens),
         "output_tokens": status.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": status.parts("output", reasoning_tokens=0),
         "total_tokens": status.prompt_tokens + status.completion_tokens,
     }
     return with_cost(tokens, price)
