@@ -78,6 +78,7 @@ async def test_every_part_of_the_usage_is_the_sum_over_the_items(
         assert await service.flush(conn, lease, [result(0, CHAT), result(1, RESPONSES)])
         if then != "goes on":  # its worker is lost
             await conn.execute("update chunk set state = 'ready', worker_id = null, token = token + 1")
+            await conn.execute("update sched set ready = ready + 1")
         if then == "another goes on":
             lease = await support.claim(conn, pool, await support.make_worker(database, pool))
             assert lease is not None
