@@ -62,6 +62,15 @@ class BadInput(SlackwaterError):
     fix = "Correct what the message names."
 
 
+class PlaceUnknown(BadInput):
+    """A page shall begin after something that this list does not know."""
+
+    def __init__(self, after: object) -> None:
+        super().__init__(
+            f"after: {str(after)[:60]!r} is no place in this list; give the last id of the page before", param="after"
+        )
+
+
 class SensitiveFound(BadInput):
     """The request has a sensitive value where the policy allows none. The message names its kind, never the value."""
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_RANGE = re.compile(r"(?i:bytes)=([0-9]{0,18})-([0-9]{0,18})")
 
 
 @dataclass(frozen=True, slots=True)

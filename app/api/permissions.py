@@ -168,4 +168,4 @@ def check(tenant: Tenant, request: Request) -> None:
 
 @cache
 def _least_role(method: str, path: str) -> KeyRole:
-    return LEAST_ROLES.get(openapi_operations.name(method.lower(), path), KeyRole.ADMIN)
+    return LEAST_ROLES.get(openapi_operations.name("get" if method == "HEAD" else method.lower(), path), KeyRole.ADMIN)

@@ -74,20 +74,19 @@ class Installation:
             return self._latest[1]
 
     async def _query(self) -> dict[str, Any]:
-        found: tuple[Any, ...] = (), None
+        about: dict[str, Any] = {
+            "webhooks_to": self._settings.webhook_allow_private,
+            "database_embedded": not self._settings.database_url,
+            "room": await self._room(),
+        }
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 told = await engine_overview.recent_engines(conn)
                 callers = await self._protection(conn)
-                found = told, await queue_overview.overview(conn), await standing.standings(conn), callers
+                overview = await queue_overview.overview(conn)
+                return describe(told, overview, await standing.standings(conn), callers, **about)
         except (TimeoutError, *TRANSIENT):
-            pass
-        return describe(
-            *found,
-            webhooks_to=self._settings.webhook_allow_private,
-            database_embedded=not self._settings.database_url,
-            room=await self._room(),
-        )
+            return describe((), None, **about)
 
     async def _room(self) -> int | None:
         """What `store.room` says, unless the disk hangs: then nothing, and it is not asked again before it has answered."""

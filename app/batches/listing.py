@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from app.db.pool import Connection, Database
-from app.errors import BadInput
+from app.errors import PlaceUnknown
 from app.files import service as files
 from app.queue import listing
 from app.queue.listing import Filters, ListPosition
@@ -18,7 +18,7 @@ WORDS = (*listing.STATE_NAMES, REFUSED)
 async def page(
     database: Database, tenant: Tenant, filters: Filters, *, after: UUID | None = None, limit: int
 ) -> tuple[list[ListPosition], bool]:
-    """The newest `limit` batches after `after`, and whether there are more. Raises BadInput."""
+    """The newest `limit` batches after `after`, and whether there are more. Raises PlaceUnknown."""
     async with database.relaxed() as conn:
         behind = await _position(conn, tenant.tenant_id, after) if after else None
         queued, refused = await _queued(conn, tenant, filters, behind, limit + 1), []
@@ -54,10 +54,10 @@ async def _refused(
 
 
 async def _position(conn: Connection, tenant_id: int, request_id: UUID) -> ListPosition:
-    """The position of a batch. Raises BadInput for an unknown one."""
+    """The position of a batch, which stays when its contents are deleted. Raises PlaceUnknown."""
     created_at = await listing.created_at(conn, tenant_id, request_id) or await files.refused_at(
         conn, tenant_id, request_id
     )
     if created_at is None:
-        raise BadInput("after: no such batch in this account; use the cursor of the previous page", param="after")
+        raise PlaceUnknown(request_id)
     return ListPosition(created_at, request_id)

@@ -70,13 +70,30 @@ def _after_first_attempt(client: Client, path: str, delivery: Object) -> Object:
     deadline = clock.monotonic() + PATIENCE_SECONDS
     while delivery["last_attempt"] is None:
         if clock.monotonic() > deadline:
-            raise Failure(
-                f"No notifier has sent the test event within {PATIENCE_SECONDS:.0f} s.",
-                "Start a notifier: `slackwater up` runs one, `slackwater notifier` runs it alone.",
-            )
+            raise _unanswered(delivery, client.get(f"{path}/deliveries", before=delivery["id"], limit=1))
         time.sleep(_POLL_SECONDS)
         delivery = client.get(f"{path}/deliveries/{delivery['id']}")
     return delivery
+
+
+def _unanswered(delivery: Object, before: list[Object]) -> Failure:
+    """Why a delivery has no attempt that has ended. `before`: the delivery before it, if there is one."""
+    within = f"within {PATIENCE_SECONDS:.0f} s"
+    if delivery["state"] == DeliveryState.SENDING:
+        return Failure(
+            f"The test event was sent, and the receiver has not ended its answer {within}.",
+            "Let the receiver end its answer, body included, as soon as it has stored the event.",
+        )
+    if before and before[0]["last_attempt"] and before[0]["last_attempt"]["error"]:
+        why = _failure_message(before[0]["last_attempt"])
+        return Failure(
+            ended(f"The test event waits, because the delivery before it failed: {why}"),
+            "Mend the receiver; the test event is sent as soon as the pause after the failure ends.",
+        )
+    return Failure(
+        f"No notifier has sent the test event {within}.",
+        "Start a notifier: `slackwater up` runs one, `slackwater notifier` runs it alone.",
+    )
 
 
 def show_list(
@@ -155,10 +172,9 @@ def _attempt(found: Object) -> tuple[object, ...]:
 
 def _failure_message(attempt: Object) -> str:
     """Why an attempt failed, for a person to read."""
-    from app.webhooks.egress import FAULTS
+    from app.webhooks.egress import failure
 
-    fault = FAULTS.get(attempt["error"] or "")
-    return f"the receiver could not be reached: {fault}" if fault else _outcome(attempt)
+    return failure(attempt["http_status"], attempt["error"] or "", attempt["duration_ms"])
 
 
 def _outcome(attempt: Object | None) -> str:

@@ -18,10 +18,12 @@ the engine is full                             Retry     busy: not the item's fa
 doubtful                                       Doubt     whoever can ask the engine finds out; `judged` says what it meant
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -66,10 +68,8 @@ _ABORTS = frozenset(
 ABORTED = "the engine aborted the request"
 _CUT = frozenset({"cancelled", "failed", "in_progress", "queued"})  # of a response that is not whole
 
-_USAGE_NAMES = (
-    ("prompt_tokens", "prompt_tokens_details", "completion_tokens"),
-    ("input_tokens", "input_tokens_details", "output_tokens"),
-)
+_USAGE_NAMES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
+_PART, _MOST_PARTS = re.compile("[a-z][a-z0-9_]{0,59}"), 20
 _LONGEST = 2000  # characters of an engine's words
 _MISSING = frozenset({404, 405, 501})  # how a server says that it lacks a route
 _LARGEST_COUNT = 2**31 - 1
@@ -78,11 +78,14 @@ _CORE_DIED = (b"EngineCore encountered an issue", b"EngineDeadError")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that the engine counted for one item."""
+    """Tokens that the engine counted for one item. `details`: their parts beside the cached ones, such as
+    `output.reasoning_tokens`, as far as they are not 0.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    details: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,13 +380,18 @@ def usage_of(answer: Mapping[str, Any]) -> Usage | None:
     usage = answer.get("usage")
     if not isinstance(usage, dict):
         return None
-    prompt, details, output = _USAGE_NAMES[0] if "prompt_tokens" in usage else _USAGE_NAMES[1]
-    cached = usage.get(details)
-    return Usage(
-        _count(usage.get(prompt)),
-        _count(cached.get("cached_tokens") if isinstance(cached, dict) else 0),
-        _count(usage.get(output)),
-    )
+    prompt, output = _USAGE_NAMES[0] if "prompt_tokens" in usage else _USAGE_NAMES[1]
+    parts = _parts("input", usage.get(f"{prompt}_details")) | _parts("output", usage.get(f"{output}_details"))
+    cached = parts.pop("input.cached_tokens", 0)
+    return Usage(_count(usage.get(prompt)), cached, _count(usage.get(output)), parts)
+
+
+def _parts(of: str, details: object) -> dict[str, int]:
+    """The parts of a count that are not 0, at most `_MOST_PARTS`."""
+    if not isinstance(details, dict):
+        return {}
+    named = {f"{of}.{name}": _count(n) for name, n in details.items() if _PART.fullmatch(name)}
+    return dict(islice(((name, n) for name, n in named.items() if n), _MOST_PARTS))
 
 
 def _count(value: object) -> int:

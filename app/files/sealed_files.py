@@ -40,7 +40,7 @@ async def new_seal(database: Database, settings: Settings, tenant_id: int, rule:
     """
     if not wanted(settings, rule):
         return None
-    owner = cells.new_id()
+    owner = cells.new_timed_id()
     return FileSeal(owner, await batch_keys.make(database, Keyring.of(settings), tenant_id, owner.bytes))
 
 

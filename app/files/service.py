@@ -18,7 +18,7 @@ from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Connection, Database
-from app.errors import BadInput, NotFound, StorageError
+from app.errors import BadInput, NotFound, PlaceUnknown, StorageError
 from app.files import ids, sealed_files, sql
 from app.files.sealed_files import FileSeal
 from app.sealing import batch_keys
@@ -49,7 +49,7 @@ class File:
     """An upload, or the output or error file of a batch (`request_id`, `of_errors`).
 
     `bytes`: None while the size of an output file is not counted. `problems`: errors of its lines, as a batch of it would report
-    them. `demand`: the requests and tokens that a batch of it needs, by model.
+    them. `demand`: the requests and tokens that a batch of it needs, by model. `rewrites`: how often it was redacted.
     """
 
     file_id: UUID
@@ -63,6 +63,7 @@ class File:
     demand: dict[str, dict[str, int]] | None
     request_id: UUID | None
     of_errors: bool | None
+    rewrites: int
 
 
 async def keep(
@@ -85,13 +86,13 @@ async def keep(
     """Insert a hidden row, put the content into the store, then make the file visible.
 
     `check` is called in the transaction that inserts the row, before it does; where it raises, nothing is stored.
-    `seal`: with which the content was sealed.
+    `file_id`: with its time, which is that of the file. `seal`: with which the content was sealed.
     If the put fails, the row is deleted. If the process dies in between, `expire` deletes both later. Raises StorageError.
     """
     key = object_names.upload(tenant_id, file_id)
     values = {"file_id": file_id, "tenant_id": tenant_id, "purpose": purpose, "filename": filename, "bytes": size}
     values |= {"expires_seconds": expires_seconds, "arrival_seconds": _ARRIVAL_SECONDS, "lines": lines}
-    values |= sealed_files.columns(seal)
+    values |= sealed_files.columns(seal) | {"created_at": cells.made_at(file_id)}
     values["problems"] = Jsonb(list(problems), dumps=json.dumps) if problems else None
     values["demand"] = None if demand is None else Jsonb(dict(demand))
     async with database.transaction() as conn:
@@ -137,15 +138,28 @@ async def listing(
     limit: int = MOST_LISTED,
     ascending: bool = False,
 ) -> tuple[list[File], bool]:
-    """A page of files, newest first or oldest first, and whether there are more. Raises BadInput."""
+    """A page of files, newest first or oldest first, and whether there are more. `after`: a file, which may have been deleted.
+
+    Raises BadInput, PlaceUnknown.
+    """
     if not 1 <= limit <= MOST_LISTED:
         raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
-    after_id = ids.parse_id(after) if after else None
-    if after and after_id is None:
-        return [], False
-    values = {"tenant_id": tenant_id, "purpose": purpose, "after": after_id, "limit": limit + 1}
+    after_id, at = await _place(conn, tenant_id, after) if after else (None, None)
+    values = {"tenant_id": tenant_id, "purpose": purpose, "after": after_id, "after_at": at, "limit": limit + 1}
     rows = await (await conn.execute(sql.list_files(ascending).encode(), values)).fetchall()
     return [File(*row) for row in rows[:limit]], len(rows) > limit
+
+
+async def _place(conn: Connection, tenant_id: int, after: str) -> tuple[UUID, datetime]:
+    """The place of a file in the list: its id and its time. Raises PlaceUnknown."""
+    file_id = ids.parse_id(after)
+    if file_id is not None and (at := cells.made_at(file_id)) is not None:
+        return file_id, at
+    values = {"tenant_id": tenant_id, "file_id": file_id}
+    row = await (await conn.execute(sql.PLACE_OF_OUTPUT, values)).fetchone()
+    if file_id is None or row is None:
+        raise PlaceUnknown(after)
+    return file_id, row[0]
 
 
 async def note_cancel(conn: Connection, tenant_id: int, request_id: UUID) -> None:
@@ -192,7 +206,7 @@ async def save_size(database: Database, tenant_id: int, file: File, run: int, si
 
 
 async def forget_size(conn: Connection, batch_id: int) -> None:
-    """Forget the sizes of a batch's files: its results are written anew."""
+    """Forget the sizes of a batch's files: its results are written anew, and the files have another content."""
     await conn.execute(sql.FORGET_SIZES, {"batch_id": batch_id})
 
 

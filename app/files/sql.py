@@ -5,26 +5,26 @@ Exception: these statements read `batch` (`app.queue`), because the output files
 
 from app.states import BATCH, FILE, UPLOAD, FileState, UploadState
 
-_FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"
+_FILE = "file_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand"  # as in `service.File`
 # The id of an output file: random, and in the cell of its batch, which the third group names (app.cells).
 _OUTPUT_ID = "overlay(gen_random_uuid()::text placing substr(b.request_id::text, 15, 4) from 15)::uuid"
 
 # The row expires if its object is not stored in time. It is then removed like any other expired file.
 INSERT_FILE = """
-insert into file (file_id, tenant_id, purpose, filename, bytes, expires_at, lines, problems, demand, kek, wrapped_key)
-values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s,
+insert into file (file_id, tenant_id, purpose, filename, bytes, created_at, expires_at, lines, problems, demand, kek, wrapped_key)
+values (%(file_id)s, %(tenant_id)s, %(purpose)s, %(filename)s, %(bytes)s, %(created_at)s,
         now() + make_interval(secs => %(arrival_seconds)s), %(lines)s, %(problems)s, %(demand)s, %(kek)s,
         %(wrapped_key)s)
 """
 KEEP_FILE = f"""
-update file set state = '{FileState.READY}', created_at = now(), expires_at = now() + make_interval(secs => %(expires_seconds)s)
+update file set state = '{FileState.READY}', expires_at = created_at + make_interval(secs => %(expires_seconds)s)
 where file_id = %(file_id)s and {FILE.guard("keep")}
-returning {_FILE}, null::uuid, null::boolean
+returning {_FILE}, null::uuid, null::boolean, rewrites
 """
 
 _IS_FINAL = f"b.state in ({', '.join(repr(state.value) for state in BATCH.final())})"
 _UPLOADS = f"""
-select {_FILE}, null::uuid as request_id, null::boolean as of_errors from file
+select {_FILE}, null::uuid as request_id, null::boolean as of_errors, rewrites from file
 where tenant_id = %(tenant_id)s and state = '{FileState.READY}' and (expires_at is null or expires_at > now())"""
 # Of final batches, the output and error files that have a line; of running batches, those that were created with partial files.
 # A refused batch has no files.
@@ -44,35 +44,27 @@ def _outputs(created_at: str) -> str:
 select x.file_id, 'batch_output' as purpose, f.request_id || x.suffix as filename,
        case when {_IS_FINAL} and f.counted_run = b.run then x.bytes end as bytes, {created_at} as created_at,
        b.finalized_at + make_interval(secs => f.output_seconds) as expires_at, x.lines, null::jsonb as problems,
-       null::jsonb as demand, f.request_id, x.of_errors
+       null::jsonb as demand, f.request_id, x.of_errors, f.rewrites
 from file_batch f {_FILES_OF_BATCH} and f.tenant_id = %(tenant_id)s"""
 
 
 _CREATED_AT = "coalesce(b.finalized_at, f.created_at)"
 
 
-def _one(file_id: str) -> str:
-    return f"""
-{_UPLOADS} and file_id = {file_id}
+GET_FILE = f"""
+{_UPLOADS} and file_id = %(file_id)s
 union all
-select * from ({_outputs(_CREATED_AT)} and {file_id} in (f.output_file_id, f.error_file_id)) r where file_id = {file_id}"""
-
-
-GET_FILE = _one("%(file_id)s")
+select * from ({_outputs(_CREATED_AT)} and %(file_id)s in (f.output_file_id, f.error_file_id)) r where file_id = %(file_id)s"""
 
 
 def list_files(ascending: bool) -> str:
-    """A page of readable files, beyond the file `after`. Uploads and files of batches are read by an index each, from the place
-    of `after` on. Batches that ended together have the same place there, so the last of a page is read with all that share its.
+    """A page of readable files, beyond the place (`after_at`, `after`). Uploads and files of batches are read by an index each,
+    from there on. Batches that ended together have the same place there, so the last of a page is read with all that share its.
     """
-    order, beyond, begin, end = (
-        ("asc", ">", "-infinity", "infinity") if ascending else ("desc", "<", "infinity", "-infinity")
-    )
-    otherwise = f"case when %(after)s::uuid is null then timestamptz '{begin}' else timestamptz '{end}' end"
-    place = f"coalesce((select created_at from mark), {otherwise})"
+    order, beyond, begin = ("asc", ">", "-infinity") if ascending else ("desc", "<", "infinity")
+    place = f"coalesce(%(after_at)s::timestamptz, '{begin}')"
     place_id = "coalesce(%(after)s::uuid, '00000000-0000-0000-0000-000000000000')"
     return f"""
-with mark as materialized (select created_at from ({_one("%(after)s")}) m)
 select * from (
   (select * from ({_UPLOADS} and (%(purpose)s::text is null or purpose = %(purpose)s)) u
    where (created_at, file_id) {beyond} ({place}, {place_id})
@@ -85,6 +77,11 @@ select * from (
 order by created_at {order}, file_id {order} limit %(limit)s
 """
 
+
+# The place of an output file, which stays when it is deleted.
+PLACE_OF_OUTPUT = f"""
+select {_CREATED_AT} from file_batch f join batch b using (batch_id)
+where f.tenant_id = %(tenant_id)s and %(file_id)s::uuid in (f.output_file_id, f.error_file_id)"""
 
 # A batch whose row came while it ended was not listed then. What nobody can read any more is no longer looked at.
 LIST_LATE = f"""
@@ -281,8 +278,9 @@ SCRUB = {
     "batch": "update file_batch set problems = %(problems)s where request_id = %(id)s and problems = %(was)s",
 }
 OPEN_UPLOADS = f"select filename from upload where tenant_id = %(tenant_id)s and state = '{UploadState.PENDING}'"
-RESIZE = "update file set bytes = %(bytes)s where tenant_id = %(tenant_id)s and file_id = %(file_id)s"
+RESIZE = """
+update file set bytes = %(bytes)s, rewrites = rewrites + 1 where tenant_id = %(tenant_id)s and file_id = %(file_id)s"""
 # The output files of a batch are of another size once its results are.
 FORGET_SIZES = """
-update file_batch set output_bytes = null, error_bytes = null, counted_run = null
-where batch_id = %(batch_id)s and counted_run is not null"""
+update file_batch set output_bytes = null, error_bytes = null, counted_run = null, rewrites = rewrites + 1
+where batch_id = %(batch_id)s"""

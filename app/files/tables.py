@@ -33,6 +33,11 @@ def _key() -> tuple[Column[str], Column[bytes]]:
     )
 
 
+def _rewrites() -> Column[int]:
+    comment = "how often what was stored has been redacted: its content is another one since then"
+    return Column("rewrites", Integer, nullable=False, server_default="0", comment=comment)
+
+
 file = Table(
     "file",
     metadata,
@@ -54,6 +59,7 @@ file = Table(
         comment="what a batch of the file requests, by model: requests, and tokens as in the class Demand",
     ),
     *_key(),
+    _rewrites(),
 )
 Index("file_kek", file.c.kek, postgresql_where="kek is not null")
 Index("file_tenant", file.c.tenant_id, file.c.created_at, file.c.file_id)
@@ -100,6 +106,7 @@ file_batch = Table(
         Timestamp,
         comment="since when its files can be read: its place among all; null: not yet; -infinity: no longer",
     ),
+    _rewrites(),
     CheckConstraint("(batch_id is null) = (problems is not null)", name="refused_or_running"),
 )
 Index("file_batch_tenant", file_batch.c.tenant_id, file_batch.c.created_at, file_batch.c.request_id)

@@ -104,7 +104,9 @@ class Listed:
 
 
 async def page(conn: Connection, wanted: Filter, limit: int = PAGE_ROWS) -> tuple[list[Listed], bool]:
-    """A page of pipelines, newest first, and whether there are more in the direction that was asked for."""
+    """A page of pipelines, newest first, and whether there are more in the direction that was asked for. Raises PlaceUnknown."""
+    for place in (wanted.after, wanted.before):
+        await reads.check_place(conn, wanted.tenant_id, place)
     values = wanted.values()
     found = await (await conn.execute(sql.page(values).encode(), values | {"limit": limit + 1})).fetchall()
     more, found = len(found) > limit, found[:limit]

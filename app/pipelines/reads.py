@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 
 from app.db.pool import Connection, Database
-from app.errors import NotFound
+from app.errors import NotFound, PlaceUnknown
 from app.flows.stages import Definition
 from app.pipelines import ids, stored_flow
 from app.pipelines import reads_sql as sql
@@ -208,12 +208,20 @@ async def spent(conn: Connection, pipeline_ids: Sequence[int]) -> dict[int, Spen
     return {pipeline_id: Spent(pico / _PICO, currency) for pipeline_id, pico, currency in rows}
 
 
+async def check_place(conn: Connection, tenant_id: int | None, after: UUID | None) -> None:
+    """Raise PlaceUnknown unless a page can begin after this pipeline. Its row stays until retention takes the older ones, too."""
+    values = {"tenant_id": tenant_id, "request_id": after}
+    if after is not None and await (await conn.execute(sql.KNOWN, values)).fetchone() is None:
+        raise PlaceUnknown(ids.format_id(after))
+
+
 async def page(
     database: Database, tenant: Tenant, *, after: UUID | None = None, limit: int = 20
 ) -> tuple[list[tuple[PipelineRow, Sums, Spent | None]], bool]:
-    """The newest pipelines after `after`, and whether there are more."""
+    """The newest pipelines after `after`, and whether there are more. Raises PlaceUnknown."""
     values = {"tenant_id": tenant.tenant_id, "after": after, "limit": limit + 1}
     async with database.relaxed() as conn:
+        await check_place(conn, tenant.tenant_id, after)
         found = [row_of(each) for each in await (await conn.execute(sql.PAGE, values)).fetchall()]
         shown = {"pipeline_ids": [each.pipeline_id for each in found[:limit]]}
         sums = {n: Sums(*counts) for n, *counts in await (await conn.execute(sql.SUMS, shown)).fetchall()}

@@ -10,6 +10,9 @@ COLUMNS = """p.pipeline_id, p.request_id, p.name, p.state, p.run, p.definition, 
 
 ONE = f"select {COLUMNS} from pipeline p where p.tenant_id = %(tenant_id)s and p.request_id = %(request_id)s"
 
+KNOWN = """
+select from pipeline where request_id = %(request_id)s and (%(tenant_id)s::int is null or tenant_id = %(tenant_id)s)"""
+
 # The pipeline of a batch, which is one of its stages.
 OF_BATCH = f"""
 select {COLUMNS} from pipeline p join batch b using (pipeline_id)

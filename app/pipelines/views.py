@@ -96,8 +96,10 @@ def _usage(row: StageRow, status: BatchStatus) -> dict[str, Any]:
         "prompt_tokens": status.prompt_tokens,
         "completion_tokens": status.completion_tokens,
         "total_tokens": status.prompt_tokens + status.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": status.cached_tokens},
+        "prompt_tokens_details": status.parts("input", cached_tokens=status.cached_tokens),
     }
+    if outputs := status.parts("output"):
+        tokens["completion_tokens_details"] = outputs
     if row.currency is None:
         return tokens
     return tokens | {"cost": round(row.cost, 12), "currency": row.currency}

@@ -70,11 +70,11 @@ select count(*) from to_move"""
 # Results that a lost worker stored before its chunk came back are counted here, because no worker will finish that chunk.
 _COUNT_DONE = f"""
  counted as (insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats,
-                                         retried, retried_ok, yields, budgets, errors, unrun)
+                                         retried, retried_ok, yields, budgets, errors, unrun, details)
        select k.batch_id, sum(r.ok), count(*) - sum(r.ok), sum(r.prompt_tokens), sum(r.cached_tokens), sum(r.completion_tokens),
               k.line_id, count(*) filter (where k.run > 1), count(*) filter (where r.attempt > 1),
               count(*) filter (where r.attempt > 1 and r.ok = 1), sum(r.yields), k.budgets, {ERRORS},
-              count(*) filter (where r.attempt = 0)
+              count(*) filter (where r.attempt = 0), sum_details(r.details)
        from to_move k cross join lateral unnest(coalesce(k.seqs, array(select generate_series(k.lo, k.hi)))) x (seq)
          cross join lateral (select * from item_result i
            where i.batch_id = k.batch_id and i.seq = x.seq and i.run = k.run limit 1) r

@@ -15,9 +15,10 @@ from sqlalchemy import (
     func,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from app.db.metadata import metadata
-from app.queue.tables import ZERO, Timestamp, counts
+from app.queue.tables import DETAILS, ZERO, Timestamp, counts
 from app.queue.types import TOKENS
 
 batch_delta = Table(
@@ -63,6 +64,7 @@ batch_delta = Table(
         comment="of the results, those that no engine was asked for",
     ),
     Column("unrun_ok", Integer, nullable=False, server_default=ZERO, comment="of these, the answers"),
+    Column("details", JSONB, comment=DETAILS),
     postgresql_with={"autovacuum_vacuum_scale_factor": 0, "autovacuum_vacuum_threshold": 1000},
 )
 Index("batch_delta_batch", batch_delta.c.batch_id)

@@ -13,10 +13,14 @@ MAX_BATCHES = 100_000  # more are not counted
 # Of a batch b: what its finished chunks have that is not folded yet, and the tokens with it.
 DELTAS = f"""
 left join lateral (select sum(ok)::int as ok, sum(failed)::int as failed,
-                     {", ".join(f"sum({name})::int8 as {name}" for name in TOKENS)}
+                     {", ".join(f"sum({name})::int8 as {name}" for name in TOKENS)},
+                     sum_details(details) as details
                    from batch_delta x where x.batch_id = b.batch_id) d on b.finalized_at is null"""
 FOLDED_TOKENS = ", ".join(f"b.{name} + coalesce(d.{name}, 0)" for name in TOKENS)
 LIVE_TOKENS = ", ".join(f"b.{name} + coalesce(d.{name}, 0) + coalesce(c.{name}, 0)" for name in TOKENS)
+LIVE_DETAILS = (
+    "coalesce(add_details(b.details, d.details), b.details, d.details)"  # those of leased chunks come at their ends
+)
 # The columns succeeded, failed, claimed, in the engine; and the joins for them, which have `c.started`.
 SUCCEEDED = "b.ok + coalesce(d.ok, 0) + coalesce(c.done, 0)"
 FAILED = "b.failed + coalesce(d.failed, 0) + coalesce(c.failed, 0)"

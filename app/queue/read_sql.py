@@ -1,7 +1,16 @@
 """The SQL that reads a batch: its status with live counts, and its results page by page."""
 
 from app.db.byte_pages import bounded
-from app.queue.item_counts_sql import CLAIMED, FAILED, IN_ENGINE, JOINS, LIVE_TOKENS, RETURNS_AT, SUCCEEDED
+from app.queue.item_counts_sql import (
+    CLAIMED,
+    FAILED,
+    IN_ENGINE,
+    JOINS,
+    LIVE_DETAILS,
+    LIVE_TOKENS,
+    RETURNS_AT,
+    SUCCEEDED,
+)
 
 
 def _status(source: str = "batch b", first_columns: str = "") -> str:
@@ -10,7 +19,7 @@ select {first_columns}b.batch_id, b.request_id, b.model, b.state, b.run, b.total
        {SUCCEEDED}, {FAILED}, {LIVE_TOKENS}, coalesce(c.started, false), b.deadline, b.expires_at,
        b.opened_at, b.endpoint, b.tags, b.meta, b.policy, b.diverted_to, b.name, b.traceparent, b.shredded_at,
        (select i.request_id from batch i where i.batch_id = b.pipeline_id), b.fed,
-       {CLAIMED}, {IN_ENGINE}, {RETURNS_AT}
+       {CLAIMED}, {IN_ENGINE}, {RETURNS_AT}, {LIVE_DETAILS}
 from {source}
 {JOINS}
 """

@@ -28,7 +28,7 @@ class BatchStatus:
     that had a say in it, the model it had `asked` for if another one answers, its fallback models, and its `models` if they are
     several; None: no rule had. `diverted_to`: models to which the policy moved waiting items; None: none.
     `shredded_at`: when its contents were deleted. `pipeline`: of which it is a stage. `fed`: more items may come.
-    `returns_at` as in ItemCounts.
+    `returns_at` as in ItemCounts. `details`: as in `app.engines.outcome.Usage`, of the chunks that have ended.
     """
 
     batch_id: int
@@ -61,6 +61,7 @@ class BatchStatus:
     claimed: int = 0
     in_engine: int = 0
     returns_at: datetime | None = None
+    details: dict[str, int] | None = None
 
     @property
     def work(self) -> Work:
@@ -77,6 +78,13 @@ class BatchStatus:
         """Where its items are."""
         ended = self.finalized_at is not None
         return ItemCounts(self.total, self.ok, self.failed, self.claimed, self.in_engine, ended, self.returns_at)
+
+    def parts(self, of: str, **counted: int) -> dict[str, int]:
+        """The parts of its `input` or `output` tokens by name: these, and what engines counted beside them."""
+        beside = {
+            name.removeprefix(f"{of}."): n for name, n in (self.details or {}).items() if name.startswith(f"{of}.")
+        }
+        return counted | beside
 
     @property
     def unfinished(self) -> int:

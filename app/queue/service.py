@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from psycopg import errors
+from psycopg.types.json import Jsonb
 
 from app.db import day_tables
 from app.db.pool import Connection
@@ -97,6 +98,7 @@ def _columns(results: Sequence[Result]) -> dict[str, list[Any]]:
     columns = {name: list(column) for name, column in zip(Result._fields, zip(*results, strict=True), strict=True)}
     columns["ok"] = list(map(int, columns["ok"]))
     columns["ran_ms"] = columns.pop("duration_ms")
+    columns["details"] = [Jsonb(dict(details)) if details else None for details in columns["details"]]
     for name in ("queued_ms", "first_token_ms", "ran_ms"):
         columns[name] = [None if ms is None else _whole_ms(ms) for ms in columns[name]]
     return columns

@@ -41,10 +41,10 @@ on conflict (tenant_id) do update set ok = r.ok + excluded.ok, failed = r.failed
 
 FOLD = """
 with deltas as (delete from batch_delta where delta_id = any(%(ids)s)
-           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added, bytes, line_id),
+           returning batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, added, bytes, line_id, details),
  sums as (select d.batch_id, sum(d.ok) as ok, sum(d.failed) as failed, sum(d.prompt_tokens) as prompt_tokens,
               sum(d.cached_tokens) as cached_tokens, sum(d.completion_tokens) as completion_tokens, sum(d.added) as added,
-              sum(d.bytes) as bytes,
+              sum(d.bytes) as bytes, sum_details(d.details) as details,
               coalesce(sum((d.prompt_tokens - d.cached_tokens) * l.price_in::numeric + d.cached_tokens * l.price_cached::numeric
                            + d.completion_tokens * l.price_out::numeric) filter (where l.currency = o.currency), 0) as cost
        from deltas d join batch b using (batch_id) left join line o on o.line_id = b.line_id
@@ -52,7 +52,7 @@ with deltas as (delete from batch_delta where delta_id = any(%(ids)s)
 update batch b set total = b.total + a.added, ok = b.ok + a.ok, failed = b.failed + a.failed,
        prompt_tokens = b.prompt_tokens + a.prompt_tokens, cached_tokens = b.cached_tokens + a.cached_tokens,
        completion_tokens = b.completion_tokens + a.completion_tokens, bytes = b.bytes + a.bytes,
-       cost = b.cost + a.cost
+       cost = b.cost + a.cost, details = coalesce(add_details(b.details, a.details), b.details, a.details)
 from sums a where a.batch_id = b.batch_id
 returning b.batch_id, b.run, b.request_id, b.model, b.total, b.ok, b.failed, b.kind"""
 

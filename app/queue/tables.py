@@ -36,6 +36,7 @@ from app.queue.types import TOKENS, Kind
 from app.states import BATCH, CHUNK
 
 Timestamp = DateTime(timezone=True)
+DETAILS = "other parts of the tokens that engines counted, as input.NAME or output.NAME; null: none"
 ZERO = text("0")
 
 
@@ -133,6 +134,7 @@ batch = Table(
     Column("parent_id", BigInteger, comment="the batch from whose results its items are made; null: none"),
     _flag("feeds", "its results are handed on: each flush leaves a marker"),
     _flag("fed", "more items may still come"),
+    Column("details", JSONB, comment=DETAILS),
     UniqueConstraint("tenant_id", "idempotency_key"),
     CheckConstraint(
         f"(finalized_at is not null) = (state in ({', '.join(repr(s.value) for s in BATCH.final())}))", name="finalized"
@@ -218,6 +220,7 @@ item_result = Table(
     Column("queued_ms", Integer, comment="from the begin of the run until it was sent; null: it was not, or not known"),
     Column("first_token_ms", Integer, comment="from the first send of the lease to the first token; null: not known"),
     Column("ran_ms", Integer, comment="from the first send of the lease to the end; null: not known"),
+    Column("details", JSONB, comment=DETAILS),
     PrimaryKeyConstraint("batch_id", "seq", "run"),
     postgresql_partition_by="RANGE (batch_id)",
 )

@@ -1,5 +1,6 @@
 """The types of the queue's interface: leases, items, results."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -99,7 +100,7 @@ class Result(NamedTuple):
     """The outcome of one item. `body`: the engine's answer if `ok`, else `{"code", "message"}`; if `stored`, its object's key.
 
     Times are from when the item was first sent under its lease. `queued_ms`: from the begin of its run until then. None: not
-    known. `error`: the class of its error; None: it has none.
+    known. `error`: the class of its error; None: it has none. `details`: see `app.engines.outcome.Usage`; None: none.
     """
 
     seq: int
@@ -115,6 +116,7 @@ class Result(NamedTuple):
     duration_ms: float | None = None
     queued_ms: float | None = None
     error: str | None = None
+    details: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ RESULT_COLUMNS = {
     "queued_ms": "int",
     "first_token_ms": "int",
     "ran_ms": "int",
+    "details": "jsonb",
 }
 _COLUMNS = ", ".join(RESULT_COLUMNS)
 _MARK = """insert into handoff (batch_id, run, seqs, bytes)
@@ -117,7 +118,7 @@ with deleted as (delete from chunk where {FENCE}
            returning batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, attempt, deaths, retries,
                      charged_for, excused, line_id, budgets, {", ".join(AMOUNTS)}, reserved_cost, reserved_tokens),
  items as (select x.seq, x.place, r.seq is null as missing, r.ok, r.prompt_tokens, r.cached_tokens, r.completion_tokens,
-                 r.attempt > 1 as again, r.yields, r.error,
+                 r.attempt > 1 as again, r.yields, r.error, r.details,
                  (x.seq = any(%(suspects)s::int[]))::int as suspect, (x.seq = any(%(retried)s::int[]))::int as retried
           from deleted d cross join lateral
             unnest(coalesce(d.seqs, array(select generate_series(d.lo, d.hi)))) with ordinality x (seq, place)
@@ -127,7 +128,7 @@ with deleted as (delete from chunk where {FENCE}
               coalesce(sum(prompt_tokens), 0) as prompt_tokens, coalesce(sum(cached_tokens), 0) as cached_tokens,
               coalesce(sum(completion_tokens), 0) as completion_tokens,
               count(*) filter (where again)::int as retried, count(*) filter (where again and ok = 1)::int as retried_ok,
-              coalesce(sum(yields), 0)::int as yields, {ERRORS} as errors from items),
+              coalesce(sum(yields), 0)::int as yields, {ERRORS} as errors, sum_details(details) as details from items),
  returned as (insert into chunk (batch_id, run, tenant_id, pool_id, lo, hi, seqs, n, est_tokens, deadline, state,
                              attempt, deaths, retries, charged_for, excused, line_id, budgets, {", ".join(AMOUNTS)}, token,
                              not_before)
@@ -150,10 +151,10 @@ with deleted as (delete from chunk where {FENCE}
               d.est_tokens::bigint * c.done / d.n from deleted d, counts c)
 insert into batch_delta (batch_id, ok, failed, prompt_tokens, cached_tokens, completion_tokens, line_id, repeats, retried,
                          retried_ok, yields, engine_ms, first_tokens, durations, budgets, reserved_cost,
-                         reserved_tokens, maximum_cost, maximum_tokens, errors, unrun)
+                         reserved_tokens, maximum_cost, maximum_tokens, errors, unrun, details)
 select d.batch_id, c.ok, c.done - c.ok, c.prompt_tokens, c.cached_tokens, c.completion_tokens, d.line_id,
        case when d.run > 1 then c.done else 0 end, c.retried, c.retried_ok, c.yields, %(engine_ms)s, %(first_tokens)s,
        %(durations)s, d.budgets, d.reserved_cost, d.reserved_tokens, d.maximum_cost - least(d.maximum_cost, r.cost),
-       d.maximum_tokens - least(d.maximum_tokens, r.tokens), c.errors, %(unrun)s
+       d.maximum_tokens - least(d.maximum_tokens, r.tokens), c.errors, %(unrun)s, c.details
 from deleted d, counts c, rest r where {RELAXED}
 returning ok + failed"""

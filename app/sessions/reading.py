@@ -111,13 +111,18 @@ async def page(keeper: Keeper, session_id: UUID, start: int | None, *, ascending
 
 async def item(keeper: Keeper, session_id: UUID, item_id: str) -> tuple[StoredTurn, int]:
     """The turn of a conversation that has this item, and its place in what `transcript.shown` lists of it. Raises NotFound."""
+    turn = await turn_of(keeper, session_id, item_id)
+    place = None if turn is None else await off_loop.of_size(turn.size, _place, turn.past, item_id)
+    if turn is None or place is None:
+        raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
+    return turn, place
+
+
+async def turn_of(keeper: Keeper, session_id: UUID, item_id: str) -> StoredTurn | None:
+    """The turn of a conversation that has this item, or had it. None: there is none."""
     turn_id = transcript.turn_of(item_id)
     turn = None if turn_id is None else await find(keeper, turn_id)
-    if turn is not None and turn.session_id == session_id and turn.state == TurnState.DONE:
-        place = await off_loop.of_size(turn.size, _place, turn.past, item_id)
-        if place is not None:
-            return turn, place
-    raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
+    return turn if turn is not None and turn.session_id == session_id and turn.state == TurnState.DONE else None
 
 
 def _place(turn: PastTurn, item_id: str) -> int | None:

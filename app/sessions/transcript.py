@@ -4,6 +4,7 @@ An item is an input item of the Responses API, as a dict. Past messages of the a
 of each prompt is the same text again, and stays in the prefix cache.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ Item = dict[str, Any]
 WHOLE_TURNS = 2  # the latest ones, which no summary replaces
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
+_ITEM_ID = re.compile("(?:msg|item)_([0-9a-f]{32})_(a?)([0-9]{1,9})")
 _INTRODUCTION = "This is a summary of our conversation until now:\n\n"
 _ACKNOWLEDGED = "I have read the summary and continue from there."
 
@@ -90,16 +92,23 @@ def _call_id(item: Item) -> str:
 
 def shown(turn: PastTurn) -> list[Item]:
     """The items of a turn, each with an id, as the API lists them."""
-    mark = turn.turn_id.hex
-    given = [shown_item(item, f"{mark}_{place}") for place, item in enumerate(turn.given)]
-    return given + [shown_item(item, f"{mark}_a{place}") for place, item in enumerate(turn.answer)]
+    given = shown_items(turn.given, turn.turn_id)
+    return given + [_shown_item(item, turn.turn_id, f"a{place}") for place, item in enumerate(turn.answer)]
 
 
-def shown_item(item: Item, mark: str) -> Item:
-    """An item in the form of OpenAI's listings: it has an id, and text is a list of content parts. `mark`: ends its id."""
+def shown_items(given: Iterable[Item], turn_id: UUID) -> list[Item]:
+    """The items with which a turn began, each with an id."""
+    return [_shown_item(item, turn_id, str(place)) for place, item in enumerate(given)]
+
+
+def _shown_item(item: Item, turn_id: UUID, place: str) -> Item:
+    """An item in the form of OpenAI's listings: it has an id, and text is a list of content parts. An id that it got when another
+    item of its turn was deleted stays; others are its caller's own.
+    """
     item = {name: value for name, value in item.items() if value is not None}
-    kind = item.get("type", "message")
-    found = {**item, "id": f"{'msg' if kind == 'message' else 'item'}_{mark}", "type": kind, "status": "completed"}
+    kind, own = item.get("type", "message"), str(item.get("id"))
+    mark = f"{'msg' if kind == 'message' else 'item'}_{turn_id.hex}_"
+    found = {**item, "id": own if own.startswith(mark) else mark + place, "type": kind, "status": "completed"}
     if isinstance(found.get("content"), str):
         part = "output_text" if item.get("role") == "assistant" else "input_text"
         found["content"] = [{"type": part, "text": found["content"]}]
@@ -108,17 +117,32 @@ def shown_item(item: Item, mark: str) -> Item:
 
 def turn_of(item_id: str) -> UUID | None:
     """The turn whose item has this id in `shown`. None: it is no id of an item."""
-    try:
-        return UUID(item_id.split("_")[1])
-    except (IndexError, ValueError):
-        return None
+    found = _ITEM_ID.fullmatch(item_id)
+    return UUID(found[1]) if found else None
+
+
+def around(items: Sequence[Item], item_id: str) -> tuple[int, int]:
+    """How many of these items of one turn are before the one with this id, which may have been deleted; how many after it.
+
+    Raises ValueError for what is no id of an item.
+    """
+    place, places = _place(item_id), [_place(item["id"]) for item in items]
+    return sum(each < place for each in places), sum(each > place for each in places)
+
+
+def _place(item_id: str) -> tuple[bool, int]:
+    """The place of an item in its turn: what was answered is behind what was given. Raises ValueError."""
+    found = _ITEM_ID.fullmatch(item_id)
+    if found is None:
+        raise ValueError(item_id)
+    return bool(found[2]), int(found[3])
 
 
 def without(turn: PastTurn, place: int) -> PastTurn:
-    """The turn without the item at this place of `shown`."""
-    count = len(turn.given)
-    given = [item for i, item in enumerate(turn.given) if i != place]
-    answer = [item for i, item in enumerate(turn.answer, count) if i != place]
+    """The turn without the item at this place of `shown`. The others keep their ids."""
+    items = [item | {"id": named["id"]} for item, named in zip([*turn.given, *turn.answer], shown(turn), strict=True)]
+    given, answer = items[: len(turn.given)], items[len(turn.given) :]
+    (given if place < len(given) else answer).pop(place if place < len(given) else place - len(given))
     return PastTurn(turn.n, turn.turn_id, given, answer, turn.prompt_tokens)
 
 

@@ -10,7 +10,9 @@ import socket
 import ssl
 from collections.abc import Sequence
 from functools import partial
+from string import ascii_letters, digits, punctuation
 from typing import Any, Protocol, Self
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 from ssrfguard import Address as Checked
@@ -33,11 +35,25 @@ FAULTS = {
     "ssrf_blocked": "webhooks may not go to its address (ssrf_blocked)",
     "policy_denied": "a rule of the policy does not allow its host (policy_denied)",
     "timeout": "it did not answer in time (timeout)",
+    "unended": "the body of its answer did not end in time (unended)",
     "dns": "its name does not resolve (dns)",
     "tls": "no TLS connection to it could be made (tls)",
     "protocol": "its response is not HTTP (protocol)",
     "connect": "no connection to it could be made (connect)",
 }
+
+_AS_WRITTEN = ascii_letters + digits + punctuation  # all that a request line can carry
+
+
+def failure(status: int | None, error: str, duration_ms: int) -> str:
+    """Why an attempt failed, in words. `error`: its class."""
+    if error == "unended":
+        return (
+            f"it was sent, and the receiver answered {status}, but the body of the answer did not end within "
+            f"{duration_ms / 1000:.0f} s ({error})"
+        )
+    fault = FAULTS.get(error)
+    return f"the receiver could not be reached: {fault}" if fault else f"{status} {error}"
 
 
 class TargetRefused(Exception):
@@ -161,42 +177,53 @@ class Egress:
         owner: int | None = None,
     ) -> Answer:
         """See `EgressClient.post`."""
-        start = clock.monotonic()
-
-        def ended(**outcome: object) -> Answer:
-            return Answer(round((clock.monotonic() - start) * 1000), **outcome)  # type: ignore[arg-type]
-
+        start, heard = clock.monotonic(), dict[str, Any]()
         try:
             async with asyncio.timeout(self._timeout):  # of the whole attempt, so a slow receiver cannot extend it
-                return ended(**await self._exchange(url, headers, body, hosts, owner))
+                await self._exchange(url, headers, body, hosts, owner, heard)
         except Exception as error:
-            return ended(error=_error_class(error), refusal=error.refusal if isinstance(error, HostNotListed) else None)
+            heard["error"] = heard.get("error") or _error_class(error, answered=bool(heard))
+            heard["refusal"] = error.refusal if isinstance(error, HostNotListed) else None
+        return Answer(round((clock.monotonic() - start) * 1000), **heard)
 
     async def _exchange(
-        self, url: str, headers: dict[str, str], body: bytes, hosts: Sequence[str] | None, owner: int | None
-    ) -> dict[str, Any]:
-        """Post to the first address that can be reached. Returns the fields of the answer."""
+        self,
+        url: str,
+        headers: dict[str, str],
+        body: bytes,
+        hosts: Sequence[str] | None,
+        owner: int | None,
+        heard: dict[str, Any],
+    ) -> None:
+        """Post to the first address that can be reached. `heard`: gets the fields of the answer."""
         target = self._target(url, hosts)
         addresses = (await self._resolve(target, owner))[: self._policy.max_connection_attempts]
         for address in addresses[:-1]:
             try:
-                return await self._post(target, address, url, headers, body)
+                await self._post(target, address, url, headers, body, heard)
             except aiohttp.ClientConnectorSSLError:
                 raise
             except aiohttp.ClientConnectorError:
                 continue
-        return await self._post(target, addresses[-1], url, headers, body)
+            return
+        await self._post(target, addresses[-1], url, headers, body, heard)
 
     async def _post(
-        self, target: Target, address: Checked, url: str, headers: dict[str, str], body: bytes
-    ) -> dict[str, Any]:
-        written = URL(url)
+        self,
+        target: Target,
+        address: Checked,
+        url: str,
+        headers: dict[str, str],
+        body: bytes,
+        heard: dict[str, Any],
+    ) -> None:
+        written = urlsplit(url)
         dialled = URL.build(
             scheme=target.scheme,
             host=str(address.ip),
             port=target.port,
-            path=written.raw_path,
-            query_string=written.raw_query_string,
+            path=quote(written.path or "/", safe=_AS_WRITTEN),
+            query_string=quote(written.query, safe=_AS_WRITTEN),
             encoded=True,
         )
         name = f"[{target.host}]" if ":" in target.host else target.host
@@ -208,23 +235,17 @@ class Egress:
             server_hostname=target.host if target.scheme == "https" else None,
             allow_redirects=False,
         ) as response:
-            return await self._read(response) | {"address": str(address.ip)}
+            heard |= _head(response) | {"address": str(address.ip)}
+            await self._read(response, heard)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
-        """The fields of the answer, with the first bytes of the body. The rest of the body is not read."""
-        kept = bytearray()
+    async def _read(self, response: aiohttp.ClientResponse, heard: dict[str, Any]) -> None:
+        """Keep the first bytes of the body. The rest of the body is not read."""
+        heard["body"] = b""
         async for part in response.content.iter_any():
-            kept += part[: self._response_bytes - len(kept)]
-            if len(kept) >= self._response_bytes:
+            heard["body"] += part[: self._response_bytes - len(heard["body"])]
+            if len(heard["body"]) >= self._response_bytes:
                 response.close()
                 break
-        return {
-            "status": response.status,
-            "error": status_error(response.status),
-            "body": bytes(kept),
-            "retry_after": parse_retry_after(response.headers.get("retry-after"), clock.now()),
-            "control": response.headers.get(CONTROL, "").strip().lower() or None,
-        }
 
     def _open_session(self) -> aiohttp.ClientSession:
         """Created at first use, because it belongs to the running loop. No connection is used twice."""
@@ -252,8 +273,18 @@ def _is_secure(target: Target) -> bool:
     return (target.scheme, target.port) == SECURE
 
 
-def _error_class(error: Exception) -> str:
-    """The class in FAULTS of an attempt's failure. `connect` covers everything else."""
+def _head(response: aiohttp.ClientResponse) -> dict[str, Any]:
+    """What the head of an answer says. An error in it counts, whatever becomes of the body."""
+    return {
+        "status": response.status,
+        "error": status_error(response.status),
+        "retry_after": parse_retry_after(response.headers.get("retry-after"), clock.now()),
+        "control": response.headers.get(CONTROL, "").strip().lower() or None,
+    }
+
+
+def _error_class(error: Exception, *, answered: bool) -> str:
+    """The class in FAULTS of an attempt's failure. `answered`: its head came. `connect` covers everything else."""
     chain: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in chain:
@@ -262,7 +293,7 @@ def _error_class(error: Exception) -> str:
     if any(isinstance(link, SSRFGuardError | TargetRefused) for link in chain):
         return "ssrf_blocked"
     if any(isinstance(link, TimeoutError) for link in chain):
-        return "timeout"
+        return "unended" if answered else "timeout"
     if any(isinstance(link, socket.gaierror) for link in chain):
         return "dns"
     if any(isinstance(link, ssl.SSLError | aiohttp.ClientSSLError) for link in chain):

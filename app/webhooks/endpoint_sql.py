@@ -14,9 +14,9 @@ HOSTS = "select webhook_hosts from tenant where tenant_id = %s"
 
 INSERT_ENDPOINT = f"""
 insert into endpoint (endpoint_id, tenant_id, name, url, queue_id, model, kinds, format, tags, metadata, ordered,
-                      max_in_flight, max_per_second, state, secret, signing_key)
+                      max_in_flight, max_per_second, state, secret, signing_key, created_at)
 values (%(endpoint_id)s, %(tenant_id)s, %(name)s, %(url)s, %(queue_id)s, %(model)s, %(kinds)s, %(format)s, %(tags)s,
-        %(metadata)s, %(ordered)s, %(max_in_flight)s, %(max_per_second)s, %(state)s, %(secret)s, %(signing_key)s)
+        %(metadata)s, %(ordered)s, %(max_in_flight)s, %(max_per_second)s, %(state)s, %(secret)s, %(signing_key)s, %(created_at)s)
 returning {ENDPOINT_COLUMNS}
 """
 
@@ -34,8 +34,7 @@ order by {{order}} {{direction}}, endpoint_id limit %(limit)s offset %(offset)s
 NEWEST_ENDPOINTS = f"""
 select {ENDPOINT_COLUMNS} from endpoint
 where {_VISIBLE} and url is not null
-  and (%(after)s::uuid is null or (created_at, endpoint_id) < (
-    select a.created_at, a.endpoint_id from endpoint a where a.tenant_id = %(tenant_id)s and a.endpoint_id = %(after)s))
+  and (%(after)s::uuid is null or (created_at, endpoint_id) < (%(after_at)s, %(after)s))
 order by created_at desc, endpoint_id desc limit %(limit)s
 """
 

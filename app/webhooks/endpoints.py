@@ -12,11 +12,11 @@ from uuid import UUID
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from app import clock, crypto
+from app import cells, clock, crypto
 from app.audit.acts import Act
 from app.audit.record import changed
 from app.db.pool import Connection
-from app.errors import BadInput, Conflict, NotFound
+from app.errors import BadInput, Conflict, NotFound, PlaceUnknown
 from app.events import NO_REQUEST, EventData, EventKind
 from app.states import EndpointState
 from app.webhooks import emitter, endpoint_records, endpoint_state, signing, validation
@@ -129,11 +129,17 @@ async def listing(
 async def newest(
     conn: Connection, tenant_id: int, *, after: UUID | None = None, limit: int = 20
 ) -> tuple[list[Endpoint], bool]:
-    """The tenant's webhooks made before `after`, the newest first, and whether there are more. Raises `BadInput`."""
+    """The tenant's webhooks made before `after`, the newest first, and whether there are more. `after` may have been deleted.
+
+    Raises BadInput, PlaceUnknown.
+    """
     if not 1 <= limit <= MOST_LISTED:
         raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
-        values = {"tenant_id": tenant_id, "after": after, "limit": limit + 1}
+        at = None if after is None else cells.made_at(after)
+        if after is not None and at is None:
+            raise PlaceUnknown(after)
+        values = {"tenant_id": tenant_id, "after": after, "after_at": at, "limit": limit + 1}
         await cursor.execute(sql.NEWEST_ENDPOINTS.encode(), values)
         page = await cursor.fetchall()
     return page[:limit], len(page) > limit

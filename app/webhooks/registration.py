@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
-from uuid import uuid4
 
 from psycopg.types.json import Jsonb
 
-from app import crypto
+from app import cells, crypto
 from app.audit.acts import Act
 from app.db.pool import Connection
 from app.errors import BadInput
@@ -59,7 +58,7 @@ async def create(
     """
     validation.check_limits(limits)
     validation.check_secret(secret)
-    endpoint_id, secret = uuid4(), secret or signing.new_secret()
+    endpoint_id, secret = cells.new_timed_id(), secret or signing.new_secret()
     private = signing.new_signing_key() if asymmetric else None
     endpoint = await _insert(
         conn,
@@ -96,7 +95,7 @@ async def create_queue(
     validation.check_queue(queue_id)
     return await _insert(
         conn,
-        endpoint_id=uuid4(),
+        endpoint_id=cells.new_timed_id(),
         tenant_id=tenant_id,
         name=name,
         kinds=kinds,
@@ -127,7 +126,12 @@ async def _insert(
     validation.check_shape(shape)
     validation.check_kinds(kinds, shape)
     values |= {"name": name, "kinds": list(dict.fromkeys(kinds)), "format": shape, "model": of.model}
-    values |= {"tags": list(of.tags), "metadata": Jsonb(dict(of.metadata)), **asdict(limits)}
+    values |= {
+        "created_at": cells.made_at(values["endpoint_id"]),
+        "tags": list(of.tags),
+        "metadata": Jsonb(dict(of.metadata)),
+        **asdict(limits),
+    }
     async with conn.transaction():
         made = await endpoints.one(conn, sql.INSERT_ENDPOINT, **values)
         after = endpoint_records.terms(made)

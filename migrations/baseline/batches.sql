@@ -5,6 +5,13 @@ CREATE FUNCTION next_batch_id() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ select (((now() at time zone 'utc')::date - date '2024-01-01')::bigint << 36)
           | (nextval('batch_seq') & ((1::bigint << 36) - 1)) $$;
 
+-- Adds up the parts of a usage, by name.
+CREATE FUNCTION add_details(a jsonb, b jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS
+$$ select jsonb_object_agg(name, n) from (
+     select name, sum(value::bigint) as n from (select * from jsonb_each_text(a) union all select * from jsonb_each_text(b))
+     each (name, value) group by name) sums $$;
+CREATE AGGREGATE sum_details(jsonb) (sfunc = add_details, stype = jsonb, combinefunc = add_details, parallel = safe);
+
 -- A batch. The high bits of its id are the day of its submit (UTC), so the partitions by batch_id are days, and every access by id reads one.
 CREATE TABLE batch (
   batch_id BIGINT DEFAULT next_batch_id() NOT NULL,
@@ -50,6 +57,7 @@ CREATE TABLE batch (
   parent_id BIGINT,
   feeds BOOLEAN DEFAULT false NOT NULL,
   fed BOOLEAN DEFAULT false NOT NULL,
+  details JSONB,
   CONSTRAINT batch_pkey PRIMARY KEY (batch_id),
   CONSTRAINT batch_tenant_id_idempotency_key_key UNIQUE (tenant_id, idempotency_key),
   CONSTRAINT batch_finalized CHECK ((finalized_at is not null) = (state in ('completed', 'failed', 'cancelled', 'expired'))),
@@ -95,6 +103,7 @@ COMMENT ON COLUMN batch.pipeline_id IS 'the pipeline that it is a stage of: the 
 COMMENT ON COLUMN batch.parent_id IS 'the batch from whose results its items are made; null: none';
 COMMENT ON COLUMN batch.feeds IS 'its results are handed on: each flush leaves a marker';
 COMMENT ON COLUMN batch.fed IS 'more items may still come';
+COMMENT ON COLUMN batch.details IS 'other parts of the tokens that engines counted, as input.NAME or output.NAME; null: none';
 
 -- The wrapped data key of a sealed batch.
 CREATE TABLE batch_key (
@@ -142,6 +151,7 @@ CREATE TABLE batch_delta (
   bytes BIGINT DEFAULT 0 NOT NULL,
   unrun INTEGER DEFAULT 0 NOT NULL,
   unrun_ok INTEGER DEFAULT 0 NOT NULL,
+  details JSONB,
   CONSTRAINT batch_delta_pkey PRIMARY KEY (delta_id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX batch_delta_batch ON batch_delta (batch_id);
@@ -158,6 +168,7 @@ COMMENT ON COLUMN batch_delta.added IS 'items that were added to the batch';
 COMMENT ON COLUMN batch_delta.bytes IS 'of their requests';
 COMMENT ON COLUMN batch_delta.unrun IS 'of the results, those that no engine was asked for';
 COMMENT ON COLUMN batch_delta.unrun_ok IS 'of these, the answers';
+COMMENT ON COLUMN batch_delta.details IS 'other parts of the tokens that engines counted, as input.NAME or output.NAME; null: none';
 
 -- What the batches of an account counted that are no longer in batch, less the results that no engine was asked for, which are
 -- in batch, but in no ledger. With it the ledger can be compared with the queue.

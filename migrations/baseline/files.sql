@@ -39,6 +39,7 @@ CREATE TABLE file (
   demand JSONB,
   kek TEXT,
   wrapped_key BYTEA,
+  rewrites INTEGER DEFAULT 0 NOT NULL,
   CONSTRAINT file_pkey PRIMARY KEY (file_id),
   CONSTRAINT file_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id)
 );
@@ -50,6 +51,7 @@ COMMENT ON COLUMN file.problems IS 'errors of its lines, as a batch of the file 
 COMMENT ON COLUMN file.demand IS 'what a batch of the file requests, by model: requests, and tokens as in the class Demand';
 COMMENT ON COLUMN file.kek IS 'name of the key at the key provider; null: stored in the clear';
 COMMENT ON COLUMN file.wrapped_key IS 'the data key of its objects, wrapped';
+COMMENT ON COLUMN file.rewrites IS 'how often what was stored has been redacted: its content is another one since then';
 
 -- A batch that was made from a file, with its output and error files.
 CREATE TABLE file_batch (
@@ -75,6 +77,7 @@ CREATE TABLE file_batch (
   error_bytes BIGINT,
   counted_run SMALLINT,
   listed_at TIMESTAMP WITH TIME ZONE,
+  rewrites INTEGER DEFAULT 0 NOT NULL,
   CONSTRAINT file_batch_pkey PRIMARY KEY (request_id),
   CONSTRAINT file_batch_refused_or_running CHECK ((batch_id is null) = (problems is not null)),
   CONSTRAINT file_batch_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenant (tenant_id),
@@ -97,6 +100,7 @@ COMMENT ON COLUMN file_batch.mixed IS 'its lines may name several models and end
 COMMENT ON COLUMN file_batch.terms IS 'hash of all parameters of the create beside the file; null: not created from a file';
 COMMENT ON COLUMN file_batch.counted_run IS 'the run whose files have output_bytes and error_bytes';
 COMMENT ON COLUMN file_batch.listed_at IS 'since when its files can be read: its place among all; null: not yet; -infinity: no longer';
+COMMENT ON COLUMN file_batch.rewrites IS 'how often what was stored has been redacted: its content is another one since then';
 
 -- A file that is uploaded in parts.
 CREATE TABLE upload (

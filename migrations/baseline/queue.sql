@@ -49,6 +49,7 @@ CREATE TABLE item_result (
   queued_ms INTEGER,
   first_token_ms INTEGER,
   ran_ms INTEGER,
+  details JSONB,
   CONSTRAINT item_result_pkey PRIMARY KEY (batch_id, seq, run)
 ) PARTITION BY RANGE (batch_id);
 CREATE INDEX item_result_error ON item_result (batch_id, error, seq) WHERE ok = 0;
@@ -61,6 +62,7 @@ COMMENT ON COLUMN item_result.engine_id IS 'the engine that it ran on; null: not
 COMMENT ON COLUMN item_result.queued_ms IS 'from the begin of the run until it was sent; null: it was not, or not known';
 COMMENT ON COLUMN item_result.first_token_ms IS 'from the first send of the lease to the first token; null: not known';
 COMMENT ON COLUMN item_result.ran_ms IS 'from the first send of the lease to the end; null: not known';
+COMMENT ON COLUMN item_result.details IS 'other parts of the tokens that engines counted, as input.NAME or output.NAME; null: none';
 
 -- Items of a batch that are leased together.
 CREATE TABLE chunk (

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.db.pool import Database
 from app.settings import Settings
 from app.storage.store import Store
 from tests.api.in_process import running
@@ -14,6 +15,7 @@ from tests.api.support import line, uploaded
 from tests.disks import ballast, small_disk
 
 SIZE = 1000
+SAID = {"content-type", "content-disposition", "etag", "accept-ranges", "x-slackwater-complete"}
 
 
 async def announced(client: httpx.AsyncClient, size: int) -> str:
@@ -124,6 +126,72 @@ async def test_a_batch_that_was_refused_for_its_file_does_not_use_its_key_up(cli
     file = await uploaded(client, line(0))
     made = (await client.post("/v1/batches", json=wish(file), headers=headers)).json()
     assert made["status"] != "failed"
+
+
+@pytest.fixture
+async def contents(client: httpx.AsyncClient, database: Database) -> dict[str, bytes]:
+    """By path, the content of an uploaded file, and of the error file of a batch that has ended."""
+    file = await uploaded(client, line(0) + line(1))
+    made = (await client.post("/v1/batches", json=wish(file))).json()
+    await client.post(f"/v1/batches/{made['id']}/cancel")
+    ended = (await client.get(f"/v1/batches/{made['id']}")).json()
+    paths = [f"/v1/files/{each}/content" for each in (file, ended["error_file_id"])]
+    return {path: (await client.get(path)).content for path in paths}
+
+
+async def test_head_says_of_a_content_what_get_would(client: httpx.AsyncClient, contents: dict[str, bytes]) -> None:
+    for path, content in contents.items():
+        asked, got = await client.head(path), await client.get(path)
+        assert (asked.status_code, asked.content) == (200, b"")
+        assert int(asked.headers["content-length"]) == len(content) > 0
+        told = {name: value for name, value in asked.headers.items() if name in SAID}
+        assert told == {name: value for name, value in got.headers.items() if name in SAID}
+        assert set(told) == SAID
+        later = await client.head(path, params={"offset": 1})
+        assert int(later.headers["content-length"]) == len(content) - content.index(b"\n") - 1
+        assert (await client.head(f"{path}s")).status_code == 404
+
+
+async def test_conditions_on_a_content_are_those_of_http(client: httpx.AsyncClient, contents: dict[str, bytes]) -> None:
+    tags = {path: (await client.get(path)).headers["etag"] for path in contents}
+    assert len(set(tags.values())) == 2
+    for (path, content), other in zip(contents.items(), reversed(tags.values()), strict=True):
+        tag = tags[path]
+        for given, status in (
+            ({"if-none-match": tag}, 304),
+            ({"if-none-match": f'"x", W/{tag}'}, 304),
+            ({"if-none-match": "*"}, 304),
+            ({"if-none-match": other}, 200),
+            ({"if-match": tag}, 200),
+            ({"if-match": "*"}, 200),
+            ({"if-match": other}, 412),
+            ({"if-match": f"W/{tag}"}, 412),
+            ({"if-modified-since": "Fri, 01 Jan 2100 00:00:00 GMT"}, 200),
+            ({"range": "bytes=3-9", "if-range": tag}, 206),
+            ({"range": "Bytes=3-9"}, 206),
+            ({"range": "bytes=3-9", "if-range": other}, 200),
+            ({"range": "bytes=3-9", "if-range": f"W/{tag}"}, 200),
+            ({"range": "bytes=3-9", "if-range": "Fri, 01 Jan 2100 00:00:00 GMT"}, 200),
+            ({"range": "bytes=999999-", "if-range": tag}, 416),
+            ({"range": "bytes=999999-", "if-range": other}, 200),
+            ({"range": "bytes=3-9", "if-none-match": tag}, 304),
+            ({"range": "bytes=3-9", "if-match": other}, 412),
+        ):
+            answer = await client.get(path, headers=given)
+            assert answer.status_code == status, (given, answer.text)
+            expected = {200: content, 206: content[3:10], 304: b""}.get(status, answer.content)
+            assert answer.content == expected, given
+            assert status in (412, 416) or answer.headers["etag"] == tag
+        assert (await client.head(path, headers={"range": "bytes=3-9"})).status_code == 200
+        assert (await client.head(path, headers={"if-none-match": tag})).status_code == 304
+
+
+async def test_a_content_that_grows_has_no_tag(client: httpx.AsyncClient) -> None:
+    file = await uploaded(client, line(0))
+    made = (await client.post("/v1/batches", json=wish(file) | {"partial_results": True})).json()
+    growing = await client.get(f"/v1/files/{made['output_file_id']}/content", headers={"if-match": "*"})
+    assert (growing.status_code, "etag" in growing.headers) == (200, False)
+    assert (await client.put(f"/v1/files/{file}/content")).headers["allow"] == "GET, HEAD"
 
 
 async def test_a_range_of_an_uploaded_file_is_all_that_is_read_of_it(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.errors import ForeignKeyViolation
 
+from app import cells
 from app.db.pool import Database
 from app.errors import NotFound, StorageError
 from app.files import ids, service, upload_parts
@@ -37,7 +38,7 @@ async def kept(database: Database, store: Store, folder: Path, **changes: Any) -
     content = folder / "content"
     content.write_bytes(b"content")
     values = {"tenant_id": 1, "purpose": "batch", "filename": "x", "size": 7, "lines": 1, "problems": [], "demand": {}}
-    values |= {"expires_seconds": 3600.0, "file_id": uuid.uuid4()} | changes
+    values |= {"expires_seconds": 3600.0, "file_id": cells.new_timed_id()} | changes
     return await service.keep(database, store, content, **values)
 
 

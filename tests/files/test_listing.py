@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from app.db.pool import Connection, Database
+from app.errors import PlaceUnknown
 from app.files import ids, service, sql
 from app.files.service import File
 from app.settings import Settings
@@ -27,8 +28,10 @@ select request_id, 1, batch_id, '', '/v1', '24h', gen_random_uuid(), gen_random_
        case when batch_id %% 3 = 1 then now() end, case when batch_id %% 3 = 1 then now() end, finalized_at from b"""
 UPLOADS = """
 insert into file (file_id, tenant_id, purpose, filename, bytes, state, created_at, lines)
-select gen_random_uuid(), 1, case when g %% 5 = 0 then 'user_data' else 'batch' end, 'x', 1, 'ready',
-       now() - make_interval(mins => g / 3, secs => 20 * (g %% 4)), 1 from generate_series(1, %(uploads)s) g"""
+select (lpad(to_hex((extract(epoch from at) * 1000)::int8), 12, '0') || '70008' || substr(md5(g::text), 18))::uuid, 1,
+       case when g %% 5 = 0 then 'user_data' else 'batch' end, 'x', 1, 'ready', at, 1
+from generate_series(1, %(uploads)s) g
+cross join lateral (select date_trunc('minute', now()) - make_interval(mins => g / 3, secs => 20 * (g %% 4)) as at) t"""
 
 
 async def fill(conn: Connection, batches: int, uploads: int) -> None:
@@ -68,7 +71,9 @@ async def test_pages_of_any_size_give_each_file_once_in_the_order_of_time(
             assert await service.get(conn, 1, ids.format_id(file.file_id)) == file
         for limit in (1, 3, 7):
             assert await pages(conn, limit, ascending=ascending, purpose=purpose) == whole
-        assert await service.listing(conn, 1, after=ids.format_id(uuid.uuid4())) == ([], False)
+        for unknown in (ids.format_id(uuid.uuid4()), "file-x", whole[0].filename):
+            with pytest.raises(PlaceUnknown, match=r"^after: "):
+                await service.listing(conn, 1, after=unknown)
 
 
 async def test_a_batch_is_listed_from_its_end_on_and_what_nobody_can_read_is_not_looked_at(
@@ -107,8 +112,9 @@ async def test_a_page_reads_as_little_of_twenty_thousand_batches_as_of_a_few(
             await conn.execute(f"vacuum analyze {table}".encode())
     with psycopg.connect(database_url, autocommit=True) as plain:
         for ascending in (False, True):
-            for after in (None, files[len(files) // 2].file_id):
-                values = {"tenant_id": 1, "purpose": None, "after": after, "limit": 21}
+            for after in (None, files[len(files) // 2]):
+                values = {"tenant_id": 1, "purpose": None, "limit": 21}
+                values |= {"after": after and after.file_id, "after_at": after and after.created_at}
                 for prepared in (False, True):
                     plan = explain(plain, sql.list_files(ascending), values, prepared=prepared)
                     assert plan.pages < 500, (ascending, after, prepared, plan)

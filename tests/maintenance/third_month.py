@@ -11,7 +11,7 @@ import uuid
 from datetime import date, timedelta
 from pathlib import Path
 
-from app import clock
+from app import cells, clock
 from app.audit import log as audit
 from app.audit import sealing
 from app.audit.record import Record
@@ -113,7 +113,13 @@ async def _store(past: Past, folder: Path) -> None:
     for seconds in (1, 10_000_000):
         values = {"filename": "f", "size": 1, "expires_seconds": seconds, "lines": 1, "problems": [], "demand": {}}
         await files.keep(
-            past.database, past.store, content, file_id=uuid.uuid4(), tenant_id=past.tenant, purpose="batch", **values
+            past.database,
+            past.store,
+            content,
+            file_id=cells.new_timed_id(),
+            tenant_id=past.tenant,
+            purpose="batch",
+            **values,
         )
     await past.conn.execute(
         "update file set expires_at = now() - interval '40 days' where expires_at < now() + interval '1 day'"

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 from psycopg.errors import ForeignKeyViolation
 
+from app import cells
 from app.batches import accounts
 from app.budgets import service as budgets
 from app.clock import now
@@ -66,7 +67,7 @@ async def use(past: Past, tenant: int, account: str, folder: Path) -> str:
     await upload_parts.add(past.database, past.store, tenant, upload.upload_id, content, 1)
     values = {"filename": "f", "size": 1, "expires_seconds": 99, "lines": 1, "problems": [], "demand": {}}
     await files.keep(
-        past.database, past.store, content, file_id=uuid.uuid4(), tenant_id=tenant, purpose="batch", **values
+        past.database, past.store, content, file_id=cells.new_timed_id(), tenant_id=tenant, purpose="batch", **values
     )
     return str(key)
 

@@ -42,6 +42,7 @@ class Received:
     at: float
     headers: dict[str, str]
     body: bytes
+    target: str = ""
 
     def verified(self, secret: str) -> dict[str, Any]:
         """The body, if the signature is right."""
@@ -102,7 +103,7 @@ def receiving(script: Script = statuses(200)) -> Iterator[Receiver]:  # noqa: B0
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            receiver.requests.append(Received(time.monotonic(), headers, body))
+            receiver.requests.append(Received(time.monotonic(), headers, body, self.path))
             with suppress(OSError):  # in some tests the client closes the connection
                 script(self, len(receiver.requests))
 

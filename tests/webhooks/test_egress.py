@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import nullcontext
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -285,22 +286,51 @@ def drip(handler: BaseHTTPRequestHandler, _: int) -> None:
         time.sleep(0.1)
 
 
-def drip_body(handler: BaseHTTPRequestHandler, _: int) -> None:
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+def drip_body(status: int, handler: BaseHTTPRequestHandler, _: int) -> None:
+    handler.wfile.write(b"HTTP/1.1 %d So\r\ncontent-length: 1000\r\n\r\n" % status)
     while True:
         handler.wfile.write(b"a")
         handler.wfile.flush()
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("script", [drip, drip_body, lambda h, n: threading.Event().wait()])
-async def test_the_total_deadline_ends_an_attempt_at_a_slow_or_silent_receiver(script: Any) -> None:
+@pytest.mark.parametrize(
+    ("script", "status", "error"),
+    [
+        (drip, None, "timeout"),
+        (lambda h, n: threading.Event().wait(), None, "timeout"),
+        (partial(drip_body, 200), 200, "unended"),
+        (partial(drip_body, 410), 410, "http_410"),
+    ],
+)
+async def test_the_total_deadline_ends_an_attempt_at_a_slow_or_silent_receiver(
+    script: Any, status: int | None, error: str
+) -> None:
     with receiving(script) as receiver:
         start = time.monotonic()
         async with guarded(allow_private="loopback", timeout_seconds=0.5) as egress:
             outcome = await egress.post(receiver.url, {}, b"{}")
-        assert outcome.error == "timeout"
+        assert (outcome.status, outcome.error) == (status, error)
         assert time.monotonic() - start > 0.4
+
+
+@pytest.mark.parametrize(
+    ("written", "arrives"),
+    [
+        ("/in/%7Ea?sp=%2Ftriggers%2Frun&sv=1.0&sig=a%2Bb%3D", None),
+        ("/%2e%2E/a/../b//c;d=1?q=a+b%20c&q&=&%7b%7D", None),
+        ("/%c3%A4?%C3%a4", None),
+        ("/~a!$'()*,;:@[]|^{}`\\\"<>?!$'()*,;:@/?[]|", None),
+        ("?only=%7Equery", "/?only=%7Equery"),
+        ("", "/"),
+        ("/\u00e4?\u00f6", "/%C3%A4?%C3%B6"),
+    ],
+)
+async def test_a_url_arrives_as_it_was_written(written: str, arrives: str | None) -> None:
+    with receiving() as receiver:
+        async with guarded(allow_private="loopback") as egress:
+            outcome = await egress.post(receiver.url.removesuffix("/hook") + written, {}, b"{}")
+        assert (outcome.status, [each.target for each in receiver.requests]) == (200, [arrives or written])
 
 
 async def test_a_large_response_is_read_only_up_to_the_limit() -> None:

@@ -233,4 +233,5 @@ def _timed(result: Result, progress: ItemProgress) -> Result:
 
 
 def _result(seq: int, ok: bool, attempt: int, usage: Usage, body: bytes, yields: int) -> Result:
-    return Result(seq, ok, attempt, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, body, yields)
+    tokens = usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens
+    return Result(seq, ok, attempt, *tokens, body, yields, details=usage.details or None)

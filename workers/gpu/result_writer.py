@@ -265,4 +265,6 @@ def _failed(result: Result, message: str) -> Result:
     """The item's result as an error, which counts no tokens."""
     body = orjson.dumps({"code": FAILED, "message": message})
     error = ErrorClass.NOT_STORED.value
-    return result._replace(ok=False, prompt_tokens=0, cached_tokens=0, completion_tokens=0, body=body, error=error)
+    return result._replace(
+        ok=False, prompt_tokens=0, cached_tokens=0, completion_tokens=0, body=body, error=error, details=None
+    )

@@ -20,7 +20,7 @@ from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.turns import readable
 from app.batches.openai import background_responses
 from app.batches.restoring import restorer
-from app.errors import BadInput
+from app.errors import BadInput, PlaceUnknown
 from app.queue import response_log
 from app.queue.types import Kind
 from app.sessions import changes, queued, reading, transcript
@@ -65,22 +65,22 @@ async def input_items(
         single = await background_responses.get(
             parts.database, parts.settings, tenant, _parse(response_id), restorer(parts.secret_key, tenant)
         )
-        given, mark = transcript.as_items(single.request["input"]), single.status.request_id.hex
+        given, turn_id = transcript.as_items(single.request["input"]), single.status.request_id
     else:
-        given, mark = await off_loop.of_size(turn.size, readable, turn, list(turn.given), tenant), turn.turn_id.hex
-    return await off_loop.done(given, _listed, given, mark, query)
+        given, turn_id = await off_loop.of_size(turn.size, readable, turn, list(turn.given), tenant), turn.turn_id
+    return await off_loop.done(given, _listed, given, turn_id, query)
 
 
-def _listed(given: list[Item], mark: str, query: InputItemQuery) -> Response:
-    """The page of these items. `mark`: of their response. Raises BadInput."""
-    found = [transcript.shown_item(item, f"{mark}_{place}") for place, item in enumerate(given)]
+def _listed(given: list[Item], turn_id: UUID, query: InputItemQuery) -> Response:
+    """The page of these items of a turn. Raises PlaceUnknown."""
+    found = transcript.shown_items(given, turn_id)
+    if query.after is not None:
+        if transcript.turn_of(query.after) != turn_id:
+            raise PlaceUnknown(query.after)
+        before, behind = transcript.around(found, query.after)
+        found = found[len(found) - behind :] if query.order == "asc" else found[:before]
     if query.order == "desc":
         found = found[::-1]
-    if query.after is not None:
-        ids = [item["id"] for item in found]
-        if query.after not in ids:
-            raise BadInput(f"after: no item of this response has the id {query.after[:60]!r}", param="after")
-        found = found[ids.index(query.after) + 1 :]
     return listed(found[: query.limit], more=len(found) > query.limit)
 
 

@@ -13,7 +13,7 @@ from app import clock, trace_context
 from app.admission.admission import Admission
 from app.api import body, policy_header, request_parsing, submit_metrics, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import PageQuery, answer, listed
+from app.api.openai.list_pages import PageQuery, answer, listed, place_of
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import file_batches, uploads
 from app.batches.openai.file_batches import FileBatch, NewFileBatch
@@ -109,7 +109,7 @@ def _of_stages(new: NewFileBatch, tenant: Tenant, parts: Parts) -> Callable[[], 
 @router.get("/batches")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
     """The newest batches, including those of Workers AI's routes."""
-    after = _parse(page.after) if page.after else None
+    after = place_of(page.after, submit_params.batch_id)
     found, more = await file_batches.listing(parts.database, tenant, Filters(), after=after, limit=page.limit)
     return listed([view(batch, _price(batch, parts)) for batch in found], more=more)
 
@@ -325,9 +325,9 @@ def _usage(status: BatchStatus | None, price: Price | None) -> dict[str, Any] | 
         return None
     tokens = {
         "input_tokens": status.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": status.cached_tokens},
+        "input_tokens_details": status.parts("input", cached_tokens=status.cached_tokens),
         "output_tokens": status.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": status.parts("output", reasoning_tokens=0),
         "total_tokens": status.prompt_tokens + status.completion_tokens,
     }
     return with_cost(tokens, price)

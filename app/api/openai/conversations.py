@@ -20,7 +20,7 @@ from app.api.openai.background_responses import InputItemQuery
 from app.api.openai.list_pages import answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches.validation.openai import check_items
-from app.errors import BadInput, ConversationLocked, NotFound
+from app.errors import BadInput, ConversationLocked, PlaceUnknown
 from app.policy.vaults import NO_VALUES
 from app.sessions import changes, ending, reading, service, transcript
 from app.sessions.sealing import CLEAR, TurnSeal
@@ -142,14 +142,15 @@ async def delete_item(
 
 
 async def _place(keeper: Keeper, session_id: UUID, after: str | None, *, ascending: bool) -> tuple[int | None, int]:
-    """Where a listing begins: the number of a turn, and how many of its items are left out. Raises BadInput."""
+    """Where a listing begins: the number of a turn, and how many of its items are left out. Raises PlaceUnknown."""
     if after is None:
         return None, 0
-    try:
-        turn, place = await reading.item(keeper, session_id, after)
-    except NotFound:
-        raise BadInput(f"after: no item of this conversation has the id {after[:60]!r}", param="after") from None
-    return turn.n, place + 1 if ascending else len(turn.past.given) + len(turn.past.answer) - place
+    turn = await reading.turn_of(keeper, session_id, after)
+    if turn is None:
+        raise PlaceUnknown(after)
+    items = await off_loop.of_size(turn.size, transcript.shown, turn.past)
+    before, behind = transcript.around(items, after)
+    return turn.n, len(items) - (behind if ascending else before)
 
 
 async def _items(turn: StoredTurn, tenant: Tenant) -> list[Item]:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from app.api import body, byte_ranges, request_parsing
+from app.api import body, byte_ranges, conditions, request_parsing
+from app.api.byte_ranges import Range
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.multipart import Form
 from app.api.openai.list_pages import PageQuery, answer, listed
@@ -20,6 +21,7 @@ from app.api.response_headers import COMPLETE, add, attachment
 from app.api.streams import streamed
 from app.batches import shredding
 from app.batches.openai import file_content, forecast, uploads
+from app.batches.openai.file_content import FileContent
 from app.batches.openai.uploads import IncomingUpload
 from app.batches.restoring import restorer
 from app.engines.outcome import meaning
@@ -96,6 +98,7 @@ async def retrieve(file_id: str, tenant: KeyHolder, parts: PartsDep) -> Response
     return answer(view(file, await _size(parts, tenant, file), tenant))
 
 
+@router.head("/files/{file_id}/content", include_in_schema=False)
 @router.get("/files/{file_id}/content")
 async def content(
     request: Request,
@@ -106,7 +109,8 @@ async def content(
 ) -> Response:
     """The content as a stream: all of it, a `Range` of its bytes, or the part after its first `offset` lines.
 
-    `x-slackwater-complete` is true for a final content. Lines of a content that is not final do not change, more are added.
+    `x-slackwater-complete` is true for a final content, which has an `etag`. Lines of a content that is not final do not change,
+    more are added.
     """
     async with parts.database.relaxed() as conn:
         file = await files.get(conn, tenant.tenant_id, file_id)
@@ -120,17 +124,31 @@ async def content(
         "accept-ranges": "bytes",
         COMPLETE: "true" if contents.complete else "false",
     }
-    byte_range = byte_ranges.parse(request.headers.get("range")) if not offset else None
+    if contents.tag is not None:
+        headers["etag"] = contents.tag
+    if conditions.has_changed(request.headers, contents.tag):
+        raise BadInput("If-Match: the content has another tag", status=412)
+    if conditions.is_known(request.headers, contents.tag):
+        return Response(status_code=304, headers=headers)
+    known = None if offset else file_content.known_size(file, restoring)
+    if request.method == "HEAD":
+        size = await contents.size(offset) if known is None else known
+        return Response(headers=headers | {"content-length": str(size)}, media_type=_BYTES)
+    follows = not offset and conditions.may_continue(request.headers, contents.tag)
+    byte_range = byte_ranges.parse(request.headers.get("range")) if follows else None
     if byte_range is None:
         return await streamed(contents.blocks(offset), headers=headers, media_type=_BYTES)
-    known = file_content.known_size(file, restoring)
-    size = known if known is not None else await contents.size()
-    part = byte_range.within(size)
-    whole = str(size) if contents.complete else "*"
+    return await _part(request, contents, byte_range, await contents.size() if known is None else known, headers)
+
+
+async def _part(request: Request, contents: FileContent, wanted: Range, size: int, headers: dict[str, str]) -> Response:
+    """A range of a content of this many bytes. Raises BadInput."""
+    part = wanted.within(size)
     if part is None:
         add(request, {"content-range": f"bytes */{size}"})
         raise BadInput(f"Range: it is outside of the file, which has {size} bytes now", status=416)
     first, count = part
+    whole = str(size) if contents.complete else "*"
     headers |= {"content-range": f"bytes {first}-{first + count - 1}/{whole}", "content-length": str(count)}
     return await streamed(contents.part(first, count), 206, headers, media_type=_BYTES)
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api import body, request_parsing, submit_params
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import PageQuery, answer, listed
+from app.api.openai.list_pages import PageQuery, answer, listed, place_of
 from app.api.parameter_limits import LARGEST, Text
 from app.api.response_headers import COMPLETE
 from app.api.streams import streamed
@@ -67,7 +67,7 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery,
     """The newest pipelines."""
     if not 1 <= page.limit <= reads.MOST_LISTED:
         raise BadInput(f"limit: must be 1 to {reads.MOST_LISTED}", param="limit")
-    after = _parse(page.after) if page.after else None
+    after = place_of(page.after, ids.parse_id)
     found, more = await reads.page(parts.database, tenant, after=after, limit=page.limit)
     return listed([views.listed(*each) for each in found], more=more)
 

@@ -15,14 +15,16 @@ from pydantic import BaseModel, ConfigDict
 from app import clock
 from app.api.body import read_model
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import PageQuery, answer, listed
+from app.api.openai.list_pages import PageQuery, answer, listed, place_of
 from app.api.permissions import seen_endpoint
 from app.errors import BadInput, NotFound, SlackwaterError
 from app.queue import wakes
+from app.sentences import ended
+from app.states import DeliveryState
 from app.tenants.service import Tenant
 from app.webhooks import deliveries, endpoints, registration, url_check
-from app.webhooks.deliveries import Attempt
-from app.webhooks.egress import FAULTS
+from app.webhooks.deliveries import Attempt, Delivery
+from app.webhooks.egress import FAULTS, failure
 from app.webhooks.endpoints import Endpoint, Keys
 from app.webhooks.formats import OPENAI_TYPES
 from app.webhooks.url_check import CheckedUrl
@@ -103,7 +105,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 @router.get("/webhook_endpoints")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
     """A page of webhooks, newest first."""
-    after = _parse(page.after) if page.after else None
+    after = place_of(page.after, _known)
     async with parts.database.relaxed() as conn:
         found, more = await endpoints.newest(conn, tenant.tenant_id, after=after, limit=page.limit)
     return listed([_view(seen_endpoint(tenant, endpoint)) for endpoint in found], more=more)
@@ -172,8 +174,9 @@ async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: Par
         delivery_id = await deliveries.send_test(conn, tenant.tenant_id, tenant.account_id, parsed_id, kind)
     wakes.notify({})
     attempt = await _outcome(parts, tenant, parsed_id, delivery_id)
-    if attempt.http_status is None:
-        raise _TestUnanswered(f"The receiver could not be reached: {FAULTS.get(attempt.error or '', attempt.error)}")
+    if attempt.error is not None and (attempt.http_status is None or attempt.error in FAULTS):
+        why = failure(attempt.http_status, attempt.error, attempt.duration_ms)
+        raise _TestUnanswered(ended(why[0].upper() + why[1:]))
     return answer(
         {
             "object": "webhook_endpoint.test",
@@ -193,14 +196,27 @@ async def event_types(tenant: KeyHolder) -> Response:
 
 async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id: int) -> Attempt:
     """The first attempt of a delivery, after it has ended. Raises _TestUnanswered."""
-    deadline = clock.monotonic() + _TEST_SECONDS
-    while clock.monotonic() < deadline:
+    begun = clock.monotonic()
+    while True:
         async with parts.database.relaxed() as conn:
             found, _ = await deliveries.show(conn, tenant.tenant_id, endpoint_id, delivery_id)
         if found.last is not None:
             return found.last
+        if clock.monotonic() - begun >= _TEST_SECONDS:
+            async with parts.database.relaxed() as conn:
+                before = await deliveries.listing(conn, tenant.tenant_id, endpoint_id, before=delivery_id, limit=1)
+            raise _TestUnanswered(_why_none(found, before))
         await asyncio.sleep(_POLL_SECONDS)
-    raise _TestUnanswered(f"The test was not sent within {_TEST_SECONDS:g} seconds; is a notifier running?")
+
+
+def _why_none(test: Delivery, before: Sequence[Delivery]) -> str:
+    """Why a test has no attempt that has ended. `before`: the delivery before it, if there is one."""
+    if test.state == DeliveryState.SENDING:
+        return f"The test was sent, and the receiver has not ended its answer within {_TEST_SECONDS:g} seconds."
+    if before and (last := before[0].last) is not None and last.error is not None:
+        why = failure(last.http_status, last.error, last.duration_ms)
+        return ended(f"The test waits, because the delivery before it failed: {why}")
+    return f"The test was not sent within {_TEST_SECONDS:g} seconds; is a notifier running?"
 
 
 async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> CheckedUrl:
@@ -224,11 +240,18 @@ def _unknown_type(where: str, event_type: str) -> BadInput:
     return BadInput(f"{where}: there is no event type {event_type[:60]!r} here; known are: {_KNOWN}")
 
 
-def _parse(endpoint_id: str) -> UUID:
+def _known(endpoint_id: str) -> UUID | None:
     try:
         return UUID(endpoint_id.removeprefix(PREFIX))
     except ValueError:
-        raise NotFound(f"No webhook endpoint found with id {endpoint_id[:60]!r}", code=404) from None
+        return None
+
+
+def _parse(endpoint_id: str) -> UUID:
+    parsed = _known(endpoint_id)
+    if parsed is None:
+        raise NotFound(f"No webhook endpoint found with id {endpoint_id[:60]!r}", code=404)
+    return parsed
 
 
 def _id(endpoint: Endpoint) -> str:

@@ -73,7 +73,7 @@ def refusal(batch: RefusedBatch) -> dict[str, Any]:
         "errors": batch.problems,
         "run": 0,
         "progress": {"total": 0, "succeeded": 0, "failed": 0},
-        "usage": _usage(0, 0, 0, None),
+        "usage": _usage(0, {"cached_tokens": 0}, 0, {}, None),
         "tags": [],
         "metadata": batch.metadata,
         "policy": None,
@@ -181,7 +181,8 @@ def _error(status: BatchStatus) -> dict[str, Any]:
 
 def usage(status: BatchStatus, price: Price | None) -> dict[str, Any]:
     """Tokens of the whole batch and what they cost; cached tokens are a part of the prompt tokens."""
-    return _usage(status.prompt_tokens, status.cached_tokens, status.completion_tokens, price)
+    inputs, outputs = status.parts("input", cached_tokens=status.cached_tokens), status.parts("output")
+    return _usage(status.prompt_tokens, inputs, status.completion_tokens, outputs, price)
 
 
 def _price(model: Model | None, status: BatchStatus) -> Price | None:
@@ -189,14 +190,16 @@ def _price(model: Model | None, status: BatchStatus) -> Price | None:
     return model.price_of(status.work, status.created_at) if model and status.has_one_model else None
 
 
-def _usage(prompt: int, cached: int, completion: int, price: Price | None) -> dict[str, Any]:
+def _usage(
+    prompt: int, inputs: dict[str, int], completion: int, outputs: dict[str, int], price: Price | None
+) -> dict[str, Any]:
     tokens = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "prompt_tokens_details": inputs,
     }
-    return with_cost(tokens, price)
+    return with_cost(tokens | ({"completion_tokens_details": outputs} if outputs else {}), price)
 
 
 async def _responses(page: list[ItemResult], status: BatchStatus, models: Catalogue) -> list[bytes]:

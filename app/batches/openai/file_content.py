@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
+from zlib import crc32
 
 from app.batches.openai import file_batches, result_lines
 from app.batches.restoring import Restorer
@@ -24,17 +25,18 @@ _PAGE = 500  # results
 @dataclass(frozen=True, slots=True)
 class FileContent:
     """`blocks(n)`: the content without its first n lines; `part(n, m)`: m bytes after the first n. `complete`: it is final.
-    `run`: the run of its batch.
+    `run`: the run of its batch. `tag`: its strong entity tag; None: it still grows.
     """
 
     blocks: Callable[[int], AsyncIterator[bytes]]
     part: Callable[[int, int], AsyncIterator[bytes]]
     complete: bool = True
     run: int | None = None
+    tag: str | None = None
 
-    async def size(self) -> int:
-        """The size in bytes. The whole content is made to count it."""
-        return sum([len(block) async for block in self.blocks(0)])
+    async def size(self, skip: int = 0) -> int:
+        """The size in bytes, without the first `skip` lines. The whole content is made to count it."""
+        return sum([len(block) async for block in self.blocks(skip)])
 
 
 async def of(
@@ -52,7 +54,7 @@ async def of(
     store, keyring = Store.of(settings), Keyring.of(settings)
     if file.request_id is None:
         stored = partial(sealed_files.stream, database, settings, tenant.tenant_id, file.file_id)
-        return FileContent(lambda skip: _without(stored(), skip), lambda *part: stored(part))
+        return FileContent(lambda skip: _without(stored(), skip), lambda *part: stored(part), tag=_tag(file))
     batch = await file_batches.get(database, tenant, file.request_id)
     status = batch.status
     assert status is not None
@@ -92,7 +94,14 @@ async def of(
     def part(start: int, length: int) -> AsyncIterator[bytes]:
         return _cut(blocks(0), start, length)
 
-    return FileContent(blocks, part, status.finalized_at is not None, status.run)
+    final = status.finalized_at is not None
+    tag = _tag(file, status.run, price_of(None), restoring is not None) if final else None
+    return FileContent(blocks, part, final, status.run, tag)
+
+
+def _tag(file: File, *more: object) -> str:
+    """The entity tag of a final content. `more`: what else is seen in it, beside what was stored."""
+    return f'"{file.file_id.hex}-{file.rewrites}{f"-{crc32(repr(more).encode()):08x}" if more else ""}"'
 
 
 async def size_of(

@@ -197,7 +197,7 @@ async def store(
             database,
             Store.of(settings),
             upload.path,
-            file_id=upload.seal.owner if upload.seal else cells.new_id(),
+            file_id=upload.seal.owner if upload.seal else cells.new_timed_id(),
             tenant_id=tenant.tenant_id,
             purpose=upload.purpose or PURPOSE,
             filename=filename.replace("\0", "")[:_NAME_LENGTH],

@@ -196,12 +196,7 @@ class Lines:
         return line
 
     def _read(self, text: bytes) -> BatchLine:
-        try:
-            given = self._loads(text)
-        except (strict_json.JsonError, orjson.JSONDecodeError):
-            problem = "" if text == WITHHELD else strict_json.problem(text)
-            message = "This line is not parseable as valid JSON" + (f": {problem}." if problem else ".")
-            raise LineError(OpenAICode.INVALID_LINE, message, None) from None
+        given = self._parsed(text)
         if not isinstance(given, dict):
             raise LineError(
                 OpenAICode.INVALID_LINE, f"This line is not a JSON object, but {not_json.kind(given)}.", None
@@ -225,6 +220,16 @@ class Lines:
             self.model = model
         self._seen.add(custom_id)
         return self._admitted(custom_id, route, model, body, vault_values(given.get(VAULT), self._admission.vaults))
+
+    def _parsed(self, text: bytes) -> Any:
+        try:
+            return self._loads(text)
+        except strict_json.NumberTooLarge as error:
+            raise LineError(OpenAICode.INVALID_VALUE, f"{error}.", error.field) from None
+        except (strict_json.JsonError, orjson.JSONDecodeError):
+            problem = "" if text == WITHHELD else strict_json.problem(text)
+            message = "This line is not parseable as valid JSON" + (f": {problem}." if problem else ".")
+            raise LineError(OpenAICode.INVALID_LINE, message, None) from None
 
     def _admitted(
         self, custom_id: str, route: str, model: Model, body: dict[str, Any], values: Mapping[str, str]

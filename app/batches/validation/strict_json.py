@@ -1,12 +1,15 @@
 """JSON without ambiguity. Pure.
 
 orjson refuses NaN, Infinity and lone surrogates. This module also refuses duplicate keys (orjson keeps the last one), NUL
-characters (PostgreSQL's text cannot store them) and deeper nesting than any request needs.
+characters (PostgreSQL's text cannot store them), deeper nesting than any request needs, and integers that it would
+round.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -14,6 +17,9 @@ import orjson
 from app.batches.validation import not_json
 from app.batches.validation.not_json import DEEPEST
 
+_LONG = b"0" * 19  # digits of the shortest integer that needs more than 64 bits
+_DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
+_INTEGERS = range(-(1 << 63), 1 << 64)
 _KEY_END = re.compile(rb'"\s*:')
 _SHOWN = 60  # characters of a place
 
@@ -26,18 +32,66 @@ class JsonError(ValueError):
         self.reason = reason
 
 
+class NumberTooLarge(JsonError):
+    """A number that would reach the engine as another one. `field`: where it is."""
+
+    def __init__(self, field: str) -> None:
+        where = f"{field}: " if field else ""
+        super().__init__(
+            f"{where}the number needs more than 64 bits and would be rounded; send a smaller one, or a string"
+        )
+        self.field = field
+
+
 def loads(raw: bytes) -> Any:
     """Parse UTF-8 JSON strictly. Raises JsonError."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
+        if "infinity" in error.msg and _brackets(raw) <= DEEPEST:
+            with suppress(json.JSONDecodeError):  # it has another fault, too
+                _check_numbers(raw)
         raise JsonError(not_json.reason(raw, error), invalid=True) from None
-    nul, brackets = b"\\u0000" in raw, raw.count(b"{") + raw.count(b"[")
-    keys = _walk(value, look_for_nul=nul) if nul or brackets > DEEPEST else _keys(value)
+    nul = b"\\u0000" in raw
+    keys = _walk(value, look_for_nul=nul) if nul or _brackets(raw) > DEEPEST else _keys(value)
     # Each key ends in `":`. Text in strings can only raise the count, so equal counts prove that no key was dropped.
     if len(_KEY_END.findall(raw)) != keys:
         json.loads(raw, object_pairs_hook=_refuse_duplicates)
+    if _LONG in raw.translate(_DIGITS):
+        _check_numbers(raw)
     return value
+
+
+def _brackets(raw: bytes) -> int:
+    return raw.count(b"{") + raw.count(b"[")
+
+
+class _TooLarge:
+    """In the place of a number that orjson would round, or refuses."""
+
+
+def _integer(text: str) -> _TooLarge | None:
+    return _TooLarge() if len(text) > len(_LONG) + 2 or int(text) not in _INTEGERS else None
+
+
+def _float(text: str) -> _TooLarge | None:
+    return _TooLarge() if math.isinf(float(text)) else None
+
+
+def _check_numbers(raw: bytes) -> None:
+    """Raise NumberTooLarge for the first number of a text that is one."""
+    _check_number(json.loads(raw, parse_int=_integer, parse_float=_float), "")
+
+
+def _check_number(value: Any, field: str) -> None:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _check_number(each, f"{field}.{name}" if field else name)
+    elif isinstance(value, list):
+        for place, each in enumerate(value):
+            _check_number(each, f"{field}[{place}]")
+    elif isinstance(value, _TooLarge):
+        raise NumberTooLarge(field)
 
 
 def problem(raw: bytes) -> str:

@@ -247,7 +247,7 @@ def outcome(attempt: Attempt) -> str:
     """What became of an attempt: the status, or why there was none."""
     if attempt.error is None:
         return f"HTTP {attempt.http_status}"
-    if attempt.http_status:
+    if attempt.http_status and attempt.error not in FAULTS:
         return f"HTTP {attempt.http_status}"
     return FAULTS.get(attempt.error, attempt.error.replace("_", " "))
 

@@ -1,0 +1,140 @@
+"""Claims about what callers send and others read: it arrives with the values that were written, or is refused by its name."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from app.db.pool import Database
+from app.engines import requests
+from app.engines.requests import Target
+from app.queue import service
+from app.settings import Settings
+from testing.fakes.engine import FakeEngine
+from tests.api.support import MODEL
+from tests.api.test_conversations import engine
+from tests.pipelines.test_served import Played
+from tests.queue import support
+
+__all__ = ["engine"]
+
+ODD = (
+    r'{"whole":[0,-0,9007199254740993,18446744073709551615,-9223372036854775808],'
+    r'"parts":[-0.0,1.10,1e2,1E-7,5e-324,1.7976931348623157e308,0.1000000000000000055511151231257827,123456789012345678901.0],'
+    r'"text":["\u00e9\ud83d\ude00\/\b\u007f","\u2028","","115792089237316195423570985008687907853269984665640564039457584"],'
+    r'"":{},"none":[null,true,false,[]," "],"deep":' + 40 * "[" + 40 * "]" + "}"
+)
+TOO_LARGE = ("18446744073709551616", "-9223372036854775809", str(2**256 - 1), "1" + 5000 * "0", "1e400", "-1.5E+309")
+NAMES = [
+    (b"filename*=UTF-8''%e2%82%ac%20rates.jsonl", "\u20ac rates.jsonl"),
+    (b"filename=\"plain.jsonl\"; FileName*=utf-8'en'%C3%A4.jsonl", "\u00e4.jsonl"),
+    (b"filename*=iso-8859-1''%e4.jsonl", "\u00e4.jsonl"),
+    (b"filename=\"x; filename*=UTF-8''y\"", "x; filename*=UTF-8''y"),
+    (b'filename="\xe2\x82\xac.jsonl"', "\u20ac.jsonl"),
+    (b'filename="50%25~a.jsonl"', "50%25~a.jsonl"),
+    (b"filename*=UTF-8''%ff", None),
+    (b"filename*=utf-7''a", None),
+]
+
+
+def tools(schema: str, *, flat: bool = False) -> str:
+    """The field `tools`, of chat completions or of responses, with this schema."""
+    function = f'"name":"f","parameters":{{"type":"object","properties":{{"x":{{"enum":[{schema}]}}}}}}'
+    return f'[{{"type":"function",{function}}}]' if flat else f'[{{"type":"function","function":{{{function}}}}}]'
+
+
+def chat(schema: str) -> str:
+    return f'{{"model":"{MODEL}","messages":[{{"role":"user","content":"hi"}}],"tools":{tools(schema)}}}'
+
+
+def response(schema: str) -> str:
+    return f'{{"model":"{MODEL}","input":"hi","background":true,"tools":{tools(schema, flat=True)}}}'
+
+
+def file_of(schema: str) -> bytes:
+    line = f'{{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{chat(schema)}}}'
+    return b"--x\r\n" + (
+        b'Content-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\n'
+        b'Content-Disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n' + line.encode() + b"\r\n--x--\r\n"
+    )
+
+
+def pipeline(schema: str) -> str:
+    stage = f'{{"id":"a","model":"{MODEL}","body":{chat(schema).replace(f"{MODEL}", MODEL)}}}'
+    stage = stage.replace(f'"body":{{"model":"{MODEL}",', '"body":{')
+    return f'{{"name":"x","input":{{"items":[{{"custom_id":"a"}}]}},"stages":[{stage}]}}'
+
+
+async def sent(client: httpx.AsyncClient, path: str, body: str | bytes) -> httpx.Response:
+    kind = "multipart/form-data; boundary=x" if isinstance(body, bytes) else "application/json"
+    return await client.post(path, content=body, headers={"content-type": kind})
+
+
+async def queued(database: Database) -> list[dict[str, Any]]:
+    """What the engine would get of the items that wait."""
+    found: list[dict[str, Any]] = []
+    async with database.durable() as conn:
+        [(pool,)] = await (await conn.execute("select pool_id from pool")).fetchall()
+        worker = await support.make_worker(database, pool)
+        while lease := await support.claim(conn, pool, worker):
+            for item in await service.load(conn, lease):
+                built = requests.build(json.loads(item.body), item.endpoint, Target(MODEL, 10, 100), "salt")
+                found.append(json.loads(built.body))
+    return found
+
+
+def seen(body: dict[str, Any]) -> str:
+    """The schema in a request as the engine reads it: `repr` tells -0.0 from 0 and 1.0 from 1."""
+    function = body["tools"][0].get("function") or body["tools"][0]
+    return repr(function["parameters"]["properties"]["x"]["enum"])
+
+
+async def test_every_legal_value_reaches_the_engine_on_every_path(
+    client: httpx.AsyncClient, database: Database, settings: Settings, engine: FakeEngine
+) -> None:
+    expected = repr([json.loads(ODD)])
+    assert (await sent(client, "/v1/chat/completions", chat(ODD))).status_code == 200
+    assert seen(engine.bodies[-1]) == expected
+
+    file = (await sent(client, "/v1/files", file_of(ODD))).json()
+    batch = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    assert (await client.post("/v1/batches", json=batch)).json()["status"] != "failed"
+    assert (await sent(client, "/v1/responses", response(ODD))).status_code == 200
+    of_line, of_response = sorted(await queued(database), key=lambda body: "input" in body)
+    assert [seen(of_line), seen(of_response)] == [expected, expected]
+
+    asked: list[dict[str, Any]] = []
+    made = await sent(client, "/v1/pipelines", pipeline(ODD))
+    assert made.status_code == 200, made.text
+    await Played(database, settings, lambda body: asked.append(body) or "yes").play()
+    assert [seen(body) for body in asked] == [expected]
+
+
+@pytest.mark.parametrize("value", TOO_LARGE, ids=lambda value: value[:22])
+async def test_a_number_that_would_be_rounded_is_refused_by_its_name_on_every_path(
+    client: httpx.AsyncClient, value: str
+) -> None:
+    odd, place = f'[1,{{"wei":{value}}}]', "properties.x.enum[0][1].wei"
+    for path, body in (
+        ("/v1/chat/completions", chat(odd)),
+        ("/v1/responses", response(odd)),
+        ("/v1/pipelines", pipeline(odd)),
+        ("/client/v4/accounts/acme/ai/run/" + MODEL, chat(odd)),
+        ("/v1/batches", f'{{"requests":[{chat(odd)}]}}'),
+    ):
+        answer = await sent(client, path, body)
+        assert (answer.status_code, "needs more than 64 bits" in answer.text) == (400, True), answer.text
+        assert place in answer.text
+    file = (await sent(client, "/v1/files", file_of(odd))).json()
+    assert f"{place}: the number needs more than 64 bits" in file["status_details"]
+
+
+@pytest.mark.parametrize(("disposition", "name"), NAMES)
+async def test_the_name_of_a_file_is_the_one_that_was_sent(
+    client: httpx.AsyncClient, disposition: bytes, name: str | None
+) -> None:
+    body = file_of("1").replace(b'filename="a.jsonl"', disposition)
+    answer = await sent(client, "/v1/files", body)
+    assert (answer.status_code, answer.json().get("filename")) == (200 if name else 400, name), answer.text
+    assert name or "filename*" in answer.text
