@@ -97,4 +97,4 @@ cpu)
 esac
 rm -f .venv/.installed-*
 touch "$stamp"
-say "done after $SECONDS s"
+say "done after $SECONDS s; next: make demo, or .venv/bin/slackwater up"

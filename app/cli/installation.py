@@ -3,6 +3,9 @@
 Each imports its implementation when it runs, because those imports would slow down every other command.
 """
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +43,27 @@ def up(
         raise Failure("--slots: it says what an attached engine runs.", "Name the engine, too: --attach URL.")
     current = settings(engine_url=_engine_url(attach), engine_slots=slots, engine_model=model, port=port)
     run(_on_one_machine(current), console, verbose=verbose)
+
+
+def down() -> None:
+    """Stop the `slackwater up` of this data directory, as Ctrl-C does, and wait until it has stopped."""
+    from app.cli import tables
+    from app.cli.data_dir_lock import running
+
+    current = settings()
+    owner = running(current.data_dir)
+    if owner is None:
+        raise Failure(
+            f"No `slackwater up` runs on {current.data_dir}.", "Elsewhere? SLACKWATER_DATA_DIR names its directory."
+        )
+    with tables.patience(f"Stopping: {owner.named}; what is in the engine may end …"):
+        try:
+            os.kill(owner.pid, signal.SIGTERM)
+        except PermissionError:
+            raise Failure(f"{owner.named}, as another user.", "Stop it as that user.") from None
+        while running(current.data_dir) == owner:
+            time.sleep(0.1)
+    console.print("Stopped.")
 
 
 def demo(

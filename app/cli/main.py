@@ -108,6 +108,12 @@ class CommandLine(LateGroup):
         ),
         LateCommand(
             RUN,
+            "down",
+            "app.cli.installation:down",
+            "Stop the `slackwater up` of this data directory, as Ctrl-C does, and wait until it has stopped.",
+        ),
+        LateCommand(
+            RUN,
             "demo",
             "app.cli.installation:demo",
             "Run a batch of real prompts through the whole system, show answers and the webhook, and stop.",

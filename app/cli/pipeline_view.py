@@ -113,7 +113,7 @@ def brief(pipeline: Object) -> str:
 def bar(done: int, total: int, width: int = _BAR) -> Text:
     """A bar of the share that is done."""
     full = round(width * done / total) if total else 0
-    return Text.assemble(("━" * full, "cyan"), ("━" * (width - full), "dim"))
+    return Text.assemble(("━" * full, "cyan"), ("─" * (width - full), "dim"))
 
 
 def sample(of: Object) -> str:

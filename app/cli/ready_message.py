@@ -191,7 +191,7 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
     _print(console, f"  Webhooks go to {private_targets.describe(settings)}")
     _print(console, f"  Data     {settings.data_dir}")
     _print(console, f"  Logs     {program()} logs --follow")
-    _print(console, "  Ctrl-C stops everything.")
+    _print(console, "  Ctrl-C, or `slackwater down` elsewhere, stops everything.")
 
 
 def _status(url: str) -> str:

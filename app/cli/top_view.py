@@ -244,7 +244,7 @@ def _ms(milliseconds: float) -> str:
 
 def _bar(share: float, width: int) -> Text:
     full = min(width, round(share * width))
-    return Text.assemble(("━" * full, HARVEST), ("━" * (width - full), QUIET))
+    return Text.assemble(("━" * full, HARVEST), ("─" * (width - full), QUIET))
 
 
 def _spark(values: Sequence[float | None]) -> str:

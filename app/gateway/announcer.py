@@ -102,5 +102,5 @@ class Announcer:
         stream.ready.set()  # release requests that wait for the connection
 
     def _rest_worker(self, url: str, error: str) -> None:
-        log.warning("arrivals.not_told", url=url, error=error)
+        log.info("arrivals.not_told", url=url, error=error)
         self._resting[url] = clock.monotonic() + self._rest

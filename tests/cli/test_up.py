@@ -37,7 +37,7 @@ from app.telemetry import log_file
 from app.user_errors import Failure
 from testing import clusters
 from testing.waiting import LIMIT_SECONDS, eventually
-from tests.cli.support import engine_pages, serving
+from tests.cli.support import Run, engine_pages, serving
 from workers.gpu import managed_engine
 
 
@@ -332,6 +332,30 @@ async def test_the_stop_waits_for_the_drain(settings: Settings, monkeypatch: pyt
     monkeypatch.setattr(asyncio, "timeout", lambda seconds: asked.append(seconds) or real(seconds))
     await Supervisor(settings.model_copy(update={"drain_seconds": 300}), sys.stderr)._stop_children()
     assert asked[0] > 300
+
+
+HOLDS = """
+import signal, sys, threading
+from pathlib import Path
+from app.cli.data_dir_lock import owned
+from app.settings import Settings
+ended = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: ended.set())
+with owned(Settings(data_dir=Path(sys.argv[1]))):
+    print("holds", flush=True)
+    ended.wait()
+"""
+
+
+def test_down_stops_what_runs_on_the_data_directory_and_says_where_nothing_does(settings: Settings, local: Run) -> None:
+    nothing = local("down")
+    assert (nothing.exit_code, "No `slackwater up` runs on" in nothing.output) == (1, True)
+    command = [sys.executable, "-c", HOLDS, str(settings.data_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "holds\n"
+        assert local("down").output == "Stopped.\n"
+        assert process.wait(LIMIT_SECONDS) == 0
 
 
 def test_the_embedded_servers_wheel_is_imported_without_a_word() -> None:
