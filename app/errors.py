@@ -55,10 +55,12 @@ class ModelUnknown(SlackwaterError):
 
 
 class BadInput(SlackwaterError):
-    """The request is invalid. The message names the field and what would be valid. A Range that is not in the file: 416."""
+    """The request is invalid. The message names the field and what would be valid. 416: a Range that is not in the file; 412: a
+    condition that does not hold.
+    """
 
     status, code = 400, 5006
-    other_statuses = (416,)
+    other_statuses = (412, 416)
     fix = "Correct what the message names."
 
 

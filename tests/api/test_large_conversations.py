@@ -58,7 +58,7 @@ def on_loop(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     dumps = orjson.dumps
     watch(orjson, "loads", lambda given, made: len(given))
     watch(orjson, "dumps", lambda given, made: len(made))
-    for name in ("rendered", "shown", "shown_item", "without"):
+    for name in ("rendered", "shown", "shown_items", "without"):
         watch(transcript, name, lambda given, made: len(dumps(made)))
     return found
 

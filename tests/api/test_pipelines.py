@@ -103,9 +103,9 @@ async def test_a_repeated_key_returns_the_pipeline_and_another_definition_is_ref
         (two(stages=[stage("a", "{{itm}}")]), "stages[0].body.messages[0].content", "column 3"),
         (two(stages=[stage("a", "x"), stage("b", "y", when="json.x <")]), "stages[1].when", "column 9"),
         (
-            two(stages=[{"id": "a", "model": MODEL, "body": {"messages": [{"role": "x", "content": "y"}]}}]),
+            two(stages=[{"id": "a", "model": MODEL, "body": {"messages": [{"role": "x y", "content": "y"}]}}]),
             "stages[0].body.messages[0].role",
-            "of stage 'a': must be one of",
+            "of stage 'a': must be one that",
         ),
         (two(input={"items": []}), "input.items", "at least one"),
         (two(input={"items": [{"custom_id": "a"}, {"custom_id": "a"}]}), "input.items", "used by an earlier line"),

@@ -49,7 +49,9 @@ def details(told: list[LineProblem]) -> str | None:
     """What a file's `status_details` says of its lines."""
     found = [{**problem.view(), "alone": problem.alone} for problem in told]
     now = datetime.now(UTC)
-    return view(File(uuid4(), "batch", "x.jsonl", 1, now, now, 1, found, {}, None, None), 1, TENANT)["status_details"]
+    return view(File(uuid4(), "batch", "x.jsonl", 1, now, now, 1, found, {}, None, None, 0), 1, TENANT)[
+        "status_details"
+    ]
 
 
 def check(told: list[LineProblem]) -> None:

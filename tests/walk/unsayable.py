@@ -36,7 +36,7 @@ RULES = [
     Rule(r"/usage(/\w+)?|/latency|/sessions", r"tz: time zone .*: unknown", "there are hundreds of time zones"),
     Rule(r"/replay", r"since: must be a time with a time zone, and before until", "it compares two times"),
     Rule(r"/usage/compare", r"b: both variants are ", "it compares two parameters"),
-    Rule(r"/(ai|operator)/batches", r"after: no such batch in th(is|ese) account", "it depends on what there is"),
+    Rule(r"/.*", r"after: '.*' is no place in this list", "it depends on what there is"),
     Rule(_INFERENCE + "|/v1/batches", r".*: unknown field(; did you mean|$)", "the query or a header may forbid them"),
     Rule(r"/.*", r".*\ba (string|key) contains the character .u0000", "it holds at any depth"),
     Rule(_INFERENCE, r".*: is set by Slackwater and may not be sent", "any other unknown field may be sent"),

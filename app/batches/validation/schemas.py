@@ -9,14 +9,15 @@ from typing import Any
 from app.batches.validation.embeddings import MOST_INPUTS
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.openai import EFFORTS
-from app.batches.validation.text_generation import LENGTHS, MOST_ROLE_CHARACTERS
+from app.batches.validation.text_generation import LENGTHS
+from app.batches.validation.text_generation import ROLE as ROLE_PATTERN
 from app.engines.catalogue import Model, Shape
 from app.engines.content_parts import KEYS, OF_CHAT
 
 Schema = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _TEXT: Schema = {"type": "string", "minLength": 1}
-ROLE: Schema = {"type": "string", "minLength": 1, "maxLength": MOST_ROLE_CHARACTERS}
+ROLE: Schema = {"type": "string", "pattern": f"^{ROLE_PATTERN.pattern}$"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _USAGE: Schema = {
     "type": "object",

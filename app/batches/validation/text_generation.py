@@ -1,5 +1,6 @@
 """The rules for an item for a text model: its prompt or messages, and an answer that fits the context window. Pure."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -76,7 +77,7 @@ class ItemRules:
 
 Examine = Callable[[Any, ItemRules], ItemFacts]
 
-MOST_ROLE_CHARACTERS = 64
+ROLE = re.compile("[A-Za-z_-]{1,64}")  # a word, and nothing that could be of a person
 LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
@@ -268,7 +269,7 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> tuple[int, int]:
 
 def _is_role(said: Any) -> bool:
     """Whether it can be a role. Which there are is up to the model's template, which the engine asks."""
-    return type(said) is str and 1 <= len(said) <= MOST_ROLE_CHARACTERS
+    return type(said) is str and ROLE.fullmatch(said) is not None
 
 
 def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
@@ -276,7 +277,7 @@ def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
         raise ItemError(where, f"must be an object with role and content, got {show(message)}")
     if not _is_role(role := message.get("role")):
         known = "must be one that the model's template knows, such as system, user, assistant or tool"
-        raise ItemError(f"{where}.role", f"{known}, of 1 to {MOST_ROLE_CHARACTERS} characters, got {show(role)}")
+        raise ItemError(f"{where}.role", f"{known}: a word of 1 to 64 letters, _ and -, got {show(role)}")
     content = message.get("content")
     if content is None or isinstance(content, str):
         return len(content.encode()) if content else 0
