@@ -115,7 +115,7 @@ CONSOLE_WITHOUT: Reasons = {
 }
 
 _API = "it calls the API, which records it"
-_PART = "it runs parts, which record what they do"
+_PART = "it runs or stops parts, which record what they do"
 COMMANDS: Table = {
     "account create": (Act.ACCOUNT_CREATE,),
     "account delete": (Act.ACCOUNT_DELETE,),
@@ -198,7 +198,7 @@ COMMANDS_WITHOUT: Reasons = {
     **dict.fromkeys(_LOOKS, _LOOK),
     **dict.fromkeys(_CALLS, _API),
     **dict.fromkeys(
-        ("api", "console", "demo", "engine run", "gpu-worker", "maintenance", "notifier", "steward", "up"), _PART
+        ("api", "console", "demo", "down", "engine run", "gpu-worker", "maintenance", "notifier", "steward", "up"), _PART
     ),
     **dict.fromkeys(("engine door", "model prepare", "login", "logout"), "it writes files of this machine"),
     "audit export": "it copies the audit log itself",

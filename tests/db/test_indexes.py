@@ -177,7 +177,7 @@ def test_a_build_that_was_killed_leaves_nothing_unfinished_when_it_is_run_again(
 
 
 def test_a_migration_that_was_killed_while_it_built_an_index_is_finished_by_the_next(old_url: str) -> None:
-    with psycopg.connect(old_url) as reader:
+    with psycopg.connect(old_url, options="-c idle_in_transaction_session_timeout=0") as reader:
         reader.execute("set transaction isolation level repeatable read")
         reader.execute("select")  # a snapshot, for which the build has to wait, and no lock
         with beside(lambda: migrate.upgrade(old_url)) as step:

@@ -19,7 +19,7 @@ from tests import timing
 from tests.budgets.world import MODELS
 from tests.databases import Ring
 from tests.queue import support
-from tests.queue.plans import Backlog, explain
+from tests.queue.plans import PATIENT, Backlog, explain
 from tests.sets import drawn
 
 pytestmark = pytest.mark.holds_accounts  # claims that roll back
@@ -239,7 +239,7 @@ def test_chunks_that_were_claimed_under_an_old_snapshot_cost_the_next_claim_noth
     backlog.settle_statistics()
     backlog.one(*claim)
     before = backlog.pages_of_a_claim(pool_id=2)
-    with psycopg.connect(backlog.url) as old:
+    with psycopg.connect(backlog.url, options=PATIENT) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("select count(*) from sched")
         backlog.conn.execute(RUN, (backlog.worker, CLAIMED))

@@ -37,7 +37,7 @@ from app.queue import (
 from app.queue.types import Lease, Result
 from app.states import BatchState
 from tests import timing
-from tests.queue.plans import BATCHES, CHUNKS, ITEMS, PER_BATCH, TENANTS, Backlog, Parameters, explain
+from tests.queue.plans import BATCHES, CHUNKS, ITEMS, PATIENT, PER_BATCH, TENANTS, Backlog, Parameters, explain
 
 SHARED = 400  # chunks leased by workers
 
@@ -165,7 +165,7 @@ def test_an_old_snapshot_left_open_makes_a_claim_at_most_three_times_as_dear(
     if pool == 2:
         flood(backlog)
     before = backlog.pages_of_a_claim(pool_id=pool)
-    with psycopg.connect(backlog.url) as old:
+    with psycopg.connect(backlog.url, options=PATIENT) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("select count(*) from chunk")
         items = run_chunks(backlog, pool, 200)
