@@ -198,7 +198,8 @@ COMMANDS_WITHOUT: Reasons = {
     **dict.fromkeys(_LOOKS, _LOOK),
     **dict.fromkeys(_CALLS, _API),
     **dict.fromkeys(
-        ("api", "console", "demo", "down", "engine run", "gpu-worker", "maintenance", "notifier", "steward", "up"), _PART
+        ("api", "console", "demo", "down", "engine run", "gpu-worker", "maintenance", "notifier", "steward", "up"),
+        _PART,
     ),
     **dict.fromkeys(("engine door", "model prepare", "login", "logout"), "it writes files of this machine"),
     "audit export": "it copies the audit log itself",

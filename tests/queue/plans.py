@@ -18,7 +18,9 @@ from tests.databases import Ring
 TENANTS, CHUNKS, ITEMS = 25, 15_625, 64
 PER_BATCH = 25  # chunks
 SMALL = 157  # chunks of ten thousand items
-PATIENT = "-c idle_in_transaction_session_timeout=0"  # of a session whose snapshot is to stay, however slow the machine is
+PATIENT = (
+    "-c idle_in_transaction_session_timeout=0"  # of a session whose snapshot is to stay, however slow the machine is
+)
 GUARDED = re.compile(r"^(chunk|batch|handoff|gather|item_payload.*|item_result.*)$")
 FILL = """
 with c as (select g, g / %(per_batch)s as b, g %% %(per_batch)s as k from generate_series(%(first)s::int, %(last)s::int - 1) g),
