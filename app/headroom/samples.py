@@ -23,8 +23,9 @@ MOST_POINTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Counters of an engine and its worker, which only grow while both live."""
+    """Counters of an engine and its worker, which only grow while both live. `inside`: the scheduler in the engine counts."""
 
+    inside: bool = False
     batch_tokens: int = 0
     sync_tokens: int = 0
     yields: int = 0
@@ -96,8 +97,11 @@ class SampleBuilder:
         self._looks.append((now, look))
 
     def take(self, counters: Counters) -> EngineSample | None:
-        """The sample until the last look; None: there was no look. A counter that has become smaller began anew."""
-        looks, began, before = self._looks, self._began, self._before or counters
+        """The sample until the last look; None: there was no look. A counter that has become smaller began anew, and two that
+        are counted in different places cannot be compared.
+        """
+        looks, began = self._looks, self._began
+        before = self._before if self._before and self._before.inside == counters.inside else counters
         self._before = counters
         if not looks or began is None:
             return None
@@ -112,7 +116,7 @@ class SampleBuilder:
         if means["sync"]:  # without a caller a step may take many seconds, and that is no budget
             means["allowed_ms"] = _mean([look.allowed_ms for _, look in looks if look.sync])
         grown: dict[str, Any] = {
-            f.name: _grown(getattr(before, f.name), getattr(counters, f.name)) for f in fields(Counters)
+            f.name: _grown(getattr(before, f.name), getattr(counters, f.name)) for f in fields(Counters)[1:]
         }
         return EngineSample(
             reason=reasons.most_common(1)[0][0], seconds=last - began, closed_seconds=closed, **means, **grown

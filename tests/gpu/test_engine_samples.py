@@ -1,12 +1,19 @@
 """Claims about the history that a worker writes: what its engine did, and when and where each item ran."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
 import pytest
 
 from app.changes import service as changes
 from app.headroom import samples
+from app.headroom.samples import Counters
 from tests.gpu.world import World
+from workers.engine.control_page import Report
 from workers.gpu import engine_samples
-from workers.gpu.engine_samples import _OtherTokens
+from workers.gpu.engine_samples import EngineSamples, _OtherTokens
+from workers.gpu.requests_in_engine import RequestsInEngine
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +77,13 @@ def test_what_an_engine_computed_for_lost_requests_of_ours_is_nobody_elses() -> 
     assert [others.count(*given) for given in ((1000, 0), (1700, 0), (2400, 0))] == [0, 0, 0]
     others.see(True)
     assert [others.count(*given) for given in ((2500, 0), (2530, 0), (2600, 0))] == [100, 130, 130]
+
+
+def test_tokens_of_an_answer_that_still_runs_are_counted_by_the_scheduler_that_computes_them() -> None:
+    harvest = SimpleNamespace(report=Report(batch_tokens=700, sync_tokens=30, evictions=2))
+    control: Any = SimpleNamespace(harvest=harvest, sampler=SimpleNamespace(latest=None))
+    ledger, puller = RequestsInEngine(), SimpleNamespace(yields=5)
+    watched = EngineSamples(Mock(), control, cast(Any, puller), ledger, lambda: None)
+    assert watched._counters() == Counters(True, 700, 30, 5, 2)
+    harvest.report = Report(supported=False)  # vLLM schedules alone, and our scheduler counts nothing
+    assert watched._counters() == Counters(False, 0, 0, 5)

@@ -64,6 +64,14 @@ def test_a_sample_has_the_growth_of_counters_and_a_counter_that_began_anew_count
     assert [found and found.batch_tokens for found in grown] == [None, 100, 40]
 
 
+def test_counts_of_the_scheduler_and_of_the_worker_are_not_compared() -> None:
+    builder, grown = SampleBuilder(), []
+    for second, (inside, tokens) in enumerate(((True, 900), (True, 1000), (False, 5000), (False, 5020), (True, 1100))):
+        builder.look(float(second), LOOK)
+        grown.append(builder.take(Counters(inside, batch_tokens=tokens)))
+    assert [found and found.batch_tokens for found in grown] == [None, 100, 0, 20, 0]
+
+
 async def stored(conn: Connection, engine: int, age: float, sample: EngineSample) -> None:
     await samples.record(conn, engine, sample, clock.monotonic() - age)
 

@@ -94,16 +94,16 @@ class EngineSamples:
         )
 
     def _counters(self) -> Counters:
-        report, scrape = self._control.harvest.report, self._control.sampler.latest
+        """The scheduler's own counts if it makes them: it knows whose tokens every step has. Answers are not streamed then, so
+        that we would count theirs only at the end.
+        """
+        report, scrape, yields = self._control.harvest.report, self._control.sampler.latest, self._puller.yields
+        if report is not None and report.supported:
+            return Counters(True, report.batch_tokens, report.sync_tokens, yields, report.evictions)
         batch = self._ledger.load().computed_tokens
         gauges = scrape.gauges if scrape else None
         everything = gauges.prompt_tokens + gauges.generation_tokens if gauges else None
-        return Counters(
-            batch_tokens=batch,
-            sync_tokens=report.sync_tokens if report else self._others.count(everything, batch),
-            yields=self._puller.yields,
-            evictions=report.evictions if report else 0,
-        )
+        return Counters(False, batch, self._others.count(everything, batch), yields)
 
 
 class _OtherTokens:
