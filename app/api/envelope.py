@@ -118,7 +118,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _ours(request: Request, error: Exception) -> Response:
+async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, SlackwaterError)
     if isinstance(error, StorageFull):
         _log.error("storage.full", path=request.url.path, error=str(error.__cause__ or error).strip())
@@ -139,7 +139,7 @@ def _ours(request: Request, error: Exception) -> Response:
     return failure(request, status, error.code, error.message, headers, param=error.param, reason=error.reason)
 
 
-def _routing(request: Request, error: Exception) -> Response:
+async def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return _unknown_path(request)
@@ -188,7 +188,7 @@ def _methods(request: Request) -> list[str]:
     return sorted(set().union(*methods))
 
 
-def _parameters(request: Request, error: Exception) -> Response:
+async def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
@@ -210,7 +210,7 @@ def _declared(request: Request, place: Sequence[int | str]) -> Any:
     return None
 
 
-def _database_away(request: Request, error: Exception) -> Response:
+async def _database_away(request: Request, error: Exception) -> Response:
     assert isinstance(error, DatabaseError)
     gone = away(error)
     name = "database.away" if gone else "database.refused"
@@ -221,21 +221,21 @@ def _database_away(request: Request, error: Exception) -> Response:
     return failure(request, 503, 5001, message, {"retry-after": "2"})
 
 
-def _database_full(request: Request, error: Exception) -> Response:
+async def _database_full(request: Request, error: Exception) -> Response:
     full = StorageFull(
         "The database's disk is full, and nothing was stored. Send the request again after the operator has freed space on it."
     )
     full.__cause__ = error
-    return _ours(request, full)
+    return await _ours(request, full)
 
 
-def _broken_off(request: Request, error: Exception) -> Response:
+async def _broken_off(request: Request, error: Exception) -> Response:
     """The client disconnected before its body was complete, so nobody reads this answer."""
     _log.info("request.broken_off", path=request.url.path, request_id=request.state.request_id)
     return Response(status_code=400)
 
 
-def _unexpected(request: Request, error: Exception) -> Response:
+async def _unexpected(request: Request, error: Exception) -> Response:
     name = getattr(request.state, "request_id", "")  # this answer does not pass the middleware that adds the id
     _log.error("request.failed", path=request.url.path, request_id=name, exc_info=error)
     ids = {REQUEST_ID: name, CLOUDFLARE_ID: name} if name else None

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.crash import money
 from tests.crash.engines import DOOMED
 from tests.crash.examine import GIVEN_UP
 from tests.crash.history import MUST_BE_ZERO, UNSERVED, Arrival, Batch, Cut, Halt, History
-from tests.crash.logs import unexpected
+from tests.crash.logs import judge_logs, unexpected
 from tests.crash.nemesis import Nemesis
 from tests.crash.system import HOSTS, MODULES, Part, Small, System
 from tests.crash.verdict import Result, Row, _accounts, _arrivals, _deletions
@@ -115,6 +116,17 @@ def test_every_traceback_and_every_unknown_error_is_unexpected() -> None:
     assert list(unexpected([line(level="error", event="engine.died", error="why")])) == ["engine.died: why"]
     assert list(unexpected([lines[0], *TRACEBACK, lines[2], *TRACEBACK])) == ["ValueError: no"] * 2
     assert list(unexpected([*TRACEBACK, *TRACEBACK])) == ["ValueError: no"] * 2
+
+
+def test_only_a_part_that_was_stopped_may_end_with_requests_open(tmp_path: Path) -> None:
+    late = "Cancel 2 running task(s), timeout graceful shutdown exceeded"
+    (tmp_path / "api.log").write_text(line(level="error", event=late) + line(level="error", event="engine.died"))
+    for stopped, wrong in ((False, 2), (True, 1)):
+        history = History()
+        if stopped:
+            history.fault("SIGSTOP of all of a host", "api, worker-1 12.0 s")
+        judge_logs(history, tmp_path)
+        assert history.counts["unexpected_exceptions"] == wrong
 
 
 @pytest.mark.parametrize(
