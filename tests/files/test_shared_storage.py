@@ -171,6 +171,7 @@ async def test_an_api_that_started_without_its_database_accepts_no_key_before_it
         for path in ("/v1/files", "/v1/batches", "/client/v4/accounts/acme/ai/batches", "/ready"):
             assert await asked(path) == 503, path
         assert await asked("/health") == 200
+        lonely.data_dir.mkdir(exist_ok=True)
         (settings.data_dir / "objects").rename(lonely.data_dir / "objects")
         await eventually(lambda: asked("/v1/files"), until=lambda found: found == 200)
         assert await asked("/ready") == 200
