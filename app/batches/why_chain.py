@@ -259,7 +259,9 @@ def _batches(count: int) -> str:
 
 def no_eta(status: BatchStatus, estimate: Estimate) -> str | None:
     """Why a batch has no ETA. None: it has one."""
-    return why_text.no_eta(estimate.missing, status.state, status.model) if estimate.missing else None
+    if estimate.missing is None:
+        return None
+    return why_text.no_eta(estimate.missing, status.model, state=status.state, still=estimate.still)
 
 
 def _eta(status: BatchStatus, estimate: Estimate) -> Link:

@@ -37,7 +37,8 @@ _BATCH = {
 _NO_ETA = {
     Missing.STATE: "the batch is {state}",
     Missing.ENGINE: "no engine serves {model} now",
-    Missing.PACE: "the pace of {model} has not been measured yet",
+    Missing.PACE: "the pace of {model} was not measured in the last hour",
+    Missing.STILL: "no item of {model} has ended in the last {still}, so its pace is not known",
     Missing.MONEY: "its budget is never renewed",
 }
 
@@ -101,9 +102,9 @@ GATE_CODES = frozenset(_GATES)
 ENDS = ("completed", "failed", "cancelled", "expired", "refused")  # states in which a batch waits for nothing
 
 
-def no_eta(missing: Missing, state: str, model: str) -> str:
-    """Why a batch of this model has no ETA. `state`: as callers read it."""
-    return _NO_ETA[missing].format(state=state, model=model)
+def no_eta(missing: Missing, model: str, *, state: str = "", still: float | None = None) -> str:
+    """Why a batch of this model has no ETA. `state`: as callers read it; `still`: for how many seconds none of its items ended."""
+    return _NO_ETA[missing].format(state=state, model=model, still=duration(still or 0.0))
 
 
 def headline(status: str, waiting: str | None, places: str) -> str:

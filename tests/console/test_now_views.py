@@ -27,7 +27,7 @@ def waiting(tenant: int, tokens: float, model: str = "m", weight: float = 1.0, *
 
 
 def pool(pace: float | None, engines: int = 1, spread: float | None = None) -> PoolRow:
-    return PoolRow("m", pace, spread, engines)
+    return PoolRow("m", pace, spread, None if pace else 240.0, engines)
 
 
 def seen(seconds_ago: float) -> now.Seen:
@@ -123,6 +123,22 @@ def test_the_forecast_falls_from_what_can_run_to_nothing_at_its_end() -> None:
     assert left[NOW + HOURS * 0.8] == pytest.approx(1200)
     assert not drawn.reading.zooms
     assert [word.text for word in drawn.words] == ["6k can run now", "done at 15:16", "15:04 to 15:28"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "said"),
+    [
+        ([a_queue(6000, None, pace=None)], "the pace of m was not measured in the last hour"),
+        (
+            [a_queue(6000, None, pace=0.0, still=240.0)],
+            "no item of m has ended in the last 4 min, so its pace is not known",
+        ),
+        ([a_queue(6000, None, engines=0)], "no engine serves m now"),
+        ([a_queue(6000, None, held=6000.0)], "nothing of it can run"),
+    ],
+)
+def test_without_a_forecast_it_says_why(queue: list[ModelQueue], said: str) -> None:
+    assert now_queue.view(queue, NOW)["no_forecast"] == said
 
 
 def test_a_queue_says_what_is_held_and_when_the_rest_is_done() -> None:
