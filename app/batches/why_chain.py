@@ -152,7 +152,7 @@ def _money_message(money: MoneyWait, outlook: Outlook) -> str:
         until = "; its items may use more than the maximum, so raise it"
     elif money.windows:
         never = "; it is never renewed, so raise its maximum"
-        often = f", and the batch takes {money.windows:,} windows" if money.windows > 1 else ""
+        often = f", and the batch takes {money.own_windows:,} windows" if money.own_windows > 1 else ""
         until = f"; it renews {moment(budget.window_to)}{often}" if budget.window_to else never
     if outlook.taken_back:
         until = f"; {many(outlook.taken_back_items, 'item')} gave it back to work that could start{until}"
