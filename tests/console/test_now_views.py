@@ -71,6 +71,22 @@ def test_what_is_broken_comes_before_what_callers_wait() -> None:
     assert titles == [unmeasured, unmeasured, "One problem", "Two problems"]
 
 
+def test_that_the_protection_is_not_measured_is_said_once() -> None:
+    warned = {"code": "callers_unmeasured", "message": "Not measured.", "remedy": "Wait.", "severity": "warning"}
+    one = replace(seen(5), engines=[an_engine()], problems=[warned])
+    assert now.view(one, OPERATOR, {}, NOW)["problems"] == []
+    down = replace(one, engines=[an_engine(state="down")])
+    assert len(now.view(down, OPERATOR, {}, NOW)["problems"]) == 1
+
+
+@pytest.mark.parametrize(("callers", "tokens", "value"), [(0.1, 0, "–"), (0.0, 0, "0"), (2.0, 50, "5")])
+def test_tokens_of_callers_that_are_not_counted_yet_are_not_known(callers: float, tokens: int, value: str) -> None:
+    [told] = seen(5).history[1]
+    counted = replace(told, sample=replace(told.sample, sync=callers, sync_tokens=tokens))
+    shown = replace(seen(5), engines=[an_engine()], drawn=replace(seen(5).drawn, history={1: [counted]}))
+    assert now.view(shown, OPERATOR, {}, NOW)["engines"][0]["sync"] == value
+
+
 # ------------------------------------------------------------ the queue by model
 
 
