@@ -28,6 +28,7 @@ from app.budgets.queued import MoneyWait
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.engines.adoption import DOWN
+from app.engines.catalogue import Catalogue
 from app.quantities import duration, many, moment
 from app.queue import dependencies, item_counts, phases, reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
@@ -269,6 +270,17 @@ def _eta(status: BatchStatus, estimate: Estimate) -> Link:
         return Link("eta_unknown", batch_message("eta_unknown", reason=no_eta(status, estimate)))
     eta, pace = duration(estimate.eta_seconds), many(round(estimate.tokens_per_second), "token")
     return Link("eta", batch_message("eta", eta=eta, pace=pace, confidence=estimate.confidence))
+
+
+async def without_limit(database: Database, status: BatchStatus, models: Catalogue) -> tuple[Link, ...]:
+    """That items in an engine have no limit of their answers, if some have none: such items may run long."""
+    model = models.resolve(status.model)
+    if status.finalized_at is not None or model is None or model.task != "text-generation":
+        return ()
+    if not (count := await reads.unlimited(database, status.batch_id)):
+        return ()
+    items = f"{many(count, 'item')} {'has' if count == 1 else 'have'}"
+    return (Link("no_limit", batch_message("no_limit", items=items, window=many(model.context_window, "token"))),)
 
 
 class Polls:

@@ -29,6 +29,7 @@ _BATCH = {
     "fair_share": "{accounts} at work, this one's share is {share}{behind}",
     "suspects": "items that were in an engine or a worker that died run one at a time first",
     "allowance_spent": "every place for batch work is taken, {places} in all",
+    "no_limit": "{items} no max_tokens and may run to the model's limit of {window}",
     "next": "next in line",
     "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
     "eta_unknown": "no estimate: {reason}",

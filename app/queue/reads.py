@@ -189,6 +189,13 @@ def _outlook(gates: tuple[Gate, ...], facts: Sequence[Any]) -> Outlook:
     return Outlook(gates, *values)
 
 
+async def unlimited(database: Database, batch_id: int) -> int:
+    """How many items that a worker has of a batch have no limit of their answer, as far as can be read in the database."""
+    async with database.relaxed() as conn:
+        row = await (await conn.execute(read_sql.UNLIMITED, {"batch_id": batch_id})).fetchone()
+    return int(row[0]) if row else 0
+
+
 async def prospect(database: Database, tenant_id: int, served: str) -> Prospect:
     """The facts for a forecast of a new batch of this account in the pool of the model `served`."""
     async with database.relaxed() as conn:
