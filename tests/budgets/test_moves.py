@@ -133,7 +133,7 @@ async def test_a_budget_with_another_unit_reserves_in_that_unit_at_once(world: W
     assert await world.recount() == []
 
 
-async def test_queued_work_follows_a_budget_that_counts_it_and_one_that_does_not(world: World) -> None:
+async def test_queued_work_follows_a_budget_in_its_currency_and_not_one_in_another(world: World) -> None:
     moves = queued.Moves()
     await world.budget(max_cost="1 EUR")
     await world.submit(4)
