@@ -1,8 +1,13 @@
-"""The URL at which this machine reaches its API. Pure."""
+"""The URLs of the API. Pure."""
 
 from app.settings import Settings
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+
+
+def known_url(settings: Settings) -> str:
+    """The URL of the API: the one that is set, else as `base_url`. Without a slash at its end."""
+    return settings.url.rstrip("/") or base_url(settings)
 
 
 def base_url(settings: Settings) -> str:

@@ -27,6 +27,7 @@ from app.quantities import duration
 from app.queue import overview as queue_overview
 from app.queue.item_counts import PLACES
 from app.queue.overview import Overview
+from app.queue.types import Kind
 from app.settings import PrivateTargets, Settings
 from app.states import EngineIntake, EngineState
 from app.storage import store
@@ -49,6 +50,13 @@ _NO_TELEMETRY = EngineProblem(
     "The engine's telemetry cannot be read, so no batch work is admitted.",
     "Allow GET /metrics for the worker, which sends SLACKWATER_ENGINE_API_KEY; not every engine has it: docs/attach.md.",
 )
+_WAITING = {  # what waits, by its kind, and what ends it
+    Kind.BATCH: ("batches", "slackwater batch list, slackwater batch cancel"),
+    Kind.STAGE: ("pipelines", "slackwater pipeline list, slackwater pipeline cancel"),
+    Kind.RESPONSE: ("background responses", "POST /v1/responses/{id}/cancel"),
+    Kind.FLEX: ("flex calls", ""),
+    Kind.CHECKPOINT: ("summaries of conversations", ""),
+}
 _GIVE_MORE = (
     "Give callers more: SLACKWATER_PROTECT=strict for the GPU worker. Other causes: docs/runbooks/CallersSlowed.md."
 )
@@ -305,11 +313,13 @@ def _warnings(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
 def _unserved(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, str]]:
     """The models with waiting work that none of the engines at work serves. Without such engines, their problems say enough."""
     serving = {engine.model for engine in engines if engine.controlled and _ready(engine)}
-    for model in overview.waiting if overview and serving else ():
-        if model not in serving:
-            remedy = "They are kept until one does. To end them: slackwater batch list, slackwater batch cancel."
-            message = f"Batches for {model} wait, but no engine serves it."
-            yield _problem(EngineProblem("model_unserved", message, remedy), "warning")
+    waiting = overview.waiting if overview and serving else {}
+    for model in sorted(waiting.keys() - serving):
+        kinds = [_WAITING[Kind(each)] for each in waiting[model] or [Kind.BATCH]]
+        names, ends = " and ".join(name for name, _ in kinds), [end for _, end in kinds if end]
+        message = f"{names} for {model} wait, but no engine serves it."
+        remedy = "They are kept until one does." + (f" To end them: {'; '.join(ends)}." if ends else "")
+        yield _problem(EngineProblem("model_unserved", f"{message[0].upper()}{message[1:]}", remedy), "warning")
 
 
 def _drained(engine: EngineInfo) -> bool:

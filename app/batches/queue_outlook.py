@@ -11,7 +11,7 @@ from typing import NamedTuple
 from app.batches import queue_outlook_sql as sql
 from app.db.pool import Connection
 from app.engines.catalogue import Catalogue
-from app.queue.estimate import until_served
+from app.queue.estimate import Missing, no_pace, until_served
 
 HOUR, DAY = 1, 24
 
@@ -31,11 +31,14 @@ class WaitingRow(NamedTuple):
 
 
 class PoolRow(NamedTuple):
-    """The engines of a model: pace in estimated tokens per second and its spread as a share (None: not measured); ready ones."""
+    """The engines of a model: pace in estimated tokens per second and its spread as a share (None: not measured); for how many
+    seconds no item has ended, if the pace is 0; ready ones.
+    """
 
     model: str
     pace: float | None
     spread: float | None
+    still: float | None
     engines: int
 
 
@@ -43,8 +46,8 @@ class PoolRow(NamedTuple):
 class ModelQueue:
     """What waits for one model and runs on it. Tokens are estimated ones that are not done; `held` of them do not run now.
 
-    `urgent`: of those that can run, with a deadline within HOUR and within DAY. `seconds`: until what can run is done; None: no
-    engine is ready, or its pace was not measured. `spread`: the usual error of that, as a share.
+    `urgent`: of those that can run, with a deadline within HOUR and within DAY. `seconds`: until what can run is done; None:
+    `missing` says why. `spread`: the usual error of that, as a share. `still`: as in PoolRow.
     """
 
     model: str
@@ -56,6 +59,12 @@ class ModelQueue:
     pace: float | None
     spread: float | None
     seconds: float | None
+    still: float | None = None
+
+    @property
+    def missing(self) -> Missing:
+        """Why it is not known when what can run is done, where it is not."""
+        return no_pace(self.pace) if self.engines else Missing.ENGINE
 
     @property
     def able(self) -> float:
@@ -83,7 +92,7 @@ def queues(rows: Sequence[WaitingRow], pools: Sequence[PoolRow], tenant_id: int 
         if tenant_id in (None, row.tenant_id):
             own.setdefault(row.model, []).append(row)
     found = [
-        _queue(known.get(model, PoolRow(model, None, None, 0)), mine, list(_others(rows, model, tenant_id)))
+        _queue(known.get(model, PoolRow(model, None, None, None, 0)), mine, list(_others(rows, model, tenant_id)))
         for model, mine in own.items()
     ]
     return sorted(found, key=lambda each: (-each.tokens, each.model))
@@ -108,6 +117,7 @@ def _queue(pool: PoolRow, mine: Sequence[WaitingRow], others: Sequence[tuple[flo
     if pool.pace and pool.engines:
         seconds = until_served(tokens - held, mine[0].weight, others, pool.pace)
     batches = sum(row.batches for row in mine)
+    urgent = in_hour, in_day
     return ModelQueue(
-        pool.model, batches, tokens, held, (in_hour, in_day), pool.engines, pool.pace, pool.spread, seconds
+        pool.model, batches, tokens, held, urgent, pool.engines, pool.pace, pool.spread, seconds, pool.still
     )

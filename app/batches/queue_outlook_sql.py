@@ -22,7 +22,7 @@ left join batch_phase p on p.batch_id = b.batch_id and p.until is null
 group by 1, 2, 3, 4, 5"""
 
 POOLS = f"""
-select p.model, x.pace, x.spread,
+select p.model, x.pace, x.spread, x.still,
        (select count(*) from engine e join worker w using (worker_id)
         where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}'
           and w.{WORKER_LEASE_HOLDS})::int

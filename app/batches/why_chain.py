@@ -28,6 +28,7 @@ from app.budgets.queued import MoneyWait
 from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.engines.adoption import DOWN
+from app.engines.catalogue import Catalogue
 from app.quantities import duration, many, moment
 from app.queue import dependencies, item_counts, phases, reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
@@ -152,7 +153,7 @@ def _money_message(money: MoneyWait, outlook: Outlook) -> str:
         until = "; its items may use more than the maximum, so raise it"
     elif money.windows:
         never = "; it is never renewed, so raise its maximum"
-        often = f", and the batch takes {money.windows:,} windows" if money.windows > 1 else ""
+        often = f", and the batch takes {money.own_windows:,} windows" if money.own_windows > 1 else ""
         until = f"; it renews {moment(budget.window_to)}{often}" if budget.window_to else never
     if outlook.taken_back:
         until = f"; {many(outlook.taken_back_items, 'item')} gave it back to work that could start{until}"
@@ -259,7 +260,9 @@ def _batches(count: int) -> str:
 
 def no_eta(status: BatchStatus, estimate: Estimate) -> str | None:
     """Why a batch has no ETA. None: it has one."""
-    return why_text.no_eta(estimate.missing, status.state, status.model) if estimate.missing else None
+    if estimate.missing is None:
+        return None
+    return why_text.no_eta(estimate.missing, status.model, state=status.state, still=estimate.still)
 
 
 def _eta(status: BatchStatus, estimate: Estimate) -> Link:
@@ -267,6 +270,17 @@ def _eta(status: BatchStatus, estimate: Estimate) -> Link:
         return Link("eta_unknown", batch_message("eta_unknown", reason=no_eta(status, estimate)))
     eta, pace = duration(estimate.eta_seconds), many(round(estimate.tokens_per_second), "token")
     return Link("eta", batch_message("eta", eta=eta, pace=pace, confidence=estimate.confidence))
+
+
+async def without_limit(database: Database, status: BatchStatus, models: Catalogue) -> tuple[Link, ...]:
+    """That items in an engine have no limit of their answers, if some have none: such items may run long."""
+    model = models.resolve(status.model)
+    if status.finalized_at is not None or model is None or model.task != "text-generation":
+        return ()
+    if not (count := await reads.unlimited(database, status.batch_id)):
+        return ()
+    items = f"{many(count, 'item')} {'has' if count == 1 else 'have'}"
+    return (Link("no_limit", batch_message("no_limit", items=items, window=many(model.context_window, "token"))),)
 
 
 class Polls:

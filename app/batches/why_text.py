@@ -29,6 +29,7 @@ _BATCH = {
     "fair_share": "{accounts} at work, this one's share is {share}{behind}",
     "suspects": "items that were in an engine or a worker that died run one at a time first",
     "allowance_spent": "every place for batch work is taken, {places} in all",
+    "no_limit": "{items} no max_tokens and may run to the model's limit of {window}",
     "next": "next in line",
     "eta": "done in about {eta}, at {pace} a second (confidence: {confidence})",
     "eta_unknown": "no estimate: {reason}",
@@ -37,7 +38,8 @@ _BATCH = {
 _NO_ETA = {
     Missing.STATE: "the batch is {state}",
     Missing.ENGINE: "no engine serves {model} now",
-    Missing.PACE: "the pace of {model} has not been measured yet",
+    Missing.PACE: "the pace of {model} was not measured in the last hour",
+    Missing.STILL: "no item of {model} has ended in the last {still}, so its pace is not known",
     Missing.MONEY: "its budget is never renewed",
 }
 
@@ -55,6 +57,7 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "closed_latency": "answers too slowly to get more batch work",
     "closed_stale": "sends no fresh telemetry",
     "closed_unknown": "sends no telemetry that can be read",
+    "closed_learning": "is still learning how long its steps take",
     "closed_model_error": "has step times that do not fit their predictions",
     "probe": "is tested with one small request after its telemetry failed",
     "plugin_tripped": "met a fault in its scheduler plug-in",
@@ -74,7 +77,7 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "age_seconds": "last seen {value} ago, limit {threshold}",
     "still_seconds": "the engine's counters have not changed for {value}, limit {threshold}",
     "step_seconds": "step time {value}, the aim is at most {threshold}",
-    "quiet_seconds": "no caller for {value}, steps may take up to {threshold}",
+    "quiet_seconds": "no caller for {value}",  # the longer steps that this allows delay nobody
     "stuck_seconds": "synchronous requests have waited {value}, limit {threshold}",
     "first_token_seconds": "a first token has taken {value}, limit {threshold}",
     "hold_seconds": "{value} left",
@@ -86,7 +89,7 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "load": "{value} requests in it, {threshold} usable slots",
     "window_tokens": "{value}, promised {threshold}",
     "unknown_steps": "steps beside synchronous requests are not measured yet",
-    "model_samples": "{value} of {threshold} steps seen to learn from",
+    "model_samples": "{value} of {threshold} steps seen",
     "model_error": "the predictions are off by {value}, limit {threshold}",
     "static_cap": "{value} batch requests in flight, fixed limit {threshold}",
     "faults": "{value} counted",
@@ -101,9 +104,9 @@ GATE_CODES = frozenset(_GATES)
 ENDS = ("completed", "failed", "cancelled", "expired", "refused")  # states in which a batch waits for nothing
 
 
-def no_eta(missing: Missing, state: str, model: str) -> str:
-    """Why a batch of this model has no ETA. `state`: as callers read it."""
-    return _NO_ETA[missing].format(state=state, model=model)
+def no_eta(missing: Missing, model: str, *, state: str = "", still: float | None = None) -> str:
+    """Why a batch of this model has no ETA. `state`: as callers read it; `still`: for how many seconds no item has ended."""
+    return _NO_ETA[missing].format(state=state, model=model, still=duration(still or 0.0))
 
 
 def headline(status: str, waiting: str | None, places: str) -> str:
@@ -170,8 +173,6 @@ def measure(signal: str, value: float | None, threshold: float | None) -> str:
     """The comparison that decided: "step time 31 ms, the aim is at most 25 ms"."""
     if value is None or (signal == "step_seconds" and not (value and threshold)):  # no step was taken yet
         return ""
-    if signal == "quiet_seconds" and not threshold:
-        return f"no caller for {duration(value)}"
     known = _SIGNALS.get(signal, _spaced(signal) + " {value}" + ("" if threshold is None else ", limit {threshold}"))
     said, limit = amount(signal, value), amount(signal, threshold)
     if said == limit and said.endswith("%") and threshold is not None and value != threshold:

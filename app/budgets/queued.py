@@ -497,8 +497,9 @@ def _ratio(line: LineParts, price: TokenPrice | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MoneyWait:
-    """The budget that a batch waits for. `windows`: how many have to begin before all of its work is paid. `needed`: by the batch
-    alone, in the unit of the budget. `too_large`: its items need more than the maximum, so that no window has room for one.
+    """The budget that a batch waits for. `windows`: how many have to begin before all of its work is paid; `own_windows`: as many
+    if nothing came before it. `needed`: by the batch alone, in the unit of the budget. `too_large`: its items need more than the
+    maximum, so that no window has room for one.
     """
 
     budget: Budget
@@ -506,6 +507,7 @@ class MoneyWait:
     now: datetime
     needed: int = 0
     too_large: bool = False
+    own_windows: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -552,9 +554,11 @@ async def money_wait(database: Database, batch_id: int) -> MoneyWait | None:
             whole = any(budget.reserves_maximum for budget in found)
             own_items, items = sums[10:]
             for budget in found:
-                windows, needed = rules.windows_needed(budget, cost, tokens, None if whole else items), budget.of(*own)
+                windows = rules.windows_needed(budget, cost, tokens, None if whole else items)
+                own_windows = rules.windows_needed(budget, *own, None if whole else own_items)
+                needed = budget.of(*own)
                 too_large = whole and needed > budget.max * own_items
-                waits.append(MoneyWait(budget, windows, clock.now(), needed, too_large))
+                waits.append(MoneyWait(budget, windows, clock.now(), needed, too_large, own_windows))
     return max(waits, key=lambda wait: wait.order, default=None)
 
 

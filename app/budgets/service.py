@@ -143,6 +143,13 @@ async def put(
         problem = f"the account has a budget {name!r}; change that one, or take another name"
         raise Conflict(f"{where}name: {problem}", param="name")
     _check_owner(before, by)
+    if before is not None and None not in (before.currency, wanted.currency) and before.currency != wanted.currency:
+        keeps = f"budget {name!r} counts what costs {before.currency}, and keeps its currency"
+        field, how = (
+            "--max-cost" if where else "max_cost",
+            f"give the amount in {before.currency}, or set another budget",
+        )
+        raise BadInput(f"{field}: {keeps}; {how}", param="max_cost")
     row = await (await conn.execute(sql.COUNT, {"tenant_id": tenant_id})).fetchone()
     if before is None and row is not None and row[0] >= MOST_BUDGETS:
         raise Conflict(f"{where}{name}: the account has {MOST_BUDGETS} budgets, which is the limit; delete one")

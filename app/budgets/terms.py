@@ -81,6 +81,14 @@ def check_name(name: str) -> None:
         raise BadInput(f"name: {_FORM}, not {name[:70]!r}", param="name")
 
 
+def warning(budget: BudgetTerms, currencies: Collection[str]) -> str:
+    """What is remarkable about a budget where prices are in these currencies; empty: nothing."""
+    if budget.currency is None or budget.currency in currencies:
+        return ""
+    others = f"; prices are in {', '.join(sorted(currencies))}" if currencies else ""
+    return f"budget {budget.name} counts nothing now, as no model has a price in {budget.currency}{others}"
+
+
 def kept(budget: Budget, given: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
     """The terms of a stored budget as its owner writes them, with what is given in their place. `without`: those that go.
 

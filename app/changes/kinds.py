@@ -66,7 +66,9 @@ _SENTENCES = {
     ChangeKind.GATE_CLOSED: "the gate of {subject} closed: {reason}",
     ChangeKind.GATE_OPENED: "the gate of {subject} opened: {reason}",
     ChangeKind.WORKER_LOST: "{worker} {silence}, so its lease ended; its chunks go back to the queue",
-    ChangeKind.BREAKER_OPENED: "webhook {subject} failed {failures} times in a row; nothing is sent until {until}",
+    ChangeKind.BREAKER_OPENED: (
+        "webhook {subject} failed {failures} times in a row; deliveries stopped until {until}, then one at a time is tried"
+    ),
     ChangeKind.BREAKER_CLOSED: "webhook {subject} accepts deliveries again",
     ChangeKind.ENDPOINT_DISABLED: "webhook {subject} was disabled: {reason}",
     ChangeKind.BUDGET_SPENT: "budget {subject} {spent}: {message}",

@@ -12,6 +12,7 @@ from app.cli.audited import Reason, on_database_recorded
 from app.cli.database import on_database
 from app.cli.options import Account, Json, console, settings
 from app.db.pool import Connection
+from app.engines import catalogue
 from app.quantities import moment
 from app.tenants import service as tenants
 from app.user_errors import Failure
@@ -75,12 +76,15 @@ def set_budget(
             conn, tenant_id, name, given, without=without, by=Owner.OPERATOR, where="--"
         )
 
+    currencies = catalogue.load(settings().models_file).currencies
     tenant_id, before = on_database_recorded(settings(), amend, reason)
     budget = on_database(settings(), lambda conn: budgets.named(conn, tenant_id, name))
     if as_json:
         tables.document(console, budget_terms.view(budget))
         return
     tables.sentence(console, _state(budget), "green")
+    if warning := budget_terms.warning(budget, currencies):
+        tables.sentence(console, f"Warning: {warning}.", "yellow")
     if before is not None and before.owner != budget.owner:
         tables.sentence(console, f"It was account {account}'s own; only operators can change it now.")
 

@@ -17,6 +17,7 @@ from app.cli.options import Json, console
 from app.cli.options import settings as configured
 from app.cli.text import places, plain
 from app.engines.adoption import SLOTS, SLOTS_WRONG
+from app.headroom.gate_rules import Reason
 from app.quantities import duration, many
 from app.settings import Settings
 from app.states import EngineIntake
@@ -174,9 +175,9 @@ def _engine(engine: Status) -> Text:
     window = "" if engine["max_model_len"] is None else f", {engine['max_model_len']:,} tokens"
     version = "" if engine["version"] is None else f" · vLLM {engine['version']}"
     searched = any(problem["code"] in (SLOTS, SLOTS_WRONG) for problem in engine["problems"])
-    places = (
-        f"batch may hold {engine['allowance']} of {many(engine['slots'], 'slot')}{' found so far' if searched else ''}"
-    )
+    places = f"batch may hold {engine['allowance']}"
+    if engine["reason"] not in (Reason.FULL, Reason.CLOSED_SLOTS):  # whose message says how many there are
+        places += f" of {many(engine['slots'], 'slot')}{' found so far' if searched else ''}"
     return Text.assemble(
         plain(engine["name"] + " "),
         _coloured(engine["state"]),

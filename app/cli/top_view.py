@@ -232,10 +232,15 @@ def _mean(samples: Sequence[Document]) -> float:
 
 
 def _rate(sample: Document | None, kind: str, in_flight: int | None) -> str:
-    """Tokens a second. Not known of requests that are in the engine now, if the sample is from before the first of them."""
-    if sample is None or (in_flight and not sample[kind] and not sample[f"{kind}_tokens"]):
+    """Tokens a second. Not known of requests that are in the engine now, if the sample is from before the first of them; nor of
+    callers whose tokens it has not yet counted.
+    """
+    if sample is None:
         return "–"
-    return f"{sample[f'{kind}_tokens'] / max(sample['seconds'], 0.001):,.0f}"
+    tokens, late = sample[f"{kind}_tokens"], kind == "sync" if sample[kind] else in_flight
+    if late and not tokens:
+        return "–"
+    return f"{tokens / max(sample['seconds'], 0.001):,.0f}"
 
 
 def _ms(milliseconds: float) -> str:

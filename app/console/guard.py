@@ -9,17 +9,19 @@ from uuid import uuid4
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.access import sessions
 from app.access.roles import Viewer
+from app.api_url import known_url
 from app.audit import actor
 from app.audit.actor import Actor
 from app.audit.acts import Act
 from app.console import csp, error_pages
 from app.console.parts import Parts
 from app.db.transient_errors import TRANSIENT
+from app.openai_codes import OpenAICode
 
 SAFE = frozenset({"GET", "HEAD"})
 OPEN = ("/console/static/", "/console/login", "/console/health")  # what needs no session
@@ -75,6 +77,8 @@ class Guard:
 async def _refusal(scope: Scope) -> Response | None:
     """The answer to a request that may not pass; None: it may, and `viewer` is in its scope."""
     request, parts = Request(scope), scope["app"].state.parts
+    if request.url.path != "/" and not f"{request.url.path}/".startswith("/console/"):
+        return _not_the_api(known_url(parts.settings))
     if request.method not in SAFE and not _from_our_page(request, parts):
         parts.admission.audit.add(Act.ACCESS_REFUSED, "page of another site", None, _FOREIGN)
         return error_pages.alone(request, 403, _FOREIGN)
@@ -89,6 +93,13 @@ async def _refusal(scope: Scope) -> Response | None:
     await parts.freshen()
     scope["viewer"] = viewer
     return None
+
+
+def _not_the_api(url: str) -> Response:
+    """The answer to a client of the API, in the form of its errors. A browser asks for nothing outside of the console."""
+    message = f"Here is Slackwater's console; its API is at {url}/v1. Set the client's base_url to that."
+    error = {"message": message, "type": "not_found_error", "param": None, "code": OpenAICode.UNKNOWN_URL}
+    return JSONResponse({"error": error}, 404, {"x-should-retry": "false"})
 
 
 def _from_our_page(request: Request, parts: Parts) -> bool:

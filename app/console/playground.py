@@ -9,7 +9,7 @@ import httpx
 import orjson
 
 from app import clock, crypto
-from app.api_url import base_url
+from app.api_url import known_url
 from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
@@ -78,7 +78,7 @@ async def both(settings: Settings, database: Database, ask: Ask) -> tuple[Outcom
         await log.record(conn, Record(Act.PLAYGROUND_RUN, ask.model, ask.account, after={"key": key.key_id}))
     try:
         headers = {"authorization": f"Bearer {key}"}
-        url = f"{settings.url.rstrip('/') or base_url(settings)}/client/v4/accounts/{ask.account}/ai"
+        url = f"{known_url(settings)}/client/v4/accounts/{ask.account}/ai"
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_SYNC_SECONDS, trust_env=False) as client:
             return await asyncio.gather(_guarded(_at_once, client, ask), _guarded(_queued, client, ask))
     finally:

@@ -5,7 +5,7 @@ It is read from a TOML file (`app/models.toml` shows every key). Errors are repo
 
 import tomllib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
@@ -199,6 +199,11 @@ class Catalogue:
     models: Mapping[str, Model]
     _by_name: Mapping[str, Model]
     _priced: dict[tuple[Work, int], "Catalogue"] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def currencies(self) -> Set[str]:
+        """Those of its prices."""
+        return {rate.currency for model in self.models.values() for rate in model.card if rate.currency}
 
     def resolve(self, name: str) -> Model | None:
         """The model with this canonical name or alias; None if unknown."""

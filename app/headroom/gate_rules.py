@@ -32,6 +32,7 @@ class Reason(StrEnum):
     CLOSED_LATENCY = "closed_latency"
     CLOSED_STALE = "closed_stale"
     CLOSED_UNKNOWN = "closed_unknown"
+    CLOSED_LEARNING = "closed_learning"
     CLOSED_MODEL_ERROR = "closed_model_error"
     PLUGIN_TRIPPED = "plugin_tripped"
 

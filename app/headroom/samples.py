@@ -80,6 +80,13 @@ class StoredSample:
     sample: EngineSample
 
 
+def callers_rate(tokens: float, seconds: float, callers: float | None) -> float | None:
+    """Tokens a second of `callers` in the engine. None: not known. Where no scheduler of ours counts them, they are what the
+    engine counts beyond batch work, which shows some seconds later; so none of callers who were there is not 0.
+    """
+    return None if not seconds or (callers and not tokens) else tokens / seconds
+
+
 @dataclass(slots=True)
 class SampleBuilder:
     """Makes a sample of the looks since the last one. Pure. Seconds are those of one monotonic clock."""

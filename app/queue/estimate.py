@@ -36,13 +36,14 @@ class Confidence(StrEnum):
 
 
 class Missing(StrEnum):
-    """Why there is no ETA: the batch does not run, no engine is there or expected, its pace was not measured yet, or the money of
-    its budget is never renewed.
+    """Why there is no ETA: the batch does not run, no engine is there or expected, no pace was measured lately, no item has ended
+    lately, or the money of its budget is never renewed.
     """
 
     STATE = "state"
     ENGINE = "engine"
     PACE = "pace"
+    STILL = "still"
     MONEY = "money"
 
 
@@ -101,7 +102,8 @@ class Outlook:
     worker of the pool that run alone, because an engine or a worker died with them. `spent`: nothing is left of a budget of the
     unreserved chunks. `turns`: of the unreserved ones, those that wait only for their turn or for an engine.
     `delayed_items`, `money_items`, `taken_back_items`: the items without a result of the delayed chunks, of the unreserved ones
-    that wait for their budgets (of all, if none does), and of those that were taken back.
+    that wait for their budgets (of all, if none does), and of those that were taken back. `still`: for how many seconds no item
+    of the pool has ended, if its pace is 0.
     """
 
     gates: tuple[Gate, ...]
@@ -130,6 +132,7 @@ class Outlook:
     delayed_items: int = 0
     money_items: int = 0
     taken_back_items: int = 0
+    still: float | None = None
 
     @property
     def chunks(self) -> int:
@@ -164,7 +167,9 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """`position`: chunks of the same account that come first. `missing`: why there is no ETA; None: there is one."""
+    """`position`: chunks of the same account that come first. `missing`: why there is no ETA; None: there is one. `still`: of its
+    outlook.
+    """
 
     position: int
     share: float
@@ -172,6 +177,7 @@ class Estimate:
     eta_seconds: float | None
     confidence: Confidence
     missing: Missing | None = None
+    still: float | None = None
 
 
 def estimate(state: BatchState, outlook: Outlook) -> Estimate:
@@ -181,7 +187,7 @@ def estimate(state: BatchState, outlook: Outlook) -> Estimate:
     seconds = None if isinstance(eta, Missing) else eta
     confidence = _confidence(outlook, seconds) if seconds is not None else Confidence.NONE
     pace = None if outlook.pace is None else outlook.pace * outlook.share
-    return Estimate(outlook.ahead_chunks, outlook.share, pace, seconds, confidence, missing)
+    return Estimate(outlook.ahead_chunks, outlook.share, pace, seconds, confidence, missing, outlook.still)
 
 
 def share(weight: float, others: Sequence[Other]) -> float:
@@ -193,6 +199,11 @@ def until_served(tokens: float, weight: float, others: Sequence[Other], pace: fl
     """Seconds until an account has received so many tokens, while it shares the pool's pace with the others."""
     meanwhile = sum(min(waiting, other * tokens / weight) for other, waiting in others)
     return max(LEAST_SECONDS, (tokens + meanwhile) / pace)
+
+
+def no_pace(pace: float | None) -> Missing:
+    """What a pace of 0, or none, means."""
+    return Missing.PACE if pace is None else Missing.STILL
 
 
 def until_engine(gates: Sequence[Gate]) -> float | None:
@@ -210,7 +221,7 @@ def _eta(state: BatchState, outlook: Outlook) -> float | Missing:
     if wait is None:
         return Missing.ENGINE
     if not outlook.pace:
-        return Missing.PACE
+        return no_pace(outlook.pace)
     tokens = outlook.ahead_tokens + outlook.own_tokens
     return max(wait + until_served(tokens, outlook.weight, outlook.others, outlook.pace), outlook.pause or 0.0)
 

@@ -11,9 +11,12 @@ REMAINING_TOKENS = "est_tokens::float8 * (n - done - failed) / n"
 
 
 def latest_pace(pool: str) -> str:
-    """A subquery: `pace` in estimated tokens per second and `spread` of a pool, from its newest note that has them."""
-    return f"""(select tokens_per_second as pace, spread from pace where pace.pool_id = {pool}
-    and tokens_per_second is not null order by at desc limit 1)"""
+    """A subquery: `pace` in estimated tokens per second and `spread` of a pool, from its newest note that has them. `still`: for
+    how many seconds no item has ended, where the pace is 0.
+    """
+    return f"""(select tokens_per_second as pace, spread, case when tokens_per_second = 0 then extract(epoch from now() - (
+      select min(at) from pace same where same.pool_id = {pool} and same.served_tokens = pace.served_tokens))::float8 end as still
+    from pace where pace.pool_id = {pool} and tokens_per_second is not null order by at desc limit 1)"""
 
 
 _MOST_LOOKED_AT = 256  # unreserved chunks of other accounts in one group of budgets
@@ -99,7 +102,7 @@ select a.batch_id, a.pool_id, now(), a.ready, a.leased, a.delayed, a.held,
        t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace, r.spread,
        coalesce(s.inflight, 0), coalesce(s.own, 0), t.max_inflight_tokens, a.unreserved, q.batches, a.taken_back,
        (select count(*)::int from leased_chunks where pool_id = a.pool_id and suspected), {spent("a.budgets")}, a.turns,
-       a.delayed_items, a.money_items, a.taken_back_items
+       a.delayed_items, a.money_items, a.taken_back_items, r.still
 from requested a join tenant t on t.tenant_id = a.tenant_id
 left join waiting l on l.chunk_id = a.first
 left join all_waiting e on e.pool_id = a.pool_id and e.tenant_id = a.tenant_id
@@ -124,7 +127,7 @@ with recursive{PAYABLE},{_LEASED},
  target_pool as materialized (select pool_id from pool where model = %(model)s)
 select coalesce((select sum({REMAINING_TOKENS}) from chunk c
                  where c.pool_id = p.pool_id and c.tenant_id = t.tenant_id), 0)::float8,
-       t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace,
+       t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace, r.still,
        (select count(*) from engine e join worker w using (worker_id)
         where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}'
           and w.{WORKER_LEASE_HOLDS})::int

@@ -15,8 +15,9 @@ class Overview:
     """The queue at one moment. `items`: of the open batches. `oldest_waiting_seconds`: the time since the oldest batch with a
     chunk that waits for a worker began its run; None: no chunk does. What waits for the money of a budget does not wait for a
     worker. `workers`: GPU workers whose heartbeats come. `steward`: one leads. `notifier`, `maintenance`: one is connected.
-    `waiting`: the models with chunks that wait for a worker. `inside`: batch and synchronous requests in each engine with a
-    worker, by its name. `database_seconds`: how long the database has run; None: not known.
+    `waiting`: the models with chunks that wait for a worker, each with the kinds of their batches if it has no engine.
+    `inside`: batch and synchronous requests in each engine with a worker, by its name. `database_seconds`: how long the
+    database has run; None: not known.
     """
 
     items: ItemCounts
@@ -26,7 +27,7 @@ class Overview:
     steward: bool
     notifier: bool
     maintenance: bool
-    waiting: Sequence[str] = ()
+    waiting: Mapping[str, Sequence[str]] = field(default_factory=dict)
     inside: Mapping[str, Sequence[int]] = field(default_factory=dict)
     database_seconds: float | None = field(default=None, compare=False)
 
@@ -37,7 +38,7 @@ async def overview(conn: Connection) -> Overview:
     assert row is not None
     *counts, waiting, inside, seconds = row
     found = Overview(await _items(conn), *counts)
-    return replace(found, waiting=tuple(waiting), inside=inside, database_seconds=seconds)
+    return replace(found, waiting=waiting, inside=inside, database_seconds=seconds)
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

@@ -3,7 +3,7 @@
 from app.queue.forecast_sql import latest_pace
 from app.queue.item_counts_sql import MAX_BATCHES, OF_ENGINE
 from app.queue.unreserved_sql import PAYABLE, counted
-from app.states import BATCH, CHUNK, BatchState
+from app.states import BATCH, CHUNK, BatchState, EngineState
 from app.worker_lease import WORKER_LEASE_HOLDS, worker_overdue
 
 MOST_COUNTED = 1000  # of a gauge; this value means so many or more
@@ -26,6 +26,13 @@ def _connected(part: str) -> str:
 _WAITS = f"""exists (select from chunk c where c.batch_id = b.batch_id and ({CHUNK.guard("claim", "c.")}
   or {CHUNK.guard("reserve", "c.")} and (c.pool_id, c.budgets) in (select pool_id, budgets from payable)))"""
 
+# The kinds of batches that wait for a model; of one that is served, nobody asks.
+_WAITING_KINDS = f"""case when exists (select from engine e join worker w using (worker_id)
+    where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and w.{WORKER_LEASE_HOLDS}) then '[]'::jsonb
+  else (select coalesce(jsonb_agg(distinct b.kind), '[]') from (
+    select batch_id from chunk c where c.pool_id = p.pool_id and ({CHUNK.guard("claim", "c.")}
+      or {CHUNK.guard("reserve", "c.")}) limit {MOST_COUNTED}) w join batch b using (batch_id)) end"""
+
 OVERVIEW = f"""
 with recursive{PAYABLE},
  open as materialized (
@@ -36,9 +43,9 @@ select (select count(*) from open),
        {_STEWARD_LEADS},
        {_connected("notifier")},
        {_connected("maintenance")},
-       array(select model from pool p
-             where exists (select from sched s where s.pool_id = p.pool_id and s.ready > 0)
-               or pool_id in (select pool_id from payable) order by 1),
+       (select coalesce(jsonb_object_agg(p.model, {_WAITING_KINDS}), '{{}}') from pool p
+        where exists (select from sched s where s.pool_id = p.pool_id and s.ready > 0)
+          or pool_id in (select pool_id from payable)),
        (select coalesce(jsonb_object_agg(e.name, jsonb_build_array({OF_ENGINE}, e.sync_in_flight)), '{{}}')
         from engine e join worker w using (worker_id) where w.{WORKER_LEASE_HOLDS}),
        extract(epoch from now() - pg_postmaster_start_time())::float8"""

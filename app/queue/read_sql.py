@@ -11,6 +11,7 @@ from app.queue.item_counts_sql import (
     RETURNS_AT,
     SUCCEEDED,
 )
+from app.states import CHUNK
 
 
 def _status(source: str = "batch b", first_columns: str = "") -> str:
@@ -25,6 +26,20 @@ from {source}
 """
 
 
+# Its items that a worker has and that have no limit of their answers: of as many as are looked at. A body that is sealed, or in
+# the object store, is not read. In a text within JSON the quotes of such a name would have backslashes.
+_MOST_LOOKED_AT = 1000
+_LIMITS = ('"max_tokens"', '"max_completion_tokens"', '"max_output_tokens"')
+UNLIMITED = f"""
+select count(*)::int from batch b cross join lateral (
+  select x.seq from chunk c
+  cross join lateral unnest(coalesce(c.seqs, array(select generate_series(c.lo, c.hi)))) x (seq)
+  where c.batch_id = b.batch_id and {CHUNK.guard("finish", "c.")} limit {_MOST_LOOKED_AT}) i
+cross join lateral (select * from item_payload where batch_id = b.batch_id and seq = i.seq limit 1) p
+where b.batch_id = %(batch_id)s and b.open_ended and not p.stored
+  and not exists (select from batch_key k where k.batch_id = b.batch_id and not k.only_vaults)
+  and not exists (select from item_result r where r.batch_id = b.batch_id and r.seq = i.seq and r.run = b.run)
+  and {" and ".join(f"position('{name}'::bytea in p.body) = 0" for name in _LIMITS)}"""
 _REQUESTED = """unnest(%(tenant_ids)s::bigint[], %(request_ids)s::uuid[]) as requested (tenant_id, request_id)
 join batch b on b.request_id = requested.request_id and b.tenant_id = requested.tenant_id"""
 STATUS = f"{_status()} where b.tenant_id = %(tenant_id)s and b.request_id = %(request_id)s"

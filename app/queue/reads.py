@@ -12,7 +12,7 @@ from app.db.pool import Connection, Database
 from app.engines.rate_card import Work, queued_work
 from app.queue import forecast_sql, read_sql
 from app.queue.bodies import StoredBodies
-from app.queue.estimate import Gate, Missing, Other, Outlook, until_served
+from app.queue.estimate import Gate, Missing, Other, Outlook, no_pace, until_served
 from app.queue.item_counts import ItemCounts
 from app.sealing.keyring import Keyring
 from app.states import BatchState, EngineState
@@ -119,19 +119,20 @@ class Prospect:
     """The facts for the forecast of a batch that does not exist yet, for one account in one pool.
 
     `ahead_tokens`: of the account, and first in order. `others`: other accounts with work. `pace`: of the pool, in tokens per
-    second; None: not measured yet. `engines`: how many are ready.
+    second; None: not measured lately; `still`: seconds without an end, if it is 0. `engines`: how many are ready.
     """
 
     ahead_tokens: float = 0.0
     weight: float = 1.0
     others: tuple[Other, ...] = ()
     pace: float | None = None
+    still: float | None = None
     engines: int = 0
 
     @property
     def missing(self) -> Missing:
         """Why there is no forecast, where there is none."""
-        return Missing.PACE if self.engines else Missing.ENGINE
+        return no_pace(self.pace) if self.engines else Missing.ENGINE
 
     def seconds(self, tokens: int) -> float | None:
         """Seconds until so many more tokens are done. None: no engine is ready, or no pace was measured."""
@@ -188,6 +189,13 @@ def _outlook(gates: tuple[Gate, ...], facts: Sequence[Any]) -> Outlook:
     return Outlook(gates, *values)
 
 
+async def unlimited(database: Database, batch_id: int) -> int:
+    """How many items that a worker has of a batch have no limit of their answer, as far as can be read in the database."""
+    async with database.relaxed() as conn:
+        row = await (await conn.execute(read_sql.UNLIMITED, {"batch_id": batch_id})).fetchone()
+    return int(row[0]) if row else 0
+
+
 async def prospect(database: Database, tenant_id: int, served: str) -> Prospect:
     """The facts for a forecast of a new batch of this account in the pool of the model `served`."""
     async with database.relaxed() as conn:
@@ -195,8 +203,8 @@ async def prospect(database: Database, tenant_id: int, served: str) -> Prospect:
         row = await (await conn.execute(forecast_sql.PROSPECT, values)).fetchone()
     if row is None:
         return Prospect()
-    ahead, weight, weights, tokens, pace, ready = row
-    return Prospect(ahead, weight, tuple(zip(weights, tokens, strict=True)), pace, ready)
+    ahead, weight, weights, tokens, *rest = row
+    return Prospect(ahead, weight, tuple(zip(weights, tokens, strict=True)), *rest)
 
 
 async def results(

@@ -71,6 +71,25 @@ async def test_a_budget_is_set_listed_changed_and_removed(client: httpx.AsyncCli
     assert (gone.status_code, gone.json()["errors"][0]["code"]) == (404, 7003)
 
 
+async def test_a_budget_keeps_its_currency(client: httpx.AsyncClient) -> None:
+    await put(client, max_cost="5 EUR")
+    for cost in ("5 USD", "7"):  # without a currency it is USD
+        answer = await client.put(f"{BUDGETS}/b", json={"max_cost": cost})
+        assert answer.status_code == 400, answer.text
+        assert "budget 'b' counts what costs EUR, and keeps its currency" in answer.json()["errors"][0]["message"]
+    assert (await put(client, max_cost="7 EUR"))["max"] == 7
+
+
+async def test_a_budget_in_a_currency_without_a_price_is_warned_of(client: httpx.AsyncClient) -> None:
+    told = [
+        (await client.put(f"{BUDGETS}/{name}", json={"max_cost": f"5 {name.upper()}"})).headers.get(
+            "x-slackwater-warning"
+        )
+        for name in ("chf", "usd")
+    ]
+    assert told == ["budget chf counts nothing now, as no model has a price in CHF; prices are in USD", None]
+
+
 async def test_an_account_changes_its_own_budgets_and_not_the_operators(
     client: httpx.AsyncClient, database: Database
 ) -> None:

@@ -111,6 +111,27 @@ async def test_the_whole_chain_is_shown_with_the_decisions_of_its_engines_and_no
     assert (ended["status"], ended["waiting"], ended["chain"], ended["decisions"]) == ("completed", None, [], [])
 
 
+async def test_items_in_an_engine_without_a_limit_are_counted(client: httpx.AsyncClient, database: Database) -> None:
+    model, messages = "smollm2-135m-instruct", [{"role": "user", "content": '"max_tokens" is a word'}]
+    limits: tuple[dict[str, int], ...] = ({}, {"max_tokens": 5}, {"max_completion_tokens": 5}, {})
+    requests = [
+        {"custom_id": f"{n}", "body": {"model": model, "messages": messages} | limit} for n, limit in enumerate(limits)
+    ]
+    wish = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "requests": requests, "input_file_id": ""}
+    made = (await client.post("/v1/batches", json=wish)).json()
+
+    async def hint() -> list[str]:
+        chain = (await client.get(f"{BATCHES}/{made['id']}/why")).json()["result"]["chain"]
+        return [link["message"] for link in chain if link["code"] == "no_limit"]
+
+    assert await hint() == []
+    async with database.durable() as conn:
+        pool = await engines.ensure_pool(conn, model)
+        assert await support.claim(conn, pool, await support.make_worker(database, pool))
+    assert await hint() == ["2 items have no max_tokens and may run to the model's limit of 8,192 tokens"]
+    await run_all(database)
+
+
 async def test_a_decision_names_the_missing_telemetry(client: httpx.AsyncClient, database: Database) -> None:
     request_id = await submit(client)
     missing = "/metrics has no vllm:num_requests_waiting"

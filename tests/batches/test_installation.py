@@ -19,6 +19,7 @@ from app.engines.overview import EngineInfo
 from app.queue import overview
 from app.queue.item_counts import ItemCounts
 from app.queue.overview import Overview
+from app.queue.types import Kind
 from app.settings import Settings
 from app.storage import store
 from testing.fakes.installation import CALM, MISSING, WRONG, engine
@@ -76,10 +77,44 @@ def test_the_verdict_follows_from_the_engines(told: list[EngineInfo], verdict: s
 def test_batches_for_a_model_that_no_engine_serves_are_warned_of_while_others_are_served(
     told: list[EngineInfo], codes: list[str]
 ) -> None:
-    document = installation_status.describe(told, replace(CALM, waiting=("old",)))
+    document = installation_status.describe(told, replace(CALM, waiting={"old": [Kind.BATCH]}))
     warned = [problem for problem in document["problems"] if problem["severity"] == "warning"]
     assert [problem["code"] for problem in warned] == codes
     assert all(problem["message"] == "Batches for old wait, but no engine serves it." for problem in warned)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "who", "how"),
+    [
+        ([Kind.RESPONSE], "Background responses", " To end them: POST /v1/responses/{id}/cancel."),
+        ([Kind.STAGE], "Pipelines", " To end them: slackwater pipeline list, slackwater pipeline cancel."),
+        ([Kind.FLEX], "Flex calls", ""),
+        (
+            [Kind.BATCH, Kind.FLEX],
+            "Batches and flex calls",
+            " To end them: slackwater batch list, slackwater batch cancel.",
+        ),
+    ],
+)
+def test_what_waits_for_an_engine_is_called_what_it_is(kinds: list[Kind], who: str, how: str) -> None:
+    document = installation_status.describe([engine()], replace(CALM, waiting={"old": kinds}))
+    [problem] = document["problems"]
+    assert problem["message"] == f"{who} for old wait, but no engine serves it."
+    assert problem["remedy"] == f"They are kept until one does.{how}"
+
+
+async def test_the_overview_knows_what_waits_for_a_model_without_an_engine(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, old, served = (
+            await support.make_tenant(conn),
+            await support.make_pool(conn, "old"),
+            await support.make_pool(conn),
+        )
+        for pool in (old, served):
+            await support.submit(database, tenant, pool, 4)
+        await conn.execute("update batch set kind = 'response' where batch_id = (select min(batch_id) from batch)")
+        await support.make_engine(conn, database, served)
+        assert (await overview.overview(conn)).waiting == {"old": ["response"], "toy": []}
 
 
 def test_an_engine_without_a_worker_is_not_ready() -> None:
@@ -242,7 +277,7 @@ async def test_the_queue_and_its_parts_are_counted(settings: Settings, database:
         waiting = await overview.overview(conn)
         assert (waiting.open_batches, waiting.items, waiting.workers) == (1, ItemCounts(40, 0, 0), 1)
         assert waiting.oldest_waiting_seconds is not None
-        assert (before.waiting, waiting.waiting) == ((), ("toy",))
+        assert (before.waiting, waiting.waiting) == ({}, {"toy": ["batch"]})
         assert await support.claim(conn, pool, worker)
         leased = await overview.overview(conn)
         assert leased.items.claimed > 0

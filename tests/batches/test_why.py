@@ -1,6 +1,7 @@
 """Claims about the chain of reasons for which a batch waits, by the state of queue and engines, and about its cost."""
 
 import asyncio
+import re
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -236,7 +237,10 @@ async def test_one_open_engine_is_enough_and_without_any_the_last_to_close_count
     assert (await scene.waiting())[0] == "next"
     chain = (await scene.why()).chain
     assert [link.code for link in chain] == ["engines", "open", "closed_kv", "next", "eta_unknown"]
-    assert "has not been measured yet" in chain[-1].message
+    assert chain[-1].message.endswith("was not measured in the last hour")
+    await scene.conn.execute("insert into pace values (%s, now() - interval '3 minutes', 7, 0)", (scene.pool,))
+    message = (await scene.why()).chain[-1].message
+    assert re.search(r"no item of \S+ has ended in the last 3 min", message)
 
 
 async def test_a_paused_batch_is_paused_whatever_its_engines_do(scene: Scene) -> None:

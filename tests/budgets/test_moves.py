@@ -133,17 +133,19 @@ async def test_a_budget_with_another_unit_reserves_in_that_unit_at_once(world: W
     assert await world.recount() == []
 
 
-async def test_queued_work_follows_a_budget_to_another_currency_and_back(world: World) -> None:
+async def test_queued_work_follows_a_budget_in_its_currency_and_not_one_in_another(world: World) -> None:
     moves = queued.Moves()
     await world.budget(max_cost="1 EUR")
     await world.submit(4)
     assert await world.states() == {"ready": 1}
     await moves.run(world.database, TOY)
+    await world.removed()
     await world.budget(max_cost="1 USD")
     assert await moves.run(world.database, TOY) == 1
     assert await world.states() == {"unreserved": 1}
     await world.reserve()
     assert (await world.state()).reserved == 44 * TOKEN
+    await world.removed()
     await world.budget(max_cost="1 EUR")
     assert await moves.run(world.database, TOY) == 1
     await world.settle()

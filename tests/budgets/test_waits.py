@@ -69,8 +69,8 @@ async def test_if_one_budget_reserves_the_maximum_all_do(world: World) -> None:
     wait = await _wait(world, int(str(batch_id)))
     assert wait.budget.name == "b"
     assert wait.windows > 0
-    assert "and the batch takes 3 windows" in await _told(world, replace(wait, windows=3))
-    assert "windows" not in await _told(world, replace(wait, windows=1))
+    assert "and the batch takes 3 windows" in await _told(world, replace(wait, own_windows=3))
+    assert "windows" not in await _told(world, replace(wait, own_windows=1))
 
 
 async def test_each_window_has_room_for_one_item_at_least_unless_the_maximum_is_reserved(world: World) -> None:
@@ -84,6 +84,13 @@ async def test_each_window_has_room_for_one_item_at_least_unless_the_maximum_is_
     wait = await _wait(world, batch_id)
     assert (wait.too_large, wait.seconds) == (True, None)
     assert "its items may use more than the maximum, so raise it" in await _told(world, wait)
+
+
+async def test_the_windows_that_a_batch_takes_do_not_count_what_comes_before_it(world: World) -> None:
+    await world.budget(max_tokens=50, period="hour")
+    await world.submit(64)
+    wait = await _wait(world, batch_id := await world.submit(8))  # 88 tokens, behind 704
+    assert (wait.windows > 10, wait.own_windows) == (True, 1), batch_id
 
 
 async def test_a_budget_that_is_never_renewed_is_what_a_batch_waits_for_longest(world: World) -> None:

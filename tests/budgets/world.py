@@ -58,6 +58,11 @@ class World:
         await budgets.note(self.database)
         return await self.state(name)
 
+    async def removed(self, name: str = "b") -> None:
+        """Without this budget."""
+        async with self.database.transaction() as conn:
+            await budgets.remove(conn, self.tenant, name)
+
     async def moves(self, models: Catalogue, fallback: Sequence[str], at: int = 80, more: str = "") -> None:
         """A policy by which waiting work that is not critical moves to a fallback from this share of its budget on."""
         names = ", ".join(f'"{name}"' for name in fallback)

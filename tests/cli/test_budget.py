@@ -74,6 +74,14 @@ def put(settings: Settings, *options: str) -> dict[str, Any]:
     return json.loads(answer.stdout)  # type: ignore[no-any-return]
 
 
+def test_a_currency_is_kept_and_one_without_a_price_is_warned_of(account: Settings) -> None:
+    made = slackwater(account, "budget", "set", "b", "--max-cost", "5 EUR", "--account", "acme")
+    assert "Warning: budget b counts nothing now, as no model has a price in EUR; prices are in USD." in made.stdout
+    changed = slackwater(account, "budget", "set", "b", "--max-cost", "5 USD", "--account", "acme")
+    assert changed.returncode == 1
+    assert "--max-cost: budget 'b' counts what costs EUR, and keeps its currency" in changed.stderr
+
+
 FULL = (
     *(
         "--max-cost",

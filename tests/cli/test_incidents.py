@@ -74,7 +74,7 @@ def test_a_terminal_shows_them_in_words(run: Run) -> None:
     assert "east-1 does not serve any more: it does not answer" in shown
     assert "budget team is spent: all gone (other)" in shown
     assert "batches 2457fe16" in shown
-    assert "nothing is sent until Mon 23 Nov 14:40 UTC" in shown
+    assert "deliveries stopped until Mon 23 Nov 14:40 UTC, then one at a time is tried" in " ".join(shown.split())
 
 
 @pytest.mark.usefixtures("past")

@@ -126,6 +126,15 @@ def test_a_pipe_gets_each_fact_in_one_line_without_padding() -> None:
     assert told.endswith("batch may hold 30 of 32 slots · protection inside the engine")
 
 
+def test_of_a_full_engine_the_slots_are_named_once() -> None:
+    full = engine(reason="full", signal="load", value=32.0, threshold=32.0)
+    console = Console(file=(pipe := io.StringIO()), width=80)
+    status.show(installation_status.describe([full], CALM), "http://127.0.0.1:1", console)
+    told = pipe.getvalue().splitlines()[-1]
+    assert "32 usable slots" in told
+    assert "batch may hold 30 · protection" in told
+
+
 def test_duties_are_shown_with_their_last_success_their_length_and_their_next_run() -> None:
     now = clock.now()
     done = Standing(

@@ -117,6 +117,12 @@ def test_a_sample_from_before_the_work_says_nothing_of_its_speed() -> None:
     assert line.split()[4:7] == ["50%", "–", "–"]
 
 
+def test_callers_whose_tokens_are_not_counted_yet_have_no_speed() -> None:
+    there = ROW | {"sync": 0.1, "sync_tokens": 0, "batch": 3.0, "batch_tokens": 0}
+    [line] = [each for each in drawn(replace(SIGHT, histories={"east-1": [there]})).splitlines() if "8/64" in each]
+    assert line.split()[5:7] == ["0", "–"]
+
+
 def test_the_first_sentence_is_the_verdict_of_the_status() -> None:
     callers = {"verdict": "slowed", "headline": "Callers wait 2.4 times as long as alone", "details": "At p95: 348 ms."}
     shown = drawn(replace(SIGHT, status=STATUS | {"callers": callers})).splitlines()

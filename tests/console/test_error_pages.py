@@ -8,9 +8,11 @@ from starlette.applications import Starlette
 from structlog.testing import capture_logs
 
 from app.access.roles import Role
+from app.api_url import known_url
 from app.console import looks
 from app.console.error_pages import REQUEST_ID
 from app.console.pages import PAGES
+from app.settings import Settings
 from tests.console.conftest import SAME, SignIn
 
 ADDRESSES = {page.name: page.path for page in PAGES if "{" not in page.path}
@@ -85,6 +87,25 @@ async def test_what_a_script_asked_for_gets_words_instead_of_a_page(sign_in: Sig
     client = await sign_in(Role.VIEWER)
     answer = await client.get("/console/nowhere", headers=SAME | {"sec-fetch-dest": "empty"})
     assert (answer.status_code, answer.text) == (404, "There is nothing here, or it is not yours to see.\n")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/chat/completions"),
+        ("GET", "/v1/models"),
+        ("GET", "/client/v4/accounts/a/ai/queue"),
+        ("GET", "/consoles"),
+    ],
+)
+async def test_a_client_of_the_api_learns_where_the_api_is(
+    sign_in: SignIn, settings: Settings, method: str, path: str
+) -> None:
+    client = await sign_in(Role.VIEWER)
+    client.cookies.clear()
+    answer = await client.request(method, path, headers={"authorization": "Bearer sk-1"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
+    assert f"its API is at {known_url(settings)}/v1." in answer.json()["error"]["message"]
 
 
 async def test_a_stranger_gets_a_page_too(site: Starlette, sign_in: SignIn) -> None:

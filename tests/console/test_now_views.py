@@ -27,7 +27,7 @@ def waiting(tenant: int, tokens: float, model: str = "m", weight: float = 1.0, *
 
 
 def pool(pace: float | None, engines: int = 1, spread: float | None = None) -> PoolRow:
-    return PoolRow("m", pace, spread, engines)
+    return PoolRow("m", pace, spread, None if pace else 240.0, engines)
 
 
 def seen(seconds_ago: float) -> now.Seen:
@@ -69,6 +69,22 @@ def test_what_is_broken_comes_before_what_callers_wait() -> None:
     ]
     unmeasured = "Protection is not measured yet: no stream beside batch work, none alone"
     assert titles == [unmeasured, unmeasured, "One problem", "Two problems"]
+
+
+def test_that_the_protection_is_not_measured_is_said_once() -> None:
+    warned = {"code": "callers_unmeasured", "message": "Not measured.", "remedy": "Wait.", "severity": "warning"}
+    one = replace(seen(5), engines=[an_engine()], problems=[warned])
+    assert now.view(one, OPERATOR, {}, NOW)["problems"] == []
+    down = replace(one, engines=[an_engine(state="down")])
+    assert len(now.view(down, OPERATOR, {}, NOW)["problems"]) == 1
+
+
+@pytest.mark.parametrize(("callers", "tokens", "value"), [(0.1, 0, "–"), (0.0, 0, "0"), (2.0, 50, "5")])
+def test_tokens_of_callers_that_are_not_counted_yet_are_not_known(callers: float, tokens: int, value: str) -> None:
+    [told] = seen(5).history[1]
+    counted = replace(told, sample=replace(told.sample, sync=callers, sync_tokens=tokens))
+    shown = replace(seen(5), engines=[an_engine()], drawn=replace(seen(5).drawn, history={1: [counted]}))
+    assert now.view(shown, OPERATOR, {}, NOW)["engines"][0]["sync"] == value
 
 
 # ------------------------------------------------------------ the queue by model
@@ -123,6 +139,22 @@ def test_the_forecast_falls_from_what_can_run_to_nothing_at_its_end() -> None:
     assert left[NOW + HOURS * 0.8] == pytest.approx(1200)
     assert not drawn.reading.zooms
     assert [word.text for word in drawn.words] == ["6k can run now", "done at 15:16", "15:04 to 15:28"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "said"),
+    [
+        ([a_queue(6000, None, pace=None)], "the pace of m was not measured in the last hour"),
+        (
+            [a_queue(6000, None, pace=0.0, still=240.0)],
+            "no item of m has ended in the last 4 min, so its pace is not known",
+        ),
+        ([a_queue(6000, None, engines=0)], "no engine serves m now"),
+        ([a_queue(6000, None, held=6000.0)], "nothing of it can run"),
+    ],
+)
+def test_without_a_forecast_it_says_why(queue: list[ModelQueue], said: str) -> None:
+    assert now_queue.view(queue, NOW)["no_forecast"] == said
 
 
 def test_a_queue_says_what_is_held_and_when_the_rest_is_done() -> None:

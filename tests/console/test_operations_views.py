@@ -381,7 +381,8 @@ def test_nothing_is_broken_only_where_the_status_has_no_problem() -> None:
         ([], "Nothing is broken now"),
         ([change(1, "engine.drained")], "Nothing is broken now"),
         ([change(1, "breaker.opened", "hook", failures=5, until="2026-11-23T14:40:00Z")],
-         "Webhook hook failed 5 times in a row; nothing is sent until Mon 23 Nov 14:40 UTC"),
+         "Webhook hook failed 5 times in a row; deliveries stopped until Mon 23 Nov 14:40 UTC, "
+         "then one at a time is tried"),
         ([change(1, "engine.down", "a"), change(1, "engine.down", "b")], "Two things are broken now"),
     ],
 )  # fmt: skip

@@ -142,18 +142,18 @@ def test_an_engines_report_is_forgotten_when_it_dies_and_the_next_one_starts_wit
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ({"model_samples": 5, "model_error": 1.0}, ("model_samples", 5, WARM)),
-        ({"model_error": 0.5}, ("model_error", 0.5, 0.3)),
+        ({"model_samples": 5, "model_error": 1.0}, ("closed_learning", "model_samples", 5, WARM)),
+        ({"model_error": 0.5}, ("closed_model_error", "model_error", 0.5, 0.3)),
     ],
 )
 def test_batch_that_stands_aside_because_its_model_is_poor_gets_no_more_and_says_which_number_is_not_met(
-    bench: Bench, state: dict[str, float], said: tuple[str, float, float]
+    bench: Bench, state: dict[str, float], said: tuple[str, str, float, float]
 ) -> None:
     bench.tell(sync_running=1, trusted=False, **state)
     ruling = bench.ruling(later(own=1, running=2))
     assert ruling is not None
     assert (ruling.allowance, ruling.surplus) == (0, 0)
-    assert (ruling.reason, ruling.signal, ruling.value, ruling.threshold) == ("closed_model_error", *said)
+    assert (ruling.reason, ruling.signal, ruling.value, ruling.threshold) == said
 
 
 def test_a_scheduler_that_takes_no_step_with_batch_in_it_closes_the_gate_and_is_emptied(bench: Bench) -> None:

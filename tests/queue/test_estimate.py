@@ -41,6 +41,7 @@ def test_no_forecast_is_shorter_than_one_short_item_takes() -> None:
         (BatchState.PAUSED, replace(PLACE, gates=(), pace=None), Missing.STATE),
         (BatchState.OPEN, replace(PLACE, gates=(DOWN_GATE,), pace=None), Missing.ENGINE),
         (BatchState.OPEN, replace(PLACE, pace=None), Missing.PACE),
+        (BatchState.OPEN, replace(PLACE, pace=0.0), Missing.STILL),
     ],
 )
 def test_without_an_eta_an_estimate_says_why(state: BatchState, outlook: Outlook, missing: Missing | None) -> None:
@@ -166,6 +167,21 @@ async def test_finished_items_count_before_their_chunk_is_done(database: Databas
         await service.finish(conn, lease)
         await pace_log.note(conn)
         assert await (await conn.execute("select max(served_tokens) from pace")).fetchone() == (1600,)
+
+
+async def test_a_pace_of_zero_says_for_how_long_no_item_has_ended(database: Database) -> None:
+    async with database.durable() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+        batch = await support.submit(database, tenant, pool, 4)
+        await support.make_engine(conn, database, pool)
+        for ago, served in ((400, 50), (305, 80), (300, 80)):
+            note = "insert into pace values (%s, now() - make_interval(secs => %s), %s, 0)"
+            await conn.execute(note, (pool, ago, served))
+    found = await estimated(database, tenant, batch.request_id)
+    assert found is not None
+    assert (found.missing, found.still) == (Missing.STILL, pytest.approx(305, abs=20))
+    prospect = await reads.prospect(database, tenant, "toy")
+    assert (prospect.missing, prospect.still) == (Missing.STILL, pytest.approx(305, abs=20))
 
 
 async def test_without_a_ready_engine_no_pace_is_noted(database: Database) -> None:

@@ -69,6 +69,11 @@ RULES = [
     Rule(r"/v1/uploads", r"expires_after: the anchor must be created_at, the seconds", "1.0 is an integer there"),
     Rule(r"/subscriptions", r"destination\.queue_id: must be 1 to [0-9]+ printable", "Unicode's list of them is long"),
     Rule(_BUDGET, r"(max_cost: must be more than 0|tz: time zone .*: unknown)", "no list or form has it"),
+    Rule(
+        _BUDGET,
+        r"max_cost: budget '.*' counts what costs [A-Z]{3}, and keeps its currency",
+        "it is that of the stored one",
+    ),
     Rule(_BUDGET, r"key: the account has no", "it depends on what there is"),
     Rule(_BUDGET, r"(max_tokens|alerts_at): must be .*whole number", "1.0 is an integer there"),
     Rule(

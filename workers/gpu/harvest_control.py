@@ -272,7 +272,7 @@ def residents(
         return Decision(0, *closed)
     if not report.trusted and report.sync_running:  # batch work takes part in no step
         if report.model_samples < WARM:
-            return Decision(0, Reason.CLOSED_MODEL_ERROR, "model_samples", report.model_samples, WARM)
+            return Decision(0, Reason.CLOSED_LEARNING, "model_samples", report.model_samples, WARM)
         return Decision(0, Reason.CLOSED_MODEL_ERROR, "model_error", report.model_error, error)
     if free <= 0:
         sync = report.sync_running + report.sync_waiting

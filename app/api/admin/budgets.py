@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from app.api import body
+from app.api import body, response_headers
 from app.api.admin.guard import AccountPath, ChangeDep, OperatorDep
 from app.api.deps import PartsDep
 from app.api.envelope import success
+from app.api.unknown_fields import WARNING
 from app.budgets import service as budgets
 from app.budgets import terms as budget_terms
 from app.budgets.rules import Owner
@@ -41,6 +42,8 @@ async def put(account: AccountPath, name: Name, request: Request, parts: PartsDe
         await budgets.put(conn, tenant_id, name, given, by=Owner.OPERATOR)
     async with parts.database.relaxed() as conn:
         budget = await budgets.named(conn, tenant_id, name)
+    if warning := budget_terms.warning(budget, parts.catalogue.currencies):
+        response_headers.add(request, {WARNING: warning})
     return success(budget_terms.view(budget))
 
 

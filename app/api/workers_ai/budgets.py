@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from app.api import body
+from app.api import body, response_headers
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
+from app.api.unknown_fields import WARNING
 from app.audit.acts import Act
 from app.budgets import service as budgets
 from app.budgets import terms as budget_terms
@@ -44,6 +45,8 @@ async def put(name: Name, request: Request, tenant: Caller, parts: PartsDep) -> 
             await budgets.put(conn, tenant.tenant_id, name, given.model_dump())
     async with parts.database.relaxed() as conn:
         budget = await budgets.named(conn, tenant.tenant_id, name)
+    if warning := budget_terms.warning(budget, parts.catalogue.currencies):
+        response_headers.add(request, {WARNING: warning})
     return success(budget_terms.view(budget))
 
 

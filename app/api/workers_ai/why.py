@@ -9,7 +9,7 @@ from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.api.workers_ai import batch_views, results
 from app.api.workers_ai.batches import BatchId
-from app.batches import recent_decisions, why_text
+from app.batches import recent_decisions, why_chain, why_text
 from app.headroom.decision_log import LoggedChange
 from app.pipelines import outlook
 
@@ -37,10 +37,11 @@ async def explain(
         return success(_facts(overview) | {"waiting": None, "chain": [], "decisions": []})
     why = await outlook.explained(parts.database, tenant, why)
     overview = results.overview(why, parts.catalogue)
+    chain = (*why.chain, *await why_chain.without_limit(parts.database, why.status, parts.catalogue))
     latest = await recent_decisions.latest(parts.database, why.gates, last)
     answer = {
         "waiting": overview.get("waiting"),
-        "chain": [results.link(link) | {"blocks": link.blocks, "met": link.met} for link in why.chain],
+        "chain": [results.link(link) | {"blocks": link.blocks, "met": link.met} for link in chain],
         "decisions": [decision_view(each.engine, each.entry) for each in latest],
     }
     return success(_facts(overview) | answer)

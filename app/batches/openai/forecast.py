@@ -104,7 +104,7 @@ async def _part(
         _cost(price, demand["most_prompt_tokens"], most),
         price.currency if price else None,
         None if seconds is None else math.ceil(clock.now().timestamp() + seconds),
-        None if seconds is not None else why_text.no_eta(prospect.missing, "", name),
+        None if seconds is not None else why_text.no_eta(prospect.missing, name, still=prospect.still),
         prospect.engines,
     )
 

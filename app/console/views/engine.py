@@ -28,7 +28,7 @@ from app.console.views.time_range import TimeRange
 from app.engines import warnings
 from app.engines.adoption import EngineProblem
 from app.headroom.decision_log import LoggedChange
-from app.headroom.samples import EngineSample, StoredSample
+from app.headroom.samples import EngineSample, StoredSample, callers_rate
 from app.states import EngineIntake
 
 USUAL_RANGE = "15m"
@@ -285,7 +285,10 @@ def _table(samples: Sequence[StoredSample]) -> list[list[str]]:
     rows = []
     for each in list(reversed(samples))[::step]:
         s = each.sample
-        rate = [f"{float(tokens) / s.seconds:,.0f}" if s.seconds else "–" for tokens in (s.sync_tokens, s.batch_tokens)]
+        rate = [
+            text.count(callers_rate(s.sync_tokens, s.seconds, s.sync)),
+            text.count(callers_rate(s.batch_tokens, s.seconds, 0)),
+        ]
         kv = "–" if s.kv_usage is None else f"{text.percent(s.kv_usage)} %"
         step_ms = "–" if s.step_ms is None else f"{s.step_ms:.1f} ms"
         rows.append(

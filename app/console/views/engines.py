@@ -13,6 +13,7 @@ from app.console.views.batches import few
 from app.console.views.engine_plots import Frame
 from app.console.views.figures import Figure, figure
 from app.console.views.signs import Sign
+from app.headroom.samples import callers_rate
 from app.states import EngineIntake
 
 PATH = "/console/engines"
@@ -165,7 +166,7 @@ def _row(each: EngineRow, seen: Seen) -> dict[str, Any]:
         "gate": engine_plots.folded_gate(each.name, folded, seen.shown),
         "undrawn": "" if samples else undrawn(each),
         "batch": f"{last.batch_tokens / last.seconds:,.0f}" if last and last.seconds else "–",
-        "sync": f"{last.sync_tokens / last.seconds:,.0f}" if last and last.seconds else "–",
+        "sync": text.count(callers_rate(last.sync_tokens, last.seconds, each.sync_in_flight) if last else None),
         "in_flight": f"{each.batch_in_flight:,}" if each.alive else "–",
     }
 

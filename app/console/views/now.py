@@ -80,7 +80,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "rest": rest,
         "ranges": time_range.choices(PATH, shown, USUAL_RANGE),
         "last": shown.words,
-        "problems": problems.shown(seen.problems),
+        "problems": problems.shown(_unsaid(seen, title)),
         "figures": figures(seen, viewer, now),
         "engines": [engine(each, seen.history.get(each.engine_id, ()), shown, now) for each in seen.engines],
         "ticks": plots.ticks(start, end, ends=shown.ends),
@@ -96,6 +96,12 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "open": f"{seen.open:,}{'+' if seen.open >= MOST_COUNTED else ''} open",
         "events": [event(each) for each in seen.events],
     }
+
+
+def _unsaid(seen: Seen, title: str) -> Problems:
+    """The problems without the one that the title is."""
+    said = "callers_unmeasured" if title == seen.calls.headline and not seen.calls.measured else ""
+    return [each for each in seen.problems if each["code"] != said]
 
 
 def _objective(calls: Protection) -> float | None:

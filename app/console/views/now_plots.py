@@ -9,7 +9,7 @@ from app.console.queries_engines import Tide
 from app.console.views import engine_plots, plots, text
 from app.console.views.engine_plots import Frame
 from app.console.views.plots import Plot, Reading, Series, Word
-from app.headroom.samples import StoredSample
+from app.headroom.samples import StoredSample, callers_rate
 
 _FRESH = timedelta(seconds=45)
 _LOW = 92.0  # per cent; a word below a line from there on would meet the axis
@@ -19,12 +19,10 @@ _HEAD = 1.18  # room above the highest point
 
 
 def latest(history: Sequence[StoredSample], now: datetime) -> tuple[float | None, float | None]:
-    """Harvested and synchronous tokens a second in the newest sample; None: it is old."""
+    """Harvested and synchronous tokens a second in the newest sample; None: it is old, or does not know."""
     if not history or now - history[-1].at > max(_FRESH, 2 * _stretch(history)):
         return None, None
-    sample = history[-1].sample
-    seconds = sample.seconds or 1.0
-    return sample.batch_tokens / seconds, sample.sync_tokens / seconds
+    return _rates(history[-1])
 
 
 def _stretch(history: Sequence[StoredSample]) -> timedelta:
@@ -55,9 +53,10 @@ def tide(name: str, history: Sequence[StoredSample], start: datetime, end: datet
     return engine_plots.tide(name, samples, shown), engine_plots.folded_gate(name, folded, shown)
 
 
-def _rates(each: StoredSample) -> tuple[float, float]:
-    seconds = each.sample.seconds or 1.0
-    return each.sample.batch_tokens / seconds, each.sample.sync_tokens / seconds
+def _rates(each: StoredSample) -> tuple[float, float | None]:
+    of = each.sample
+    seconds = of.seconds or 1.0
+    return of.batch_tokens / seconds, callers_rate(of.sync_tokens, seconds, of.sync)
 
 
 def tide_table(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from app.batches import why_text
 from app.batches.queue_outlook import ModelQueue
 from app.console.views import plots, text, times
 from app.console.views.plots import Plot, Reading, Series, Shape, Word
@@ -24,6 +25,7 @@ def view(queue: Sequence[ModelQueue], now: datetime) -> dict[str, Any]:
         "queue_more": max(0, len(queue) - _MOST_MODELS),
         "queue_words": _words(queue),
         "forecast": forecast(queue, now) if end else None,
+        "no_forecast": _no_forecast(queue),
         "forecast_ticks": _ticks(queue, now) if end else [],
         "forecast_head": ["At", "Tokens left"],
         "forecast_table": _table(queue, now) if end else [],
@@ -37,9 +39,15 @@ def ending(queue: Sequence[ModelQueue]) -> float | None:
 
 def _words(queue: Sequence[ModelQueue]) -> str:
     pace = sum(each.pace or 0.0 for each in queue if each.engines)
-    if not queue:
-        return ""
-    return f"{text.compact(pace)} estimated tokens/s in the last minutes" if pace else "no pace was measured yet"
+    return f"{text.compact(pace)} estimated tokens/s in the last minutes" if pace else ""
+
+
+def _no_forecast(queue: Sequence[ModelQueue]) -> str:
+    """Why there is none, of the model with the most that can run."""
+    most = max(queue, key=lambda each: each.able, default=None)
+    if most is None or most.able <= 0:
+        return "nothing of it can run"
+    return why_text.no_eta(most.missing, most.model, still=most.still)
 
 
 def _row(each: ModelQueue, now: datetime) -> dict[str, Any]:

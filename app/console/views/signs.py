@@ -108,6 +108,7 @@ _GATES = {
     "closed_latency": "Closed: too slow",
     "closed_stale": "Closed: old telemetry",
     "closed_unknown": "Closed: no telemetry",
+    "closed_learning": "Closed: learning",
     "closed_model_error": "Closed: forecasts are off",
     "plugin_tripped": "Closed: fault in the plug-in",
 }
