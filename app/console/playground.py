@@ -78,7 +78,7 @@ async def both(settings: Settings, database: Database, ask: Ask) -> tuple[Outcom
         await log.record(conn, Record(Act.PLAYGROUND_RUN, ask.model, ask.account, after={"key": key.key_id}))
     try:
         headers = {"authorization": f"Bearer {key}"}
-        url = f"{settings.url.rstrip('/') or base_url(settings)}/client/v4/accounts/{ask.account}/ai"
+        url = f"{settings.url or base_url(settings)}/client/v4/accounts/{ask.account}/ai"
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_SYNC_SECONDS, trust_env=False) as client:
             return await asyncio.gather(_guarded(_at_once, client, ask), _guarded(_queued, client, ask))
     finally:
