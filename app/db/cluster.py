@@ -90,7 +90,7 @@ def move_out(settings: Settings) -> Path | None:
     problem = f"Under root PostgreSQL runs as the user {SERVER_USER}, which cannot enter the cluster's folder {old}"
     if new.exists():
         raise PermissionError(f"{problem}. The cluster {new} exists too: move away the one that you do not need")
-    if (old / "postmaster.pid").exists() and _lives(old):
+    if server(old):
         raise PermissionError(f"{problem}. The cluster's server still runs: stop it, then start again")
     _passage(new, data)
     try:
@@ -109,6 +109,15 @@ def make(found: ClusterFolders, owner: pwd.struct_passwd, data_dir: Path) -> Non
         if OUTSIDE in folder.parents:
             _passage(folder, data_dir.resolve())
         _own(folder, owner)
+
+
+def server(cluster: Path) -> int | None:
+    """The pid of the cluster's server; None if it does not run. The current directory of its process is the cluster."""
+    try:
+        pid = int((cluster / "postmaster.pid").read_text().partition("\n")[0])
+        return pid if Path(f"/proc/{pid}/cwd").resolve() == cluster else None
+    except (OSError, ValueError):
+        return None
 
 
 def programs(wheel: Path) -> Path:
@@ -151,15 +160,6 @@ def _passage(folder: Path, data: Path) -> None:
     for parent in (OUTSIDE, folder.parent):  # the server's user must be able to enter them, whatever the umask is
         parent.chmod(0o711)
     (folder.parent / "data_dir").write_text(f"{data}\n")
-
-
-def _lives(cluster: Path) -> bool:
-    """Whether the cluster's server is running. The current directory of its process is the cluster."""
-    pid = (cluster / "postmaster.pid").read_text().partition("\n")[0]
-    try:
-        return Path(f"/proc/{pid}/cwd").resolve() == cluster
-    except OSError:
-        return False
 
 
 def _own(folder: Path, owner: pwd.struct_passwd) -> None:
