@@ -6,8 +6,8 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 def known_url(settings: Settings) -> str:
-    """The URL of the API: the one that is set, else as `base_url`. Without a slash at its end."""
-    return settings.url.rstrip("/") or base_url(settings)
+    """The URL of the API: the one that is set, else as `base_url`."""
+    return settings.url or base_url(settings)
 
 
 def base_url(settings: Settings) -> str:

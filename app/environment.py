@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import SecretStr
 
@@ -11,6 +11,14 @@ from workers.engine.door.settings import VARIABLES as DOOR_VARIABLES
 
 # Variables of ours that are no settings: commands on another machine read the first two, and the door of an engine the others.
 _READ_ELSEWHERE = ("URL", "API_KEY", *(name.removeprefix(PREFIX) for name in DOOR_VARIABLES))
+# What options of `up` and parts are called, where the setting is called otherwise and another one is more similar.
+_MEANT = {
+    "ATTACH": "ENGINE_URL",
+    "MODEL": "ENGINE_MODEL",
+    "SLOTS": "ENGINE_SLOTS",
+    "API_PORT": "PORT",
+    "API_HOST": "HOST",
+}
 
 
 def mistyped() -> dict[str, str | None]:
@@ -18,8 +26,12 @@ def mistyped() -> dict[str, str | None]:
     known = [*map(str.upper, Settings.model_fields), *_READ_ELSEWHERE]
     written = [name for name in os.environ if name.upper().startswith(PREFIX)]
     unknown = [name for name in sorted(written) if name.upper().removeprefix(PREFIX) not in known]
-    near = {name: difflib.get_close_matches(name.upper().removeprefix(PREFIX), known, n=1) for name in unknown}
-    return {name: f"{PREFIX}{found[0]}" if found else None for name, found in near.items()}
+    return {name: _nearest(name.upper().removeprefix(PREFIX), known) for name in unknown}
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    found = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, known, n=1)
+    return f"{PREFIX}{found[0]}" if found else None
 
 
 PART = "SLACKWATER_PART"  # names the part, in processes that `up` starts

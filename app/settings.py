@@ -503,19 +503,19 @@ class Settings(BaseSettings):
             raise ValueError("is the folder of one engine: the file of SLACKWATER_ENGINES names one for each engine")
         return page_dir
 
-    @field_validator("engine_url")
+    @field_validator("engine_url", "url")
     @classmethod
     def _without_version(cls, url: str) -> str:
         return bare_url(url)
 
-    @field_validator("arrival_url", "url")
+    @field_validator("arrival_url")
     @classmethod
     def _without_slash(cls, url: str) -> str:
         return url.rstrip("/")
 
 
 def bare_url(url: str) -> str:
-    """An engine's URL without the `/v1` that OpenAI's clients take, since ours add it themselves."""
+    """The URL of an engine or of an API without the `/v1` that OpenAI's clients take, since ours add it themselves."""
     return re.sub("(?<=[^/])/v1/*$", "", url).rstrip("/")
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app import __version__
+
 _MODEL = "smollm2-135m-instruct"
 _REQUEST = "2457fe16-510b-4636-923b-e2e32d7ecd98"
 _BATCH = "batch_61a064cc38f94e27ab2d6674c96f0b39"
@@ -117,7 +119,7 @@ _ENGINE = {
 }
 _STATUS = {
     "status": "warning",
-    "version": "0.1.0",
+    "version": __version__,
     "at": _DONE,
     "parts": {"api": "ok", "database": "ok", "steward": "ok", "notifier": "ok", "maintenance": "ok", "workers": 1},
     "webhooks": {"allow_private": "off"},

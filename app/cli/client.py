@@ -61,7 +61,7 @@ class Client:
         settings: Settings | None = None,
     ) -> None:
         self._settings = settings
-        self.url = url.rstrip("/").removesuffix("/v1")  # OpenAI's clients need the /v1
+        self.url = url
         headers = {"authorization": f"Bearer {key}"}
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT, transport=transport)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.api_url import base_url
 from app.cli.data_dir_lock import running
-from app.settings import Settings
+from app.settings import Settings, bare_url
 from app.user_errors import Failure
 
 _FILE = "credentials.json"
@@ -35,7 +35,8 @@ def stored(data_dir: Path) -> Credentials | None:
     """The stored credentials, or None. Raises Failure if the file cannot be parsed."""
     file = data_dir / _FILE
     try:
-        return Credentials(**json.loads(file.read_text()))
+        found = Credentials(**json.loads(file.read_text()))
+        return replace(found, url=bare_url(found.url))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
@@ -71,16 +72,24 @@ def find(settings: Settings) -> tuple[str, str]:
     url, known = api_url(settings), stored(settings.data_dir)
     key = settings.api_key.get_secret_value().strip() or (known.key if known and known.url == url else "")
     if not key:
-        remedy = "Set SLACKWATER_API_KEY, or run `slackwater login`; `slackwater key create` makes a key on the server."
-        if (owner := running(settings.data_dir)) is not None and owner.url == url and known is None:
-            remedy = f"`slackwater up` is starting (pid {owner.pid}): its Ready block comes with a key."
-        raise Failure(f"There is no API key for {url}.", remedy)
+        raise Failure(f"There is no API key for {url}.", _without_key(settings, url, first=known is None))
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise Failure(
             "The API key contains characters that are not allowed in a key.",
             "Check SLACKWATER_API_KEY, or `slackwater login`.",
         )
     return url, key
+
+
+def _without_key(settings: Settings, url: str, *, first: bool) -> str:
+    """How a key comes. `first`: none was ever stored."""
+    owner = running(settings.data_dir) if first else None
+    if owner is not None and owner.url == url:
+        return f"`slackwater up` is starting (pid {owner.pid}): its Ready block comes with a key."
+    if first and owner is None and not settings.url:
+        elsewhere = "set SLACKWATER_URL and SLACKWATER_API_KEY, or run `slackwater login`"
+        return f"Run `slackwater up`, which makes one. For an API elsewhere {elsewhere}."
+    return "Set SLACKWATER_API_KEY, or run `slackwater login`; `slackwater key create` makes a key on the server."
 
 
 def _write(data_dir: Path, credentials: Credentials) -> Path:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-import orjson
-
 from app import optional_packages
+from app.batches.validation import not_json, strict_json
+from app.batches.validation.strict_json import JsonError
 from app.sentences import ended
 from app.user_errors import Failure
 
@@ -29,6 +29,7 @@ _JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 _OPENAI_KEYS = {"custom_id", "method", "url", "body"}
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PARQUET_ROWS = 1024
+_HEAD_BYTES = 64 * 1024
 
 
 def kind(file: Path, given: str | None) -> Kind:
@@ -46,17 +47,18 @@ def kind_of(file: Path) -> Kind:
     """The kind that a file's name shows, else its first line. Raises Failure if it is empty or cannot be read."""
     if found := _SUFFIXES.get(file.suffix.lower()):
         return found
-    first = _first_line(file)
+    first, value, problem = _first_line(file), None, ""
     try:
-        value = orjson.loads(first)
-    except orjson.JSONDecodeError:
-        value = None
+        value = strict_json.loads(first.encode())
+    except JsonError as error:
+        problem = str(error)
     if isinstance(value, dict):
         return "openai" if len(_OPENAI_KEYS & value.keys()) >= 2 else "items"
     if file.suffix.lower() in _JSON_SUFFIXES or first.lstrip().startswith(("{", "[")):
+        if what := not_json.of_file(_head(file)):
+            raise Failure(f"{file} is {what}.")
         remedy = "Each line must be one whole JSON object. For plain prompts add `--format prompts`."
-        what = "a JSON array" if isinstance(value, list) else "not a JSON object"
-        raise Failure(f"{file}, line 1: {what}.", remedy)
+        raise Failure(f"{file}, line 1: {problem or _no_object(value)}.", remedy)
     return "prompts"
 
 
@@ -66,14 +68,29 @@ def _first_line(file: Path) -> str:
         with opened(file) as lines:
             first = next((line for line in lines if line.strip()), None)
     except UnicodeDecodeError as error:
-        raise _not_utf8(file, error) from error
+        raise _not_utf8(file) from error
     if first is None:
         raise Failure(f"{file} is empty.", "It needs at least one request.")
     return first
 
 
-def _not_utf8(file: Path, error: UnicodeDecodeError) -> Failure:
-    return Failure(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}.", "Convert it first.")
+def _head(file: Path) -> bytes:
+    with file.open("rb") as content:
+        return content.read(_HEAD_BYTES).removeprefix(not_json.BOM)
+
+
+def _not_utf8(file: Path) -> Failure:
+    """What a file is that is not UTF-8, or which byte of it is not."""
+    if what := not_json.no_utf8(_head(file)):
+        return Failure(f"{file} is {what}.")
+    with file.open("rb") as lines:
+        found = ((number, not_json.wrong_byte(line)) for number, line in enumerate(lines, 1))
+        number, problem = next(each for each in found if each[1])
+    return Failure(f"{file}, line {number}: {problem}.")
+
+
+def _no_object(value: Any) -> str:
+    return f"not a JSON object, but {not_json.kind(value)}"
 
 
 def opened(file: Path) -> TextIO:
@@ -98,7 +115,7 @@ def rows(file: Path, kind: Kind) -> Iterator[dict[str, Any]]:
             else:
                 yield from _objects(file, lines)
     except UnicodeDecodeError as error:
-        raise _not_utf8(file, error) from error
+        raise _not_utf8(file) from error
 
 
 def _table_rows(file: Path, lines: TextIO, delimiter: str) -> Iterator[dict[str, Any]]:
@@ -121,13 +138,11 @@ def _objects(file: Path, lines: TextIO) -> Iterator[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            value = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise Failure(
-                ended(f"{file}, line {number}: {error}"), "Each line must be one whole JSON object."
-            ) from error
+            value = strict_json.loads(line.encode())
+        except JsonError as error:
+            raise Failure(f"{file}, line {number}: {error}.", "Each line must be one whole JSON object.") from error
         if not isinstance(value, dict):
-            raise Failure(f"{file}, line {number}: not a JSON object.", "Each line must be one whole JSON object.")
+            raise Failure(f"{file}, line {number}: {_no_object(value)}.", "Each line must be one whole JSON object.")
         yield value
 
 

@@ -46,16 +46,18 @@ def up(
 
 
 def down() -> None:
-    """Stop the `slackwater up` of this data directory, as Ctrl-C does, and wait until it has stopped."""
+    """Stop the `slackwater up` of this data directory, as Ctrl-C does, and wait until it has stopped.
+
+    If it was killed, stop what it has left running.
+    """
     from app.cli import tables
     from app.cli.data_dir_lock import running
 
     current = settings()
     owner = running(current.data_dir)
     if owner is None:
-        raise Failure(
-            f"No `slackwater up` runs on {current.data_dir}.", "Elsewhere? SLACKWATER_DATA_DIR names its directory."
-        )
+        _stop_leftovers(current)
+        return
     with tables.patience(f"Stopping: {owner.named}; what is in the engine may end …"):
         try:
             os.kill(owner.pid, signal.SIGTERM)
@@ -64,6 +66,18 @@ def down() -> None:
         while running(current.data_dir) == owner:
             time.sleep(0.1)
     console.print("Stopped.")
+
+
+def _stop_leftovers(current: Settings) -> None:
+    from app.cli import leftovers
+    from app.cli.data_dir_lock import owned
+
+    nothing = f"No `slackwater up` runs on {current.data_dir}."
+    if not leftovers.find(current).named:
+        raise Failure(nothing, "Elsewhere? SLACKWATER_DATA_DIR names its directory.")
+    with owned(current, "down"):
+        found = leftovers.stop(current)
+    console.print(f"{nothing} Stopped what one has left: {found.named}.", soft_wrap=True, highlight=False)
 
 
 def demo(
@@ -86,7 +100,8 @@ def doctor(
     """Check this machine and its settings, and say how to fix each problem."""
     from app.cli.doctor import main as check
 
-    raise typer.Exit(check(_on_one_machine(settings(engine_url=_engine_url(attach))), as_json=as_json))
+    current = _on_one_machine(settings(engine_url=_engine_url(attach)))
+    raise typer.Exit(check(current, attach=attach is not None, as_json=as_json))
 
 
 def migrate(

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
-from app.api_url import base_url
+from app.api_url import known_url
 from app.cli import credentials
 from app.cli.client import Client
 from app.cli.options import console, settings
+from app.settings import bare_url
 
 
 def login(
@@ -18,7 +19,7 @@ def login(
 ) -> None:
     """Check an API key and store it for the other commands. SLACKWATER_URL and SLACKWATER_API_KEY take precedence."""
     current = settings()
-    target = (url or current.url or base_url(current)).rstrip("/")
+    target = bare_url(url) if url else known_url(current)
     secret = key or current.api_key.get_secret_value() or typer.prompt(f"API key for {target}", hide_input=True)
     with Client(target, secret.strip()) as client:
         account = client.account

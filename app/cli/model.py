@@ -15,6 +15,7 @@ from app.engines import catalogue
 from app.engines import model_weights as weights
 from app.engines.catalogue import Catalogue, Model
 from app.engines.model_registry import with_adopted
+from app.sentences import ended
 from app.settings import Settings
 from app.user_errors import Failure
 
@@ -52,8 +53,11 @@ def prepare(
     """Download and convert the weights of a model."""
     current = configured()
     requested = name or current.engine_model
-    if (model := catalogue.load(current.models_file).resolve(requested)) is None:
-        raise Failure(f"There is no model {requested}.", "`slackwater model list` shows them.")
+    models = catalogue.load(current.models_file)
+    if (model := models.resolve(requested)) is None:
+        raise Failure(
+            ended(f"No such model: {requested}; {models.instead(requested)}"), "`slackwater model list` shows all."
+        )
     weights.prepare(current, model)
 
 

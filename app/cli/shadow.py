@@ -118,7 +118,7 @@ def _sides(beside: str | None) -> Iterator[tuple[BatchApi, BatchApi]]:
     if not (theirs := os.environ.get("OPENAI_API_KEY", "")):
         raise Failure(f"There is no key for {other}.", "Set OPENAI_API_KEY.")
     with ExitStack() as stack:
-        ours = stack.enter_context(BatchApi(f"{url.rstrip('/').removesuffix('/v1')}/v1", key))
+        ours = stack.enter_context(BatchApi(f"{url}/v1", key))
         yield ours, stack.enter_context(BatchApi(other, theirs))
 
 

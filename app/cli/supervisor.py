@@ -16,7 +16,7 @@ import structlog
 from app import clock, life_signs, optional_packages, processes
 from app.causes import cause
 from app.changes import service as changes
-from app.cli import last_run
+from app.cli import last_run, leftovers
 from app.cli.data_dir_lock import owned
 from app.cli.last_run import KilledRun
 from app.cli.log_files import last_error
@@ -30,8 +30,6 @@ from app.settings import Settings
 from app.telemetry import log_file
 from app.user_errors import Failure
 
-MARK = "SLACKWATER_SUPERVISOR"
-ENGINE_MARK = "SLACKWATER_ENGINE"  # workers.gpu.managed_engine marks its engines with it
 PARTS = {
     "api": "app.api",
     "steward": "workers.steward",
@@ -78,9 +76,7 @@ class Supervisor:
         self._settings = settings
         self._output = output
         self._on_stage = on_stage
-        self._mark = str(settings.data_dir.resolve())
-        self._engine_mark = f"{self._mark}:{settings.engine_name}"
-        self._environment = child_environment(settings, {MARK: self._mark})
+        self._environment = child_environment(settings, {leftovers.MARK: leftovers.mark(settings)})
         parts = {name: module for name, module in PARTS.items() if name != "console" or settings.console_port}
         self._children = [Child(name, module) for name, module in parts.items()]
         self._killed: KilledRun | None = None
@@ -126,7 +122,7 @@ class Supervisor:
 
     async def _kill_leftovers(self) -> None:
         """Kill every part of this installation and its engine, which has its own mark."""
-        while pids := [*processes.marked(MARK, self._mark), *processes.marked(ENGINE_MARK, self._engine_mark)]:
+        while pids := leftovers.find(self._settings).processes:
             log.warning("leftovers.killed", pids=pids)
             processes.kill(pids)
             await asyncio.sleep(0.1)

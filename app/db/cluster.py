@@ -3,12 +3,16 @@
 PostgreSQL refuses to run as root, so under root it runs as its own user. If that user cannot enter the data directory, or cannot
 read the wheel's programs, these are put into a folder of `OUTSIDE`. Existing folders keep their modes. No other user may enter
 the folders of cluster and socket.
+
+A data directory has an identity, which its folder of `OUTSIDE` is found by: a new data directory does not take over the cluster
+of a removed one that was at its path.
 """
 
 import fcntl
 import hashlib
 import os
 import pwd
+import secrets
 import shutil
 import stat
 import tempfile
@@ -23,6 +27,7 @@ SERVER_USER = "pgserver"
 OUTSIDE = Path(f"/var/lib/slackwater-{SERVER_USER}")
 _LONGEST_SOCKET = 107  # bytes; the longest possible path of a Unix socket
 _SOCKET = ".s.PGSQL.5432"
+LOCK, _IDENTITY = "postgres.lock", "postgres.id"  # in the data directory
 _ENTER = stat.S_IXOTH
 
 
@@ -52,7 +57,25 @@ def place(settings: Settings) -> ClusterFolders:
 
 def room(data_dir: Path) -> Path:
     """The folder that replaces this data directory if the server's user cannot enter it."""
-    return OUTSIDE / _hash(data_dir.resolve())
+    data = data_dir.resolve()
+    try:
+        identity = (data / _IDENTITY).read_text()
+    except FileNotFoundError:  # one with a lock is from before there were identities
+        identity = "" if (data / LOCK).exists() else "none yet"
+    return OUTSIDE / _hash(data, identity)
+
+
+def identify(data_dir: Path, *, new: bool) -> None:
+    """Give a data directory its identity, unless it has one. `new`: it had no lock before. Call with the lock held."""
+    if not (data_dir / _IDENTITY).exists():
+        (data_dir / _IDENTITY).write_text(secrets.token_hex(8) if new else "")
+
+
+def left_behind(data_dir: Path) -> list[Path]:
+    """The clusters of removed data directories that were at this path."""
+    data, own = data_dir.resolve(), room(data_dir)
+    rooms = [file.parent for file in OUTSIDE.glob("*/data_dir") if file.read_text().strip() == str(data)]
+    return [each / "postgres" for each in rooms if each != own and (each / "postgres").exists()]
 
 
 def move_out(settings: Settings) -> Path | None:
@@ -67,7 +90,7 @@ def move_out(settings: Settings) -> Path | None:
     problem = f"Under root PostgreSQL runs as the user {SERVER_USER}, which cannot enter the cluster's folder {old}"
     if new.exists():
         raise PermissionError(f"{problem}. The cluster {new} exists too: move away the one that you do not need")
-    if (old / "postmaster.pid").exists() and _lives(old):
+    if server(old):
         raise PermissionError(f"{problem}. The cluster's server still runs: stop it, then start again")
     _passage(new, data)
     try:
@@ -86,6 +109,15 @@ def make(found: ClusterFolders, owner: pwd.struct_passwd, data_dir: Path) -> Non
         if OUTSIDE in folder.parents:
             _passage(folder, data_dir.resolve())
         _own(folder, owner)
+
+
+def server(cluster: Path) -> int | None:
+    """The pid of the cluster's server; None if it does not run. The current directory of its process is the cluster."""
+    try:
+        pid = int((cluster / "postmaster.pid").read_text().partition("\n")[0])
+        return pid if Path(f"/proc/{pid}/cwd").resolve() == cluster else None
+    except (OSError, ValueError):
+        return None
 
 
 def programs(wheel: Path) -> Path:
@@ -130,15 +162,6 @@ def _passage(folder: Path, data: Path) -> None:
     (folder.parent / "data_dir").write_text(f"{data}\n")
 
 
-def _lives(cluster: Path) -> bool:
-    """Whether the cluster's server is running. The current directory of its process is the cluster."""
-    pid = (cluster / "postmaster.pid").read_text().partition("\n")[0]
-    try:
-        return Path(f"/proc/{pid}/cwd").resolve() == cluster
-    except OSError:
-        return False
-
-
 def _own(folder: Path, owner: pwd.struct_passwd) -> None:
     if not folder.exists():
         folder.mkdir(mode=0o700)
@@ -162,5 +185,5 @@ def _readable(file: Path) -> bool:
     return file.stat().st_mode & bits == bits
 
 
-def _hash(path: Path) -> str:
-    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+def _hash(path: Path, identity: str = "") -> str:
+    return hashlib.sha256(os.fsencode(path) + identity.encode()).hexdigest()[:16]

@@ -78,7 +78,8 @@ def _upgrade(url: str, revision: str) -> None:
         Retrying(retry=until(lambda got: not got), wait=wait_fixed(0.2))(_lock, connection)
         found, own = schema.read(_driver(connection)), schema.own_revision()
         connection.commit()
-        if problem := found.refusal(own):
+        info = _driver(connection).info
+        if problem := found.refusal(own, f"{info.dbname} at {info.host}"):
             raise SchemaMismatch(problem)
         if found.is_behind(own):
             _require_fit(_driver(connection))

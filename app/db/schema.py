@@ -30,8 +30,8 @@ select current_user::text, current_database()::text, current_schema()::text,
        coalesce(has_schema_privilege(current_schema(), 'create'), false),
        to_regclass('alembic_version') is not null or has_database_privilege(current_database(), 'create')"""
 _UNRELEASED = (
-    "The database was made by another commit, from before the first release of Slackwater, and there is no upgrade from it: "
-    "start anew with another SLACKWATER_DATA_DIR and, unless the server is the embedded one, an empty database"
+    "The database{named} was made by another commit, from before the first release of Slackwater, and there is no upgrade from "
+    "it: start anew with another SLACKWATER_DATA_DIR and, where SLACKWATER_DATABASE_URL is set, an empty database"
 )
 
 
@@ -52,13 +52,16 @@ class Schema:
             return f"The database is {has}, this code needs {own}: run `slackwater migrate`"
         return self.refusal(own)
 
-    def refusal(self, own: str) -> str | None:
-        """Why not even a migration makes this database one for that code. None: it does, or is not needed."""
+    def refusal(self, own: str, named: str = "") -> str | None:
+        """Why not even a migration makes this database one for that code. None: it does, or is not needed. `named`: which it
+        is, where that may be said.
+        """
+        named = named and f" {named}"
         if self.is_unreleased:
-            return _UNRELEASED
+            return _UNRELEASED.format(named=named)
         if own < self.floor:
             return (
-                f"The database is closed to code below revision {self.floor}, and this code has {own}: "
+                f"The database{named} is closed to code below revision {self.floor}, and this code has {own}: "
                 "install a newer version"
             )
         return None

@@ -3,6 +3,7 @@
 It is read from a TOML file (`app/models.toml` shows every key). Errors are reported with file, table and key.
 """
 
+import difflib
 import tomllib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence, Set
@@ -105,6 +106,7 @@ class Launch:
     source: WeightsSource | None = None
 
 
+_LONGEST_NAME = 200  # that is compared with others
 QUEUED: Capability = "async_queue"  # of a model whose requests can wait in the queue
 
 
@@ -208,6 +210,12 @@ class Catalogue:
     def resolve(self, name: str) -> Model | None:
         """The model with this canonical name or alias; None if unknown."""
         return self._by_name.get(name)
+
+    def instead(self, name: str) -> str:
+        """What whoever names an unknown model is told: the most similar one, else which there are."""
+        known = sorted(self.models)
+        near = difflib.get_close_matches(name[:_LONGEST_NAME], known, 1)
+        return f"did you mean {near[0]}?" if near else f"this installation has {', '.join(known)}"
 
     def extended(self, more: Sequence[Model]) -> "Catalogue":
         """This catalogue, extended by those of the models whose name it does not have."""

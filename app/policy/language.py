@@ -181,10 +181,7 @@ class _Reader:
         if model is None and self._lenient:
             return name
         if model is None:
-            known = sorted(self._models.models)
-            near = difflib.get_close_matches(name, known, 1)
-            mend = f"did you mean {near[0]}?" if near else f"this installation has {', '.join(known)}"
-            self._problem(field, f"there is no model {name!r}; {mend}")
+            self._problem(field, f"there is no model {name!r}; {self._models.instead(name)}")
             return name
         return model.name
 

@@ -383,6 +383,15 @@ def test_doctor_checks_the_engine_that_attach_names(local: Run) -> None:
     assert checks["engine"]["detail"].startswith("http://127.0.0.1:1: ")
 
 
+def test_beside_a_running_installation_attach_checks_only_that_engine(settings: Settings) -> None:
+    with serving(api_pages(engine())) as url:
+        beside = changed(settings, port=httpx.URL(url).port, engine_url="http://127.0.0.1:1")
+        assert [check.name for check in doctor.run_checks(beside, attach=True)] == ["engine", "model"]
+        assert len(doctor.run_checks(beside)) == len(doctor.CHECKS)
+    alone = changed(settings, port=processes.free_port(), engine_url="http://127.0.0.1:1")
+    assert len(doctor.run_checks(alone, attach=True)) == len(doctor.CHECKS)
+
+
 def test_attached_engine_without_priority_scheduling(settings: Settings) -> None:
     with serving(engine_pages("m", **{INFO: PRIORITY.replace("priority", "fcfs")})) as url:
         check = services.engine(changed(settings, engine_url=url))

@@ -1,5 +1,7 @@
 """Claims about the files that `slackwater submit` reads."""
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -32,10 +34,39 @@ def test_a_file_is_known_by_its_name_or_its_first_line(tmp_path: Path, name: str
     assert input_files.kind_of(written(tmp_path, name, text)) == kind
 
 
-@pytest.mark.parametrize(("name", "text"), [("a.jsonl", "hello\n"), ("a", '{"cut": \n'), ("a.json", "[1]x\n")])
-def test_what_claims_to_be_json_and_is_not_is_refused(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(Failure, match="line 1: not a JSON object"):
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.jsonl", "hello\n", ", line 1: not valid JSON: .*column 1"),
+        ("a", '{"cut": ', ", line 1: not valid JSON: it ends before it is complete"),
+        ("a.jsonl", '{"a": None}\n', "None is no value of JSON; send null"),
+        ("a.jsonl", "17\n", ", line 1: not a JSON object, but a number"),
+        ("a.json", "[1]x\n", " is one JSON array; put each of its elements on a line"),
+        ("a", "[1, 2]\n", " is one JSON array; put each of its elements on a line"),
+        ("a.json", '{\n  "a": 1\n}\n', " is JSON over several lines; put each request on one line"),
+    ],
+)
+def test_what_claims_to_be_json_and_is_not_is_refused_in_the_words_of_the_api(
+    tmp_path: Path, name: str, text: str, problem: str
+) -> None:
+    with pytest.raises(Failure, match=problem):
         input_files.kind_of(written(tmp_path, name, text))
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (gzip.compress(b'{"prompt": "x"}\n'), "compressed with gzip; send it uncompressed"),
+        ('{"prompt": "x"}\n'.encode("utf-16"), "text in UTF-16; send it as UTF-8"),
+        ('{"prompt": "x"}\n'.encode("utf-16-le"), "text in UTF-16, or binary; send it as UTF-8"),
+        (b"\xff\xfe\x00", "text in UTF-16; send it as UTF-8"),
+    ],
+)
+def test_what_a_file_is_that_is_no_text_is_said_as_the_api_says_it(tmp_path: Path, content: bytes, what: str) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(Failure, match=re.escape(f"{file} is {what}.")):
+        input_files.kind_of(file)
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
@@ -60,14 +91,14 @@ def test_a_row_of_other_width_than_the_header_is_named(tmp_path: Path, row: str)
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="line 2"):
+    with pytest.raises(Failure, match="line 2: not valid JSON: it ends before it is complete"):
         list(input_files.rows(written(tmp_path, "a.jsonl", '{"a": 1}\n{"a": \n'), "items"))
 
 
 def test_text_in_another_encoding_is_refused_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes("text\ncaf\xe9\n".encode("latin-1"))
-    with pytest.raises(Failure, match="is not UTF-8"):
+    with pytest.raises(Failure, match="line 2: the byte 0xe9 at column 4 is not UTF-8"):
         list(input_files.rows(file, "csv"))
 
 
@@ -103,19 +134,6 @@ def test_a_row_becomes_an_item_with_the_options_of_the_command() -> None:
     assert Prompts().item({"text": "hi"}) == {"prompt": "hi"}
     with pytest.raises(Failure, match="no column"):
         Prompts("{c}").item({"a": 1, "b": 2})
-
-
-@pytest.mark.parametrize(("name", "text"), [("a.json", '[{"prompt": "a"}]'), ("a", "[1, 2]\n"), ("a.jsonl", "17\n")])
-def test_json_that_is_no_object_is_not_submitted_as_a_prompt(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(Failure, match="line 1"):
-        input_files.kind_of(written(tmp_path, name, text))
-
-
-def test_bytes_that_are_no_text_are_refused_before_anything_is_guessed(tmp_path: Path) -> None:
-    file = tmp_path / "a.dat"
-    file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(Failure, match="is not UTF-8"):
-        input_files.kind(file, None)
 
 
 def test_a_missing_column_is_named_by_its_option() -> None:

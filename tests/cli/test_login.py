@@ -37,7 +37,22 @@ def test_login_refuses_a_wrong_key_and_keeps_the_old_one(run: Run, api: Settings
 def test_without_a_key_the_error_says_how_to_get_one(settings: Settings) -> None:
     with pytest.raises(Failure, match="no API key") as caught:
         credentials.find(settings)
+    assert caught.value.remedy.startswith("Run `slackwater up`, which makes one.")
     assert "slackwater login" in caught.value.remedy
+    elsewhere = settings.model_copy(update={"url": "http://elsewhere.example"})
+    with pytest.raises(Failure, match="no API key") as caught:
+        credentials.find(elsewhere)
+    assert caught.value.remedy.startswith("Set SLACKWATER_API_KEY")
+
+
+@pytest.mark.parametrize("end", ["/", "/v1", "/v1/"])
+def test_a_url_as_openais_clients_take_it_is_the_one_without_v1(run: Run, api: Settings, key: str, end: str) -> None:
+    bare = f"http://127.0.0.1:{api.port}"
+    assert Settings(url=bare + end).url == bare
+    assert run("login", bare + end, "--key", key).exit_code == 0
+    assert credentials.find(api) == (bare, key)
+    credentials.save(api.data_dir, bare + end, "acme", key, local=False)
+    assert credentials.find(api) == (bare, key)
 
 
 def test_without_a_key_while_up_starts_the_error_says_that_one_comes(settings: Settings) -> None:

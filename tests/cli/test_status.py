@@ -190,5 +190,6 @@ def test_something_else_on_the_port_is_not_taken_for_the_api(body: str, code: in
 
 def test_the_url_of_the_environment_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     with api(json.dumps(installation_status.describe([engine()], CALM))) as settings:
-        monkeypatch.setenv("SLACKWATER_URL", f"http://127.0.0.1:{settings.port}/")
-        assert status.fetch(Settings(port=processes.free_port()))["status"] == "ok"
+        for end in ("/", "/v1", "/v1/"):
+            monkeypatch.setenv("SLACKWATER_URL", f"http://127.0.0.1:{settings.port}{end}")
+            assert status.fetch(Settings(port=processes.free_port()))["status"] == "ok"

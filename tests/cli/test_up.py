@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -25,7 +26,8 @@ from app.api_url import base_url
 from app.batches import incidents as timeline
 from app.changes import service as changes
 from app.cli import demo, doctor, installation, last_run, up
-from app.cli.supervisor import ENGINE_MARK, MARK, Child, Supervisor
+from app.cli.leftovers import ENGINE_MARK, MARK
+from app.cli.supervisor import Child, Supervisor
 from app.cli.up_output import Screen
 from app.db import cluster, embedded
 from app.db.pool import Database
@@ -356,6 +358,28 @@ def test_down_stops_what_runs_on_the_data_directory_and_says_where_nothing_does(
         assert process.stdout.readline() == "holds\n"
         assert local("down").output == "Stopped.\n"
         assert process.wait(LIMIT_SECONDS) == 0
+
+
+def test_down_after_a_kill_names_what_is_left_and_stops_it(local: Run, settings: Settings, tmp_path: Path) -> None:
+    own = settings.model_copy(update={"database_url": "", "data_dir": tmp_path / "killed"})
+    waits = [sys.executable, "-c", "input()"]
+    embedded.start(own)
+    try:
+        server = cluster.server(cluster.place(own).cluster)
+        mark = {MARK: str(own.data_dir)}
+        with subprocess.Popen(waits, env=mark, stdin=subprocess.PIPE) as part:
+            of_own = {"SLACKWATER_DATA_DIR": str(own.data_dir), "SLACKWATER_DATABASE_URL": ""}
+            told = local("down", env=of_own).output
+            assert told == (
+                f"No `slackwater up` runs on {own.data_dir}. Stopped what one has left: "
+                f"parts (pid {part.pid}), PostgreSQL (pid {server}).\n"
+            )
+            assert part.wait(LIMIT_SECONDS) == -9
+        assert cluster.server(cluster.place(own).cluster) is None
+        assert local("down", env=of_own).exit_code == 1
+    finally:
+        embedded.stop(own, "immediate")
+        clusters.remove(own.data_dir)
 
 
 def test_the_embedded_servers_wheel_is_imported_without_a_word() -> None:

@@ -31,6 +31,9 @@ def warned(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
         ("SLACKWATER_DATABSE_URL", "SLACKWATER_DATABASE_URL"),
         ("SLACKWATER_ITL_BUDGET", "SLACKWATER_ITL_BUDGET_MS"),
         ("slackwater_enginemodel", "SLACKWATER_ENGINE_MODEL"),
+        ("SLACKWATER_MODEL", "SLACKWATER_ENGINE_MODEL"),
+        ("SLACKWATER_ATTACH", "SLACKWATER_ENGINE_URL"),
+        ("SLACKWATER_API_PORT", "SLACKWATER_PORT"),
     ],
 )
 def test_a_mistyped_variable_is_named_with_the_nearest_real_one(

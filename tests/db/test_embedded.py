@@ -137,6 +137,38 @@ def test_a_former_cluster_that_its_server_cannot_enter_any_more_is_moved_with_it
 
 
 @root_only
+def test_a_new_data_directory_leaves_the_cluster_of_a_removed_one_at_its_path_and_names_it(private: Settings) -> None:
+    with psycopg.connect(embedded.start(private)) as conn:
+        conn.execute("create table kept (n int)")
+    embedded.stop(private)
+    former = cluster.place(private).cluster
+    shutil.rmtree(private.data_dir)
+    try:
+        with capture_logs() as told, psycopg.connect(embedded.start(private)) as conn:
+            assert conn.execute("select to_regclass('kept')").fetchone() == (None,)
+        assert [each["folder"] for each in told if each["event"] == "database.former_left"] == [str(former)]
+        embedded.stop(private)
+        with capture_logs() as told:
+            embedded.start(private)
+        assert "database.former_left" not in [each["event"] for each in told], "once is enough"
+        assert (former / "PG_VERSION").exists()
+    finally:
+        shutil.rmtree(former.parent)
+
+
+@root_only
+def test_a_data_directory_from_before_there_were_identities_keeps_its_cluster(private: Settings) -> None:
+    private.data_dir.mkdir()
+    (private.data_dir / cluster.LOCK).touch()
+    before = cluster.place(private)
+    embedded.start(private)
+    assert cluster.place(private) == before
+    embedded.stop(private)
+    (private.data_dir / cluster._IDENTITY).unlink()
+    assert cluster.place(private) == before
+
+
+@root_only
 def test_of_two_clusters_for_one_data_directory_none_is_touched(private: Settings) -> None:
     embedded.start(private)
     embedded.stop(private)
@@ -221,6 +253,8 @@ def test_the_servers_user_is_created_once_by_all_who_start_at_once(
 def test_a_socket_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "OUTSIDE", tmp_path / "outside")
     settings = Settings(data_dir=tmp_path / ("long" * 30))
+    settings.data_dir.mkdir()
+    cluster.identify(settings.data_dir, new=True)
     found = cluster.place(settings)
     assert found.socket != found.cluster
     open_to_all = found.socket

@@ -8,6 +8,7 @@ import httpx
 import psycopg
 import pytest
 from alembic.script import ScriptDirectory
+from psycopg import conninfo
 
 from app.cli import supervisor
 from app.cli.doctor import database as doctor
@@ -109,9 +110,11 @@ async def test_an_installation_of_an_older_commit_is_refused_everywhere_and_left
     with pytest.raises(SchemaMismatch, match=START_ANEW):
         async with leadership(settings.database_url, asyncio.Event()):
             raise AssertionError("it leads")
-    with pytest.raises(SchemaMismatch, match=START_ANEW):
+    server = conninfo.conninfo_to_dict(settings.database_url)
+    named = re.escape(f"The database {server['dbname']} at {server['host']} was ")
+    with pytest.raises(SchemaMismatch, match=named + START_ANEW):
         await asyncio.to_thread(migrate_command, settings, console)
-    with pytest.raises(Failure, match=START_ANEW):
+    with pytest.raises(Failure, match=named + START_ANEW):
         await supervisor._migrate(settings)
     check = doctor.database(settings)
     assert (check.status, check.fix) == (CheckStatus.FAIL, "make a new database")

@@ -106,6 +106,10 @@ def test_a_variable_with_a_wrong_value_is_named_and_counts_as_not_set() -> None:
     assert (settings.token, settings.pass_unknown, settings.most_bytes) == ("a.b", False, DoorSettings().most_bytes)
 
 
+def test_the_address_of_the_api_may_be_the_one_that_openais_clients_take() -> None:
+    assert DoorSettings.of({"SLACKWATER_DOOR_API": "http://api:8700/v1/"}).api == "http://api:8700"
+
+
 def scope_of(path: str = CHAT, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
     return {"type": "http", "method": "POST", "path": path, "headers": list(headers)}
 

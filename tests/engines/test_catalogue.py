@@ -64,6 +64,12 @@ def test_an_alias_means_the_model_itself(tmp_path: Path) -> None:
     assert found.resolve("small") is found.resolve("tiny")
 
 
+def test_who_names_an_unknown_model_is_told_a_similar_one_else_which_there_are() -> None:
+    demo = catalogue.load(DEMO_MODELS)
+    assert demo.instead("smollm-135m") == "did you mean smollm2-135m-instruct?"
+    assert demo.instead("xyz").startswith("this installation has ")
+
+
 def test_serves_inherits_all_but_aliases(tmp_path: Path) -> None:
     found = load(tmp_path, MODEL + '[models.big]\nserves = "tiny"\ncontext_window = 64\n').resolve("big")
     assert found is not None

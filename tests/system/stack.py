@@ -24,7 +24,7 @@ import psycopg
 
 from app import processes
 from app.cli.key import create_key
-from app.cli.supervisor import MARK
+from app.cli.leftovers import MARK
 from app.db import embedded
 from app.environment import PART, child_environment
 from app.settings import DEMO_MODELS, Settings

@@ -63,7 +63,7 @@ def reason(raw: bytes, error: orjson.JSONDecodeError) -> str:
         return f"it is {what}"
     if raw.startswith(BOM):
         return "it begins with a byte order mark; remove it"
-    if problem := _not_utf8(raw):
+    if problem := wrong_byte(raw):
         return problem
     text, at = error.doc, error.pos
     if "surrogate" in error.msg and (half := _half_of_a_pair(text, at)):
@@ -85,14 +85,19 @@ def _at_place(text: str, at: int, said: str) -> str:
     return next((remedy for part, remedy in REMEDIES.items() if part in said), said)
 
 
-def foreign(head: bytes) -> str:
-    """What a text is that begins like this, and what to do: "text in UTF-16; send it as UTF-8". Empty: it may be JSON."""
+def no_utf8(head: bytes) -> str:
+    """What a file is that begins like this, and what to do: "text in UTF-16; send it as UTF-8". Empty: it may be UTF-8."""
     for begin, what in KINDS:
         if head.startswith(begin):
             return what
     if b"\0" in head[:2]:  # each text of JSON begins with ASCII
         return f"text in UTF-16, or binary; {_UTF_8}"
-    return "HTML or XML; send JSON" if head.lstrip().startswith(b"<") else ""
+    return ""
+
+
+def foreign(head: bytes) -> str:
+    """What a text is that begins like this, and what to do. Empty: it may be JSON."""
+    return no_utf8(head) or ("HTML or XML; send JSON" if head.lstrip().startswith(b"<") else "")
 
 
 def of_file(head: bytes) -> str:
@@ -118,7 +123,7 @@ def _error(text: bytes) -> orjson.JSONDecodeError | None:
     return None
 
 
-def _not_utf8(raw: bytes) -> str:
+def wrong_byte(raw: bytes) -> str:
     """Which byte keeps a text from being UTF-8, and where it is; empty if it is UTF-8."""
     try:
         raw.decode()

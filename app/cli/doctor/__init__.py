@@ -35,12 +35,18 @@ CHECKS: tuple[Callable[[Settings], Check], ...] = (
     running_installation.duties,
 )
 
+OF_ENGINE = (running_installation.engine, running_installation.model)
+
 _COLOUR = {CheckStatus.OK: "green", CheckStatus.SKIP: "dim", CheckStatus.WARN: "yellow", CheckStatus.FAIL: "red"}
 
 
-def run_checks(settings: Settings) -> list[Check]:
-    """Run every check, in the order in which problems are best fixed. A check that raises an error counts as failed."""
-    return [_run(check, settings) for check in CHECKS]
+def run_checks(settings: Settings, *, attach: bool = False) -> list[Check]:
+    """Run every check, in the order in which problems are best fixed. A check that raises an error counts as failed.
+
+    `attach`: for an engine to attach to; beside an installation that runs, of which `doctor` alone tells, only those of it.
+    """
+    beside = attach and running_installation.at(settings) is not None
+    return [_run(check, settings) for check in (OF_ENGINE if beside else CHECKS)]
 
 
 def render(checks: list[Check]) -> Table:
@@ -53,10 +59,10 @@ def render(checks: list[Check]) -> Table:
     return table
 
 
-def main(settings: Settings, *, as_json: bool = False) -> int:
-    """Print the checks. Returns 1 if one failed, else 0."""
+def main(settings: Settings, *, attach: bool = False, as_json: bool = False) -> int:
+    """Print the checks, as `run_checks`. Returns 1 if one failed, else 0."""
     with tables.patience("Checking …"):
-        checks = run_checks(settings)
+        checks = run_checks(settings, attach=attach)
     if as_json:
         tables.document(Console(), [asdict(check) for check in checks])
     else:

@@ -15,7 +15,7 @@ _DUTIES = "duties"
 
 def installation(settings: Settings) -> Check:
     """Whether the installation on this data directory or port reports no problem."""
-    url = _running(settings)
+    url = at(settings)
     if url is None:
         owner = running(settings.data_dir)
         return skip(_NAME, f"{owner.named}; its API at {owner.url} does not answer yet" if owner else "not running")
@@ -81,7 +81,7 @@ def webhooks(settings: Settings) -> Check:
 
 def _status(settings: Settings) -> status.Status | None:
     """The status of the installation that runs here. None: none does, or `installation` says what is wrong with it."""
-    url = _running(settings)
+    url = at(settings)
     if url is None:
         return None
     try:
@@ -94,7 +94,7 @@ def duties(settings: Settings) -> Check:
     """When each duty was last done, and which of them fail. One that is stuck is a problem of the installation."""
     found = _status(settings)
     if found is None:
-        runs = _running(settings) is not None
+        runs = at(settings) is not None
         return skip(_DUTIES, "unknown, because the installation does not say it" if runs else "not running")
     lines = "\n".join(status.duties(found)) or "none yet"
     if any(duty["error"] for duty in found.get("duties", ())):
@@ -102,7 +102,8 @@ def duties(settings: Settings) -> Check:
     return ok(_DUTIES, lines)
 
 
-def _running(settings: Settings) -> str | None:
+def at(settings: Settings) -> str | None:
+    """The URL of the installation that runs here; None if none does."""
     return next(filter(slackwater_at, _possible_urls(settings)), None)
 
 

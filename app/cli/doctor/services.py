@@ -131,7 +131,8 @@ def model(settings: Settings) -> Check:
     """Whether the catalogue can be read and a managed engine's model is prepared."""
     name = settings.engine_model
     try:
-        entry = catalogue.load(settings.models_file).resolve(name)
+        models = catalogue.load(settings.models_file)
+        entry = models.resolve(name)
     except catalogue.CatalogueError as error:
         if not settings.models_file.exists():
             missing = f"the file {settings.models_file}, which SLACKWATER_MODELS_FILE names, is missing"
@@ -142,7 +143,7 @@ def model(settings: Settings) -> Check:
     if entry is None:
         return fail(
             "model",
-            f"{name} is not in {settings.models_file}",
+            f"{name} is not in {settings.models_file}; {models.instead(name)}",
             "add it, or name another: --model (SLACKWATER_ENGINE_MODEL)",
         )
     return _weights(settings, entry)

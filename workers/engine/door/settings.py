@@ -56,7 +56,7 @@ class DoorSettings:
             token = ""
         return cls(
             token=token,
-            api=environment.get(_API, "").rstrip("/"),
+            api=environment.get(_API, "").rstrip("/").removesuffix("/v1"),
             pass_unknown=unknown == "pass",
             page_dir=Path(folder) if folder else None,
             worker=environment.get(_WORKER, "").rstrip("/"),
