@@ -22,8 +22,8 @@ from app.api.multipart import Form
 from app.batches.intake.ndjson import LineSplitter
 from app.batches.validation import strict_json
 from app.detection.detectors import BUILT_IN_KINDS, Detectors
+from app.engines.event_stream import EventSplitter
 from app.flows import templates
-from app.gateway.sse_frames import Splitter
 from app.headroom import engine_metrics
 from app.policy import language
 from app.policy.placeholders import StreamRestorer
@@ -127,7 +127,10 @@ PARSERS: dict[str, list[tuple[Run, Make]]] = {
         (LOADS, lambda n: b"[" * 66 + b"0," * n + b"0" + b"]" * 66),
     ],
     "app.batches.intake.ndjson.LineSplitter.feed": [(LINES, repeated(b"a")), (LINES, repeated(b"\n"))],
-    "app.gateway.sse_frames.Splitter.feed": [(in_blocks(lambda: Splitter().feed, 100), repeated(b"a"))],
+    "app.engines.event_stream.EventSplitter.feed": [
+        (in_blocks(lambda: EventSplitter().feed, 100), repeated(b"a")),
+        (in_blocks(lambda: EventSplitter().feed, 100), repeated(b"data:{}\n")),
+    ],
     "app.api.multipart.Form.feed": [
         (in_blocks(lambda: Form("multipart/form-data; boundary=B").feed, 100), form),
         (in_blocks(lambda: Form("multipart/form-data; boundary=B").feed, 65536), form),

@@ -11,6 +11,7 @@ import httpx
 import orjson
 
 from app.causes import cause
+from app.cli.results import split_lines
 from app.sentences import ended
 from app.user_errors import Failure
 
@@ -78,7 +79,7 @@ class BatchApi:
         for file_id in (batch.get("output_file_id"), batch.get("error_file_id")):
             if file_id:
                 with self._answer("GET", f"/files/{file_id}/content", _TRIES) as answer:
-                    yield from (orjson.loads(line) for line in answer.iter_lines() if line.strip())
+                    yield from (orjson.loads(line) for line in split_lines(answer.iter_bytes()) if line.strip())
 
     def _call(self, method: str, path: str, *, tries: int = _TRIES, **options: Any) -> dict[str, Any]:
         with self._answer(method, path, tries, **options) as answer:

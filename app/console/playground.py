@@ -1,6 +1,7 @@
 """One prompt over the API, synchronous and queued side by side, with a key that lives ten minutes."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Database
+from app.engines.event_stream import DONE, EventSplitter
 from app.settings import Settings
 from app.tenants import service as tenants
 
@@ -103,10 +105,7 @@ async def _at_once(client: httpx.AsyncClient, ask: Ask, outcome: Outcome) -> Non
             await response.aread()
             outcome.refuse(response)
             return
-        async for line in response.aiter_lines():
-            if not line.startswith("data: ") or line == "data: [DONE]":
-                continue
-            event = orjson.loads(line[6:])
+        async for event in _events(response):
             if event.get("error"):
                 outcome.error = str(event["error"].get("message", "The stream broke off."))
             outcome.count(event["usage"]) if event.get("usage") else None
@@ -115,6 +114,14 @@ async def _at_once(client: httpx.AsyncClient, ask: Ask, outcome: Outcome) -> Non
                 outcome.first_token = clock.monotonic() - began
             outcome.text += piece
     outcome.seconds = clock.monotonic() - began
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    splitter = EventSplitter()
+    async for block in response.aiter_bytes():
+        for data in splitter.feed(block):
+            if data != DONE:
+                yield orjson.loads(data)
 
 
 async def _queued(client: httpx.AsyncClient, ask: Ask, outcome: Outcome) -> None:

@@ -5,15 +5,39 @@ from typing import Any, TypeGuard
 
 from app.engines import mending
 
+_RESULTS = (
+    "choices",
+    "data",
+    "output",
+    "response",
+    "delta",
+    "item",
+    "part",
+)  # of an answer or an event that is no error
+
 
 def read_event(data: bytes) -> tuple[dict[str, Any], list[str]]:
     """An event of a stream, and what was mended in it. Raises ValueError if it is none."""
     event, mended = mending.read(data)
     if not isinstance(event, dict):
         raise ValueError(f"not an object: {data[:80]!r}")  # noqa: TRY004
+    if error := error_of(event):
+        event["error"] = error
     if not isinstance(event.get("type"), str | None) or not _all(event.get("choices"), is_choice):
         raise ValueError(f"no event: {data[:80]!r}")
     return event, mended
+
+
+def error_of(answer: Mapping[str, Any]) -> Any:
+    """The error that an answer or an event is, in whatever shape; None, or what is false, for any other.
+
+    Beside OpenAI's `error`, servers send its fields without that (vLLM before 0.10, the Responses API), and FastAPI's `detail`.
+    """
+    error = answer.get("error")
+    if error or any(answer.get(name) for name in _RESULTS):
+        return error
+    said = answer.get("message") or answer.get("detail")
+    return {**answer, "message": said} if isinstance(said, str | list) else None
 
 
 def is_choice(choice: object) -> bool:

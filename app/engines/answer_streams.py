@@ -1,6 +1,6 @@
 """Reads the events of an engine's answer as they arrive."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from app.engines import mending
 from app.engines.answer_faults import first_line
 from app.engines.answer_shape import read_event
 from app.engines.continuation import Continuation
+from app.engines.event_stream import DONE, EventSplitter
 from app.engines.outcome import (
     ABORTED,
     Done,
@@ -22,10 +23,10 @@ from app.engines.outcome import (
     from_stream_error,
     is_abort,
     usage_of,
+    without_result,
 )
 from app.engines.stream_merge import Chunks
 
-_BEGINNING = 2000  # bytes
 _WHOLE = ("text/html", "application/json")  # of an answer that is no stream, although one was asked for
 
 
@@ -42,9 +43,9 @@ async def read_transcript(
     `on_first_token` is called at the first token.
     """
     before, notified, done = transcript.received, False, False
-    stream = _Stream(content)
-    async for data in stream.events():
-        if data == b"[DONE]":
+    events = EventSplitter()
+    async for data in events.events(content):
+        if data == DONE:
             done = True
             break
         transcript.feed(data)
@@ -57,9 +58,9 @@ async def read_transcript(
     if is_abort(transcript.finish_reason):
         transcript.finish_reason = None  # the next try goes on behind what was received
         return Retry(ABORTED)
-    if transcript.finish_reason is None and done:  # not every server gives a reason
+    if transcript.finish_reason is None and done and transcript.begun:  # not every server gives a reason
         transcript.finish_reason = "stop"
-    return None if transcript.finish_reason else stream.early_end()
+    return None if transcript.finish_reason else _early_end(events, done=done)
 
 
 async def read_events(
@@ -71,11 +72,11 @@ async def read_events(
     a response in the event that ends it. Each piece counts as a token.
     """
     reader = _Events(on_event, begun=begun, prompt_tokens=prompt_tokens)
-    stream = _Stream(content)
-    async for data in stream.events():
+    events = EventSplitter()
+    async for data in events.events(content):
         if (outcome := reader.take(data)) is not None:
             return outcome
-    return reader.end() or stream.early_end()
+    return reader.end() or _early_end(events, done=reader.done)
 
 
 class _Events:
@@ -87,13 +88,13 @@ class _Events:
         self._prompt_tokens = prompt_tokens
         self._chunks = Chunks()
         self._pieces = 0
-        self._done = False
+        self.done = False
         self._mended: list[str] = []
 
     def take(self, data: bytes) -> Outcome | None:
         """Pass an event on. Returns the outcome if it is the last one."""
-        if data == b"[DONE]":
-            self._done = True
+        if data == DONE:
+            self.done = True
             return None
         event, mended = read_event(data)
         self._mended += (repair for repair in mended if repair not in self._mended)
@@ -130,7 +131,7 @@ class _Events:
 
     def end(self) -> Outcome | None:
         """The outcome of chunks; None if they are not all."""
-        if self._done:
+        if self.done:
             self._chunks.end()
         if self._prompt_tokens is not None and (last := self._chunks.missing_usage(self._prompt_tokens)) is not None:
             self._on_event(orjson.dumps(last))
@@ -150,38 +151,11 @@ def _marked(outcome: Outcome, mended: list[str]) -> Outcome:
     return replace(outcome, body=mending.marked(orjson.loads(outcome.body), every), mended=tuple(every))
 
 
-class _Stream:
-    """The body of an answer that should be a stream of events."""
-
-    def __init__(self, content: aiohttp.StreamReader) -> None:
-        self._content = content
-        self._begun = False
-        self._other = b""  # the beginning of what is no event
-
-    async def events(self) -> AsyncIterator[bytes]:
-        """The data of each event."""
-        async for line in self._lines():
-            if line.startswith(b"data:"):
-                self._begun = True
-                yield line[5:].strip()
-            elif not line.startswith(b":") and len(self._other) < _BEGINNING:
-                self._other += line + b"\n"
-
-    def early_end(self) -> EngineDown | Doubt:
-        """The outcome of an answer that ended before its last event. One without any may be of something between."""
-        if self._begun:
-            return EngineDown("the stream ended early", suspect=True)
-        return Doubt(200, first_line(self._other[:_BEGINNING].decode(errors="replace")))
-
-    async def _lines(self) -> AsyncIterator[bytes]:
-        """The lines, of any length. The first event contains the token ids of a whole prompt."""
-        pieces: list[bytes] = []
-        async for block in self._content.iter_any():
-            *ended, rest = block.split(b"\n")
-            for line in ended:
-                yield b"".join([*pieces, line])
-                pieces.clear()
-            pieces.append(rest)
-        rest = b"".join(pieces)
-        if rest and not rest.startswith(b"data:"):
-            yield rest
+def _early_end(events: EventSplitter, *, done: bool) -> EngineDown | Doubt | Retry:
+    """The outcome of an answer without its last event. `done`: it has said that it ends, so nothing was in it."""
+    if done:
+        return without_result()
+    if events.begun:
+        return EngineDown("the stream ended early", suspect=True)
+    # Something between may have sent what is no stream.
+    return Doubt(200, first_line(events.other.decode(errors="replace")))

@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 
 from app import off_loop, trace_context
-from app.engines import adoption, dialects
+from app.engines import adoption, dialects, embeddings
 from app.engines.adoption import Contradiction, Sighting
 from app.engines.answer_streams import is_stream, read_events, read_transcript
 from app.engines.catalogue import Task
@@ -20,7 +20,17 @@ from app.engines.context_window import Count, counted, question
 from app.engines.continuation import Continuation
 from app.engines.dialects import DIALECTS, OPENAI, TRTLLM, VLLM, Dialect
 from app.engines.mending import prompt_estimate
-from app.engines.outcome import TIMED_OUT, UNREADABLE, Doubt, EngineDown, Outcome, Retry, from_response, unreadable
+from app.engines.outcome import (
+    TIMED_OUT,
+    UNREADABLE,
+    Done,
+    Doubt,
+    EngineDown,
+    Outcome,
+    Retry,
+    from_response,
+    unreadable,
+)
 from app.engines.requests import EngineRequest
 
 CONNECT_SECONDS = 5.0
@@ -100,7 +110,10 @@ class EngineClient:
                     url, data=request.body, headers=headers, allow_redirects=False, timeout=_CONNECT_ONLY
                 ) as response,
             ):
-                return from_response(response.status, await response.read(), prompt_estimate(request.body))
+                outcome = from_response(response.status, await response.read(), prompt_estimate(request.body))
+                if isinstance(outcome, Done) and request.base64:
+                    return replace(outcome, body=await off_loop.done(outcome.body, embeddings.in_base64, outcome.body))
+                return outcome
         except TimeoutError as error:
             return _broken(error, patient=limit.frozen)
         except (aiohttp.ClientError, OSError) as error:

@@ -59,13 +59,14 @@ class Continuation:
     """The transcript of one resumable request: what the engine has returned so far, over all calls.
 
     `context_window` of the model, in tokens, limits prompt and answer together. `received`: tokens, or pieces of text if the
-    engine sends no token ids, of all calls. `mended`: what was, in words.
+    engine sends no token ids, of all calls. `begun`: there was a choice, if only an empty one. `mended`: what was, in words.
     """
 
     request: EngineRequest
     context_window: int
     dialect: Dialect = VLLM
     received: int = 0
+    begun: bool = False
     prompt_ids: list[int] = field(default_factory=list)
     output_ids: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
@@ -147,6 +148,7 @@ class Continuation:
             self.prompt_ids = list(message.get("prompt_token_ids") or choice.get("prompt_token_ids") or ())
         ids = choice.get("token_ids") or ()
         self.output_ids += ids
+        self.begun = True
         delta = choice.get("delta")
         text = text_of(choice.get("text") if delta is None else delta.get("content"))
         self.received += len(ids) or bool(text)

@@ -30,7 +30,7 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import BodyKind, Fault, fault_of, first_line, kind_of
-from app.engines.answer_shape import is_choice
+from app.engines.answer_shape import error_of, is_choice
 
 INVALID = 5006
 TIMED_OUT = 3007
@@ -244,6 +244,11 @@ def unreadable(error: Exception) -> Retry:
     return _unstorable(f"the engine's answer cannot be read: {error!r}")
 
 
+def without_result(words: str = "") -> Retry:
+    """The outcome of a good answer with nothing in it. `words`: what is in it instead."""
+    return _unstorable("engine answered 200 without choices", words)
+
+
 def _unstorable(reason: str, words: str = "") -> Retry:
     return Retry(reason, words=words, tries=UNSTORABLE_TRIES, kind=ErrorClass.NOT_STORED)
 
@@ -324,10 +329,10 @@ def _success(body: bytes, prompt_tokens: int) -> Outcome:
         return _unstorable(str(deep))
     except ValueError:
         return Doubt(200, first_line(body[:_LONGEST].decode(errors="replace")), kind_of(body))
-    if isinstance(answer, dict) and (error := answer.get("error")):
+    if isinstance(answer, dict) and (error := error_of(answer)):
         return from_stream_error(error)
     if not isinstance(answer, dict) or not _has_result(answer):
-        return _unstorable("engine answered 200 without choices", message(body))
+        return without_result(message(body))
     if is_aborted(answer):
         return Retry(ABORTED)
     usage = usage_of(answer)

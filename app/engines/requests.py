@@ -47,11 +47,14 @@ _LENGTHS = {
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One call of an engine: POST `body` to `route`. `traceparent`: the W3C trace context that goes with it, as it is."""
+    """One call of an engine: POST `body` to `route`. `traceparent`: the W3C trace context that goes with it, as it is.
+    `base64`: the vectors of the answer are to be in base64.
+    """
 
     route: str
     body: bytes
     traceparent: str | None = None
+    base64: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ def build(
         body["store"] = False
     elif stream:
         body["stream_options"] = {"include_usage": True}
-    return EngineRequest(route, orjson.dumps(body))
+    return EngineRequest(route, orjson.dumps(body), base64=route == EMBEDDINGS and embeddings.wants_base64(item))
 
 
 def _extensions(terms: Terms, salt: str, *, synchronous: bool = False) -> dict[str, Any]:

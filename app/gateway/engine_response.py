@@ -10,6 +10,7 @@ import orjson
 
 from app.engines.answer_shape import read_event
 from app.engines.answer_streams import is_stream
+from app.engines.event_stream import DONE, EventSplitter
 from app.engines.outcome import (
     ABORTED,
     TIMED_OUT,
@@ -23,8 +24,9 @@ from app.engines.outcome import (
     from_stream_error,
     is_aborted,
     unreadable,
+    without_result,
 )
-from app.gateway.sse_frames import Splitter, SseEvent
+from app.gateway.sse_frames import SseEvent
 
 _END_SECONDS = 0.05
 _SMALL_BYTES = 256 * 1024  # a body up to this size is parsed without delaying other requests noticeably
@@ -67,7 +69,8 @@ async def read_first_event(response: aiohttp.ClientResponse) -> tuple[SseEvent |
         raise NotBegun(Retry("the engine did not answer with a stream") if isinstance(outcome, Done) else outcome)
     events = _events(response)
     first = await anext(events, None)
-    if first is not None and (failure := failure_of(first)) is not None:
+    failure = without_result() if first is None else failure_of(first)
+    if failure is not None:
         raise NotBegun(failure)
     return first, events
 
@@ -83,17 +86,15 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:
     """The events up to the end of the stream. Raises ClientPayloadError if the end is missing, one of UNREADABLE for what is
     no event.
     """
-    splitter = Splitter()
-    async for block in response.content.iter_any():
-        for data in splitter.feed(block):
-            if data == b"[DONE]":
-                await _ended(response)
-                return
-            body, mended = read_event(data)
-            event = SseEvent(orjson.dumps(body) if mended else data, body)
-            yield event
-            if event.ends:
-                return
+    async for data in EventSplitter().events(response.content):
+        if data == DONE:
+            await _ended(response)
+            return
+        body, mended = read_event(data)
+        event = SseEvent(orjson.dumps(body) if mended else data, body)
+        yield event
+        if event.ends:
+            return
     raise aiohttp.ClientPayloadError("the stream ended early")
 
 

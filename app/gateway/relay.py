@@ -18,10 +18,11 @@ from app import clock, off_loop
 from app.budgets.calls import CallBudgets, CallSize
 from app.crypto import bearer_token
 from app.db.pool import Database
+from app.engines import embeddings
 from app.engines.catalogue import Model
 from app.engines.engine_key import engine_headers
 from app.engines.outcome import UNREADABLE, unreadable, usage_of
-from app.engines.requests import CHAT, EngineRequest, Target, build, tenant_salt
+from app.engines.requests import CHAT, EMBEDDINGS, EngineRequest, Target, build, tenant_salt
 from app.engines.service import Engine
 from app.errors import NoCapacity, SlackwaterError
 from app.gateway import call_span, sse_frames
@@ -122,9 +123,10 @@ class Gateway:
         await self._announcer.__aexit__()
 
     async def complete(self, call: SyncCall) -> bytes:
-        """The engine's answer, verbatim. Raises SlackwaterError. Cancelling the call makes the engine abort the request.
+        """The engine's answer, verbatim, but vectors in base64 if that was asked for. Raises SlackwaterError.
 
-        The answer is not streamed, so the time to its first token is not known.
+        Cancelling the call makes the engine abort the request. The answer is not streamed, so the time to its first token is
+        not known.
         """
         timer, read = (
             RequestTimer(call.model.served, streamed=False),
@@ -143,6 +145,8 @@ class Gateway:
             timer.output_tokens = done.usage.completion_tokens
             timer.end()
             bill.settle(done.usage)
+            if call.endpoint == EMBEDDINGS and embeddings.wants_base64(call.item):
+                return await off_loop.done(done.body, embeddings.in_base64, done.body)
             return done.body
 
     async def stream(self, call: SyncCall) -> AsyncGenerator[SseEvent, None]:
@@ -169,7 +173,7 @@ class Gateway:
                     if event.usage:
                         usage = usage_of({"usage": event.usage})
                         timer.output_tokens = usage.completion_tokens if usage else timer.output_tokens
-                    elif event.carries_tokens and (ttft_ms := timer.token()) is not None:
+                    if event.carries_tokens and (ttft_ms := timer.token()) is not None:
                         attempt.answered(ttft_ms)
                         span.token()
                     yield event

@@ -1,4 +1,4 @@
-"""Parses an engine's event stream and formats it for callers. Pure.
+"""The events of an engine's stream, and their formats for callers. Pure.
 
 openai      the engine's events unchanged, without the usage if the caller did not request it
 responses   the same, with each event's name before its data, as in the Responses API
@@ -41,10 +41,16 @@ class SseEvent:
 
     @property
     def usage(self) -> dict[str, Any] | None:
-        """The token counts, if this is the event that has them and no choices."""
+        """The token counts, if the event has them: some engines send them beside the last choice, or with every one."""
         response = self.body.get("response")
         usage = (response if isinstance(response, dict) else self.body).get("usage")
-        return usage if isinstance(usage, dict) and not self.body.get("choices") else None
+        return usage if isinstance(usage, dict) else None
+
+    @property
+    def counts(self) -> bool:
+        """Whether this is the event that has the token counts of the whole answer."""
+        choices = self.body.get("choices") or ()
+        return bool(self.usage) and all(choice.get("finish_reason") for choice in choices)
 
     @property
     def ends(self) -> bool:
@@ -61,23 +67,6 @@ class SseEvent:
             if choice.get("text") or any(value for name, value in delta.items() if name != "role"):
                 return True
         return False
-
-
-class Splitter:
-    """Splits a `text/event-stream` body into events, however its bytes are divided into blocks."""
-
-    def __init__(self) -> None:
-        self._rest: list[bytes] = []  # pieces of the line that has not ended
-
-    def feed(self, block: bytes) -> list[bytes]:
-        """The data of the events that this block completes. vLLM sends one data line per event."""
-        *ends, rest = block.split(b"\n")
-        lines = []
-        for end in ends:
-            lines.append(b"".join((*self._rest, end)))
-            self._rest.clear()
-        self._rest.append(rest)
-        return [line[5:].strip() for line in lines if line.startswith(b"data:")]
 
 
 def failed(code: int, message: str) -> SseEvent:
@@ -107,7 +96,7 @@ def echoed(event: SseEvent, fields: Mapping[str, Any]) -> SseEvent:
 
 def openai(event: SseEvent, *, usage: bool) -> bytes:
     """The event for an OpenAI client. Empty for the usage event unless `usage` is set."""
-    return b"" if event.usage and not usage else _frame(event.data)
+    return b"" if event.usage and not event.body.get("choices") and not usage else _frame(event.data)
 
 
 def responses(event: SseEvent) -> bytes:
@@ -122,11 +111,9 @@ def run_responses(event: SseEvent) -> bytes:
 
 
 def native(event: SseEvent) -> bytes:
-    """The event as zero to three of Workers AI's own frames."""
+    """The event as Workers AI's own frames, of which there may be none."""
     if event.error:
         return _frame(event.data)
-    if event.usage:
-        return _frame(orjson.dumps({"response": "", "usage": event.usage}))
     frames = b""
     for choice in event.body.get("choices") or ():
         delta = choice.get("delta") or {}
@@ -138,7 +125,7 @@ def native(event: SseEvent) -> bytes:
             frames += _frame(orjson.dumps({"tool_calls": calls}))
         if reason := choice.get("finish_reason"):
             frames += _frame(orjson.dumps({"finish_reason": reason}))
-    return frames
+    return frames + (_frame(orjson.dumps({"response": "", "usage": event.usage})) if event.counts else b"")
 
 
 def _frame(data: bytes) -> bytes:

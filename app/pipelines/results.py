@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import orjson
 
+from app.batches.intake import ndjson
 from app.batches.restoring import Restorer
 from app.batches.withholding import OnWithheld, withholder
 from app.db.pool import Database
@@ -53,7 +54,7 @@ async def lines(
     async for page in pages:
         block = b"".join(_line(item, stage, catalogue) for item in page if item.body is not None)
         if block:
-            yield block
+            yield ndjson.unbroken(block)
 
 
 def _line(item: ItemResult, stage: StageSight, catalogue: Catalogue) -> bytes:

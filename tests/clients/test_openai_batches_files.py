@@ -93,6 +93,15 @@ def test_a_content_is_the_bytes_that_came_whatever_is_accepted(client: OpenAI) -
     assert httpx.get(url, headers=headers, trust_env=False).content == content
 
 
+def test_a_line_of_results_is_one_line_for_every_reader(client: OpenAI) -> None:
+    text = "one\u2028two\u2029three\x85four"
+    done = ended(client, created(client, uploaded(client, json.dumps(line(0, text), ensure_ascii=False))))
+    content = client.files.content(str(done.output_file_id))
+    for lines in (list(content.iter_lines()), content.text.splitlines()):
+        (each,) = lines
+        assert json.loads(each)["response"]["body"]["choices"][0]["message"]["content"] == f"echo: {text}"
+
+
 def test_files_are_listed_read_and_deleted(client: OpenAI) -> None:
     made = [uploaded(client, line(n)) for n in range(3)]
     page = client.files.list(limit=2, purpose="batch")

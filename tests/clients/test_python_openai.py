@@ -55,6 +55,9 @@ def test_embeddings_come_in_order_from_the_engine_of_their_model(client: openai.
     found = client.embeddings.create(model=EMBEDDER, input=["one", "two"], encoding_format=kind)  # type: ignore[arg-type]
     for text, each in zip(("one", "two"), found.data, strict=True):
         assert each.embedding == pytest.approx(vector(text), abs=1e-6)
+    raw = client.embeddings.with_raw_response.create(model=EMBEDDER, input="one", encoding_format=kind)  # type: ignore[arg-type]
+    sent = raw.http_response.json()["data"][0]["embedding"]
+    assert isinstance(sent, list if encoding == "float" else str), "Node's client reads numbers as if they were base64"
 
 
 def test_embeddings_of_a_model_that_generates_text_are_refused(client: openai.OpenAI) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from app.engines.answer_streams import read_events, read_transcript
 from app.engines.continuation import Continuation
-from app.engines.outcome import ABORTED, Done, EngineDown, Retry, Usage, from_response
+from app.engines.outcome import ABORTED, INVALID, Done, EngineDown, Reject, Retry, Usage, from_response
 from app.engines.requests import CHAT, Target, build
 
 RESPONSE: dict[str, Any] = {
@@ -127,3 +127,27 @@ async def test_a_stream_without_reasons_or_places_that_says_it_has_ended_is_whol
     assert await read_transcript(ended(events), kept, lambda: None) is None
     assert kept.complete
     assert isinstance(await read_events(arriving(events), lambda _: None, begun=False), EngineDown), "it says nothing"
+
+
+FLAT = {"message": "the prompt is too long", "type": "BadRequestError", "param": None, "code": 400}
+
+
+@pytest.mark.parametrize("shape", [{"error": FLAT}, {"object": "error"} | FLAT, FLAT, FLAT | {"type": "error"}])
+async def test_an_error_with_the_status_200_is_one_in_every_shape_whole_streamed_and_followed(shape: Any) -> None:
+    outcomes = [
+        from_response(200, orjson.dumps(shape)),
+        await read_events(ended([shape]), lambda _: None, begun=False),
+        await read_transcript(ended([shape]), transcript(), lambda: None),
+    ]
+    assert outcomes == [Reject(INVALID, "the prompt is too long")] * 3
+
+
+@pytest.mark.parametrize("events", [[], [{"choices": [], "usage": USAGE}], [{"detail": "too long"}]])
+async def test_a_stream_without_an_answer_is_no_empty_answer(events: list[dict[str, Any]]) -> None:
+    kept = transcript()
+    outcomes = [
+        await read_events(ended(events), lambda _: None, begun=False),
+        await read_transcript(ended(events), kept, lambda: None),
+    ]
+    assert all(isinstance(outcome, Retry) for outcome in outcomes)
+    assert not kept.complete

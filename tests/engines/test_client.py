@@ -1,6 +1,8 @@
 """Claims about the client of an engine that misbehaves."""
 
 import asyncio
+from array import array
+from base64 import b64decode
 from typing import Any
 
 import orjson
@@ -10,7 +12,7 @@ from app.engines.adoption import Sighting
 from app.engines.client import EngineAway, EngineClient
 from app.engines.continuation import Continuation
 from app.engines.outcome import Done, Doubt, EngineDown, Reject, Retry, from_response
-from app.engines.requests import CHAT, RESPONSES, EngineRequest, Target, build
+from app.engines.requests import CHAT, EMBEDDINGS, RESPONSES, EngineRequest, Target, build
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 
@@ -36,6 +38,18 @@ async def test_whatever_the_engine_does_is_an_outcome(rule: dict[str, Any], kind
     async with FakeEngine() as engine, EngineClient(engine.url, timeout_seconds=0.3) as client:
         engine.script(rule)
         assert isinstance(await client.complete(REQUEST), kind)
+
+
+async def test_vectors_are_in_base64_where_that_was_asked_for_and_the_engine_ignores_it() -> None:
+    async with FakeEngine() as engine, EngineClient(engine.url, timeout_seconds=5) as client:
+        found = []
+        for wish in ({}, {"encoding_format": "base64"}):
+            request = build({"input": ["one", "two"]} | wish, EMBEDDINGS, Target("m", 8, 100), "salt")
+            outcome = await client.complete(request)
+            assert isinstance(outcome, Done)
+            found.append([each["embedding"] for each in orjson.loads(outcome.body)["data"]])
+    numbers, packed = found
+    assert [list(array("f", b64decode(each))) for each in packed] == [pytest.approx(each) for each in numbers]
 
 
 async def test_an_engine_that_is_not_there_is_down_and_nobodys_fault() -> None:

@@ -157,3 +157,15 @@ async def test_an_engine_that_is_lost_has_worked_on_the_prompt_and_the_request_c
             await gateway.complete(call)
         [(requests, ok, *_)] = await used()
     assert (requests, ok) == (done + 1, done)
+
+
+async def test_tokens_that_are_counted_beside_the_last_choice_are_metered(
+    gateway: Gateway, registry: Registry, call: SyncCall, used: Used
+) -> None:
+    last = '"choices": [{"index": 0, "logprobs": null, "finish_reason": "stop"'
+    async with FakeEngine() as engine:
+        engine.stream_usage = False
+        engine.script({"replace": [[last, f'"usage": {{"prompt_tokens": 84, "completion_tokens": 8}}, {last}']]})
+        await registry.ready(engine)
+        await listen(gateway, call)
+        assert await used() == [(1, 1, 84, 8)]

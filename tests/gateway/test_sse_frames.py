@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.sse_frames import Splitter, SseEvent, native, openai
+from app.engines.event_stream import EventSplitter
+from app.gateway.sse_frames import SseEvent, native, openai
 
 
 def event(**body: object) -> SseEvent:
@@ -16,12 +17,21 @@ def event(**body: object) -> SseEvent:
 def test_the_same_events_come_out_however_the_bytes_are_cut(texts: list[str], data: st.DataObject) -> None:
     payloads = [orjson.dumps({"t": text}) for text in texts]
     stream = b"".join(b": comment\n\ndata: " + payload + b"\r\n\n" for payload in payloads)
-    splitter, found = Splitter(), []
+    splitter, found = EventSplitter(), []
     while stream:
         size = data.draw(st.integers(1, len(stream)))
         found += splitter.feed(stream[:size])
         stream = stream[size:]
     assert found == payloads
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", ["", "\n"])
+def test_an_event_may_have_several_lines_or_lack_its_end(end: str, last: str) -> None:
+    lines = ['data: {"a":', "data: [1,", "data:{}", "data: ]}", "", 'data:{"b":1}', 'data: {"c":1}', "data", "data:"]
+    splitter = EventSplitter()
+    found = splitter.feed((end.join([*lines, f'data: {{"d":1}}{last}']) + end).encode()) + splitter.end()
+    assert [orjson.loads(data) for data in found] == [{"a": [1, {}]}, {"b": 1}, {"c": 1}, {"d": 1}]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +58,16 @@ def test_tool_calls_and_the_end_have_native_frames_of_their_own() -> None:
     frames = native(event(choices=[{"delta": {"content": "a", "tool_calls": calls}, "finish_reason": "tool_calls"}]))
     said = [orjson.loads(line[6:]) for line in frames.split(b"\n\n") if line]
     assert said == [{"response": "a"}, {"tool_calls": calls}, {"finish_reason": "tool_calls"}]
+
+
+def test_usage_beside_the_end_of_an_answer_has_a_native_frame() -> None:
+    parts = [
+        event(choices=[{"delta": {"content": "a"}, "finish_reason": end}], usage={"prompt_tokens": 1})
+        for end in (None, "stop")
+    ]
+    said = [orjson.loads(line[6:]) for part in parts for line in native(part).split(b"\n\n") if line]
+    assert said[-1] == {"response": "", "usage": {"prompt_tokens": 1}}
+    assert said[:-1] == [{"response": "a"}, {"response": "a"}, {"finish_reason": "stop"}]
 
 
 def test_usage_beside_choices_stays_where_it_is() -> None:

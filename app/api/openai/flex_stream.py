@@ -53,7 +53,7 @@ class SentEvents:
                 raise ExecutionFailed(_RESTARTED)
             self._name = name
         self._sent_tokens = self._sent_tokens or event.carries_tokens
-        self.ended = event.ends or bool(event.usage and "type" not in body)
+        self.ended = event.ends or (event.counts and "type" not in body)
 
     def rest(self, answer: dict[str, Any]) -> list[SseEvent]:
         """The events that are missing of a whole answer. Raises ExecutionFailed where tokens were sent already."""

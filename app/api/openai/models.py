@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 
 from app.api.deps import KeyHolder, PartsDep
 from app.api.model_list import CREATED, named
@@ -20,6 +20,8 @@ async def listed(tenant: KeyHolder, parts: PartsDep) -> dict[str, Any]:
 @router.get("/models/{name:path}")
 async def one(name: str, tenant: KeyHolder, parts: PartsDep) -> dict[str, Any]:
     """One model."""
+    if not name:
+        raise HTTPException(404)
     return _entry(name, parts.model(name))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from app import clock, trace_context
+from app.batches.intake import ndjson
 from app.batches.listing import REFUSED
 from app.batches.refused_batches import RefusedBatch
 from app.batches.why_chain import Link, Why, no_eta
@@ -168,7 +169,7 @@ async def lines(
         mine = [item for item in known if not only_failed or not _answered(item)]
         sent, skip = mine[skip:], max(0, skip - len(mine))
         if sent:
-            yield b"\n".join(await _responses(sent, status, models)) + b"\n"
+            yield ndjson.unbroken(b"\n".join(await _responses(sent, status, models)) + b"\n")
         if len(known) < len(page):
             return
 

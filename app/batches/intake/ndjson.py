@@ -1,7 +1,17 @@
-"""Split a byte stream into lines of limited length. Pure."""
+"""Lines of JSON: a byte stream is split into them, and those that we write stay whole. Pure."""
 
 from app.batches.validation.not_json import BOM
 from app.errors import BadInput
+
+# httpx's `iter_lines`, Python's `splitlines` and Node's readline end lines at these, too.
+_OTHER_ENDS = [(char.encode(), b"\\u%04x" % ord(char)) for char in "\x85\u2028\u2029"]
+
+
+def unbroken(lines: bytes) -> bytes:
+    """Lines of JSON that every reader ends at the same places: other line ends, which can only be in strings, are escaped."""
+    for char, escaped in _OTHER_ENDS:
+        lines = lines.replace(char, escaped)
+    return lines
 
 
 class LineTooLong(BadInput):

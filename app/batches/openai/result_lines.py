@@ -11,6 +11,7 @@ from uuid import UUID
 
 import orjson
 
+from app.batches.intake import ndjson
 from app.engines.catalogue import Price
 from app.engines.pricing import priced
 from app.openai_codes import OpenAICode
@@ -107,6 +108,6 @@ async def lines(
         sent, skip = mine[skip:], max(0, skip - len(mine))
         block = b"".join(line(request_id, state, item, price_of, numbered=numbered) for item in sent)
         if block:
-            yield block
+            yield ndjson.unbroken(block)
         if len(known) < len(page):
             return
