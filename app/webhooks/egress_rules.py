@@ -59,9 +59,9 @@ def rule(allows: PrivateTargets) -> str:
 
 
 def reason(allows: PrivateTargets, broken: str) -> str:
-    """The rule, for the operator the setting that can change it, and what of the URL breaks it."""
+    """What of the URL breaks the rule, the rule, and for the operator the setting that can change it."""
     more = _MORE[allows]
-    return rule(allows) + (f" (SLACKWATER_WEBHOOK_ALLOW_PRIVATE is {allows}; {more})" if more else "") + f"; {broken}"
+    return f"{broken}; {rule(allows)}" + (f" (SLACKWATER_WEBHOOK_ALLOW_PRIVATE is {allows}; {more})" if more else "")
 
 
 def broken(allows: PrivateTargets, url: str, *, by_address: bool) -> str:
@@ -73,24 +73,24 @@ def broken(allows: PrivateTargets, url: str, *, by_address: bool) -> str:
         written = urlsplit(url)
         port = written.port
     except ValueError:
-        return "here the form is not that of a URL"
+        return "this is not a valid URL"
     if (form := _form(written)) is not None:
         return form
     plain = ["the scheme is http"] if written.scheme.lower() == "http" else []
     plain += [f"the port is {port}"] if port not in (None, SECURE[1]) else []
     if plain and allows == "off":
-        return f"here {' and '.join(plain)}"
+        return " and ".join(plain)
     if not by_address:
-        return "here the host is not a plain name or address"
+        return "the host is not a plain name or address"
     where = f"the address is {_NEAR[allows]}" if plain else "the address is a private or special one"
-    return f"here {' and '.join([*plain, where])}"
+    return " and ".join([*plain, where])
 
 
 def _form(written: SplitResult) -> str | None:
     """What is wrong with a URL wherever it leads. None: nothing."""
     scheme = written.scheme.lower()
     if scheme not in ("http", "https"):
-        return f"here the scheme is {scheme[:20]}" if scheme else "here the scheme is missing"
+        return f"the scheme is {scheme[:20]}" if scheme else "the scheme is missing"
     if written.username is not None or written.password is not None:
-        return "here a user name or a password is in it"
-    return None if written.hostname else "here the host is missing"
+        return "it has a user name or a password"
+    return None if written.hostname else "the host is missing"

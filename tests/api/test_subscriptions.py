@@ -151,7 +151,6 @@ async def test_where_loopback_is_allowed_plain_http_to_others_and_private_networ
     refusal = answer.json()["errors"][0]["message"]
     openai = {"name": "n", "url": url, "event_types": ["batch.completed"]}
     theirs = (await client.post("/v1/webhook_endpoints", json=openai)).json()["error"]["message"]
-    assert refusal.startswith(
-        "destination.url: must be https on port 443 of a public address, or http or https on a loopback"
-    )
+    assert refusal.startswith("destination.url: the ")
+    assert "; must be https on port 443 of a public address, or http or https on a loopback" in refusal
     assert theirs == refusal.removeprefix("destination.")
