@@ -54,9 +54,10 @@ def owned(settings: Settings, command: str = "up") -> Iterator[None]:
 
 
 def refuse_second(settings: Settings) -> None:
-    """Raise Failure if an installation runs on this data directory."""
-    with _locked(settings):
-        pass
+    """Raise Failure if an installation runs on this data directory. It makes nothing there: this one may be refused yet."""
+    if (settings.data_dir / _FILE).exists():
+        with _locked(settings):
+            pass
 
 
 def running(data_dir: Path) -> Owner | None:

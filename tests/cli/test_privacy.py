@@ -16,7 +16,6 @@ from app.db import cluster
 from app.processes import python_module
 from app.settings import Settings
 from tests.needs import only
-from tests.system.stack import open_to_others
 
 root_only = only(os.geteuid() == 0, "only as root the server has a user of its own")
 
@@ -82,7 +81,7 @@ def test_every_program_of_ours_makes_only_private_files_from_its_first_statement
         assert name in others or first == "processes.keep_private()", name
 
 
-def test_a_start_that_is_refused_has_made_the_data_directory_for_its_user_alone(tmp_path: Path) -> None:
+def test_a_start_that_is_refused_has_made_no_data_directory(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     environment = {"SLACKWATER_DATA_DIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -90,4 +89,4 @@ def test_a_start_that_is_refused_has_made_the_data_directory_for_its_user_alone(
         command = python_module("app.cli.main", "up", "--attach", "http://127.0.0.1:9", "--port", port)
         done = subprocess.run(command, env=environment, check=False, umask=0o022, capture_output=True, text=True)
     assert f"port {port}" in done.stderr
-    assert open_to_others(folder) == []
+    assert not folder.exists()

@@ -336,6 +336,13 @@ async def test_the_stop_waits_for_the_drain(settings: Settings, monkeypatch: pyt
     assert asked[0] > 300
 
 
+def test_an_up_that_its_settings_refuse_makes_nothing(settings: Settings, tmp_path: Path) -> None:
+    wrong = {"data_dir": tmp_path / "new", "host": "0.0.0.0", "webhook_allow_private": "loopback"}
+    with pytest.raises(Failure, match="would let callers on other machines"):
+        up.up(settings.model_copy(update=wrong), Console(file=io.StringIO()))
+    assert not (tmp_path / "new").exists()
+
+
 HOLDS = """
 import signal, sys, threading
 from pathlib import Path
