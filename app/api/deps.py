@@ -109,7 +109,7 @@ class Parts:
             raise NoCapacity(f"{unknown} Try again in a few seconds.", status=503, retry_after=_AWAY_SECONDS)
         if model is None:
             known = ", ".join(sorted(self.catalogue.models))
-            raise ModelUnknown(f"No such model: {name}. This installation has: {known}")
+            raise ModelUnknown(f"No such model: {name[:60]!r}. This installation has: {known}")
         return model
 
 

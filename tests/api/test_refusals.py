@@ -114,14 +114,14 @@ async def test_one_bad_item_refuses_the_batch_and_names_its_place(
         ({"requests": [GOOD], "request_id": str(uuid.uuid4())}, SUBMIT, 400, 5006, "not both"),
         ({"requests": [GOOD], "temperature": 1}, SUBMIT, 400, 5006, "temperature"),
         (GOOD, SUBMIT, 400, 5006, "requests"),
-        ({"requests": [GOOD]}, SUBMIT.replace("smollm2", "nosuch"), 400, 5007, "No such model: nosuch"),
+        ({"requests": [GOOD]}, SUBMIT.replace("smollm2", "nosuch"), 400, 5007, "No such model: 'nosuch"),
         ({"requests": [GOOD]}, f"{SUBMIT}&tags=a,b,c,d,e,f", 400, 5006, "tags"),
         ({"requests": [GOOD]}, f"{SUBMIT}&completion_window=soon", 400, 5006, "or left out for no deadline; got soon"),
         ({"requests": [GOOD]}, f"{SUBMIT}&tags=a b", 400, 5006, "tags"),
         ([GOOD], SUBMIT, 400, 5006, "object"),
         ("text", SUBMIT, 400, 5006, "object"),
         ({"requests": [GOOD]}, GENERIC, 400, 5006, "model"),
-        ({"requests": [GOOD], "model": "nosuch"}, GENERIC, 400, 5007, "No such model: nosuch"),
+        ({"requests": [GOOD], "model": "nosuch"}, GENERIC, 400, 5007, "No such model: 'nosuch"),
     ],
 )
 async def test_bodies_of_the_wrong_form_are_refused(
