@@ -69,8 +69,15 @@ class PlaceUnknown(BadInput):
 
     def __init__(self, after: object) -> None:
         super().__init__(
-            f"after: {str(after)[:60]!r} is no place in this list; give the last id of the page before", param="after"
+            f"after: {str(after)[:60]!r} is not in this list; send the last id of the page before", param="after"
         )
+
+
+class PageTooLong(BadInput):
+    """A page shall have more entries than this list gives at once, or less than one."""
+
+    def __init__(self, limit: int, most: int) -> None:
+        super().__init__(f"limit: must be 1 to {most}, got {limit}", param="limit")
 
 
 class SensitiveFound(BadInput):

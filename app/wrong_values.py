@@ -27,7 +27,7 @@ _RULES = {
         ("datetime_parsing", "datetime_from_date_parsing", "datetime_object_invalid", "datetime_type"), _TIME
     ),
     **dict.fromkeys(("greater_than_equal", "greater_than", "less_than_equal", "less_than"), "must be {range}"),
-    **dict.fromkeys(("string_type", "string_sub_type", "string_unicode"), "must be a text"),
+    **dict.fromkeys(("string_type", "string_sub_type", "string_unicode"), "must be a string"),
     "path_type": "must be a path",
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "must be a list"),
     "string_pattern_mismatch": "must {match}",

@@ -49,7 +49,7 @@ class Given(BaseModel):
         ({"inner": [{"level": 9}]}, "must be between 1 and 5, not 9"),
         ({"inner": [{}, {}, {}]}, "must have 1 to 2 entries, not 3"),
         ({"name": "abcd"}, "must have at most 3 characters"),
-        ({"name": 1}, "must be a text, not 1"),
+        ({"name": 1}, "must be a string, not 1"),
         ({"names": "a"}, "must be a list, not 'a'"),
         ({"at": "soon"}, "must be a time like 2026-11-29T12:00:00Z, not 'soon'"),
         ({"env": 1}, "must be an object, not 1"),

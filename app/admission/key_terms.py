@@ -45,7 +45,7 @@ def scope_of(
 def _model(catalogue: Catalogue, name: str) -> str:
     model = catalogue.resolve(name)
     if model is None:
-        raise BadInput(f"models: no such model {name!r}; {catalogue.instead(name)}", param="models")
+        raise BadInput(f"models: {catalogue.unknown(name)}", param="models")
     return model.name
 
 

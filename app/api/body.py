@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from app import off_loop
 from app.batches.validation import not_json, strict_json
 from app.errors import BadInput, BodyTooLarge, MissingInput
+from app.openai_codes import OpenAICode
 from app.wrong_values import field_at, wrong
 
 JSON = "application/json"
@@ -19,20 +20,19 @@ _CONFIGURATION_MB = 0.0625  # limit of the body that describes a subscription an
 T = TypeVar("T", bound=BaseModel)
 
 
-def content_type(request: Request) -> str:
-    """The media type, JSON or NDJSON. Raises MissingInput for others and for compressed bodies.
+def content_type(request: Request, *known: str) -> str:
+    """The media type, one of `known`; JSON and NDJSON if none is given. Raises MissingInput for others and for compressed bodies.
 
     The media types that `curl -d` sends by default count as JSON, as at Workers AI.
     """
     check_plain(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in (JSON, NDJSON):
+    known = known or (JSON, NDJSON)
+    if kind in known:
         return kind
     if kind in _UNSET:
         return JSON
-    raise MissingInput(
-        f"Request is missing headers or body: Content-Type must be {JSON} or {NDJSON}, got {kind!r}", status=415
-    )
+    raise MissingInput(f"Content-Type must be {' or '.join(known)}, got {kind[:60]!r}", status=415)
 
 
 def check_plain(request: Request) -> None:
@@ -79,11 +79,13 @@ async def read_json(request: Request, cap_mb: float) -> dict[str, Any]:
 
 async def read_model(request: Request, kind: type[T]) -> T:
     """A small JSON body as `kind`. Raises BadInput naming the first invalid field."""
-    content_type(request)
+    content_type(request, JSON)
     try:
         return kind.model_validate(await read_json(request, _CONFIGURATION_MB))
     except ValidationError as error:
         first = error.errors()[0]
         place = first["loc"]
         said = wrong(first, secret="secret" in place, of=field_at(kind, place))
-        raise BadInput(f"{'.'.join(str(part) for part in place)}: {said}") from None
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+        reason = OpenAICode.MISSING if first["type"] == "missing" else None
+        raise BadInput(f"{where}: {said}", param=where or None, reason=reason) from None

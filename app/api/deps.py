@@ -108,7 +108,7 @@ class Parts:
             unknown = f"Which models there are is not known yet, so perhaps {name} is one: the attached engine has not answered."
             raise NoCapacity(f"{unknown} Try again in a few seconds.", status=503, retry_after=_AWAY_SECONDS)
         if model is None:
-            raise ModelUnknown(f"No such model: {name}; {self.catalogue.instead(name)}")
+            raise ModelUnknown(f"N{self.catalogue.unknown(name)[1:]}")
         return model
 
 

@@ -158,7 +158,7 @@ def _unknown_path(request: Request) -> Response:
     if meant is None and not _is_openai(request):
         message = f"Could not route to {path}, perhaps your object identifier is invalid?"
         return failure(request, 404, NotFound.code, message)
-    hint = f"there is {meant}, so correct the client's base_url" if meant else "GET /openapi.json lists the routes"
+    hint = f"did you mean {meant}? Correct the client's base_url" if meant else "GET /openapi.json lists the routes"
     message = f"Invalid URL ({request.method} {path}); {hint}"
     return failure(request, 404, NotFound.code, message, reason=OpenAICode.UNKNOWN_URL, openai=True)
 
@@ -191,7 +191,9 @@ def _methods(request: Request) -> list[str]:
 async def _parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    if first["loc"][0] == "path" and first["type"] == "literal_error":
+        return _unknown_path(request)  # a word of the route, such as a verb, and no value
+    where = ".".join(str(part) for part in first["loc"][1:])  # without "query" or "path"
     what = wrong(first, of=_declared(request, first["loc"]))
     if first["type"] == "extra_forbidden":
         what = "is not a parameter of this route"

@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.errors import BadInput, MissingInput
+from app.openai_codes import OpenAICode
 
 _FIELD_BYTES = 4096
 _FIELDS = 32
@@ -28,7 +29,10 @@ class Form:
     def __init__(self, content_type: str, file: str = "file") -> None:
         kind, options = parse_options_header(content_type)
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
-            raise MissingInput("Content-Type must be multipart/form-data with a boundary", status=415)
+            raise MissingInput(
+                "Content-Type must be multipart/form-data with a boundary; send a form with a file",
+                status=415,
+            )
         self._file = file
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
@@ -69,7 +73,8 @@ class Form:
         except ValueError as error:
             raise BadInput(f"The multipart body is malformed: {error}") from None
         if self.filename is None:
-            raise BadInput(f"{self._file}: the form has no such file")
+            message = f"{self._file}: is missing; send the file in this field of the form"
+            raise BadInput(message, param=self._file, reason=OpenAICode.MISSING)
 
     def _part_begins(self) -> None:
         self._headers, self._value_of_field = {}, b""
@@ -91,7 +96,7 @@ class Form:
         self._in_file = self._name == self._file
         if self._in_file:
             if self.filename is not None:
-                raise BadInput(f"{self._file}: the form has more than one such file")
+                raise BadInput(f"{self._file}: was sent more than once; send one file", param=self._file)
             name = self._extended_name(disposition[:_HEADER_BYTES])
             self.filename = options.get(b"filename", b"upload").decode(errors="replace") if name is None else name
         elif len(self.fields) >= _FIELDS:

@@ -146,6 +146,6 @@ async def admit(
         done = off_loop.done if admission.redaction is None else off_loop.searched
         return await done(item, admission.admit, model, item, endpoint, examine, values)
     except ItemError as error:
-        missing = error.field and "." not in error.field and item.get(error.field) is None
-        reason = OpenAICode.MISSING if missing else None
+        missing = error.field.isidentifier() and item.get(error.field) is None
+        reason = OpenAICode.MISSING if missing else error.reason
         raise BadInput(f"Bad input: {error}", param=error.field or None, reason=reason) from None

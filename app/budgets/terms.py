@@ -213,7 +213,7 @@ class _Reader:
     def _text(self, name: str, usual: str) -> str:
         value = self._given.get(name, usual)
         if not isinstance(value, str):
-            raise self.wrong(name, f"must be a text, not {value!r:.40}")
+            raise self.wrong(name, f"must be a string, not {value!r:.40}")
         return value
 
 

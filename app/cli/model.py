@@ -56,7 +56,7 @@ def prepare(
     models = catalogue.load(current.models_file)
     if (model := models.resolve(requested)) is None:
         raise Failure(
-            ended(f"No such model: {requested}; {models.instead(requested)}"), "`slackwater model list` shows all."
+            ended(f"N{models.unknown(requested)[1:]}"), "`slackwater model list` shows all."
         )
     weights.prepare(current, model)
 

@@ -211,11 +211,12 @@ class Catalogue:
         """The model with this canonical name or alias; None if unknown."""
         return self._by_name.get(name)
 
-    def instead(self, name: str) -> str:
+    def unknown(self, name: str) -> str:
         """What whoever names an unknown model is told: the most similar one, else which there are."""
         known = sorted(self.models)
         near = difflib.get_close_matches(name[:_LONGEST_NAME], known, 1)
-        return f"did you mean {near[0]}?" if near else f"this installation has {', '.join(known)}"
+        instead = f"did you mean {near[0]}?" if near else f"this installation has {', '.join(known)}"
+        return f"no such model {name[:_LONGEST_NAME]!r}; {instead}"
 
     def extended(self, more: Sequence[Model]) -> "Catalogue":
         """This catalogue, extended by those of the models whose name it does not have."""

@@ -18,7 +18,7 @@ from app.audit import log
 from app.audit.acts import Act
 from app.audit.record import Record
 from app.db.pool import Connection, Database
-from app.errors import BadInput, NotFound, PlaceUnknown, StorageError
+from app.errors import NotFound, PageTooLong, PlaceUnknown, StorageError
 from app.files import ids, sealed_files, sql
 from app.files.sealed_files import FileSeal
 from app.sealing import batch_keys
@@ -143,7 +143,7 @@ async def listing(
     Raises BadInput, PlaceUnknown.
     """
     if not 1 <= limit <= MOST_LISTED:
-        raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
+        raise PageTooLong(limit, MOST_LISTED)
     after_id, at = await _place(conn, tenant_id, after) if after else (None, None)
     values = {"tenant_id": tenant_id, "purpose": purpose, "after": after_id, "after_at": at, "limit": limit + 1}
     rows = await (await conn.execute(sql.list_files(ascending).encode(), values)).fetchall()

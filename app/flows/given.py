@@ -51,7 +51,7 @@ class Given:
         """A text that is not empty."""
         given = self.value.get(name)
         if not isinstance(given, str) or not 0 < len(given) <= most:
-            raise self.bad(name, f"must be a text of 1 to {most} characters, like {example!r}")
+            raise self.bad(name, f"must be a string of 1 to {most} characters, like {example!r}")
         return given
 
     def choice(self, name: str, choices: Sequence[str], usual: str) -> str:

@@ -36,7 +36,7 @@ class LineNames:
         """The name of the next line. Raises BadLine."""
         name = str(len(self._seen)) if line.get(_NAME) is None else custom_id_in(line)
         if name is None:
-            raise BadLine("custom_id must be a text of 1 to 512 characters")
+            raise BadLine("custom_id must be a string of 1 to 512 characters")
         if name in self._seen:
             raise BadLine(f"the custom_id {name[:60]!r} is used by an earlier line; give every line its own")
         self._seen.add(name)

@@ -59,7 +59,7 @@ def resolved(flow: Definition, catalogue: Catalogue, *, root: str = "stages") ->
 def _model(flow: Definition, stage: Stage, work: Request | Again, catalogue: Catalogue, root: str) -> Model:
     model = catalogue.resolve(work.model)
     if model is None:
-        message = f"there is no model {work.model!r}; {catalogue.instead(work.model)}"
+        message = catalogue.unknown(work.model)
         raise _bad(flow, stage, "model", message, root)
     if QUEUED not in model.capabilities or model.task != ROUTES[work.endpoint][0]:
         message = f"{work.model!r} does not take queued requests on {work.endpoint}; choose another model"

@@ -171,7 +171,7 @@ class _Reader:
     def _names(self, field: str, given: Any) -> list[str]:
         values = given if isinstance(given, list) else [given]
         if not values or not all(isinstance(each, str) and 0 < len(each) <= _LONGEST_TEXT for each in values):
-            self._problem(field, f'must be a text or a list of texts, like ["a", "b"], not {str(given)[:60]!r}')
+            self._problem(field, f'must be a string or a list of strings, like ["a", "b"], not {str(given)[:60]!r}')
             return []
         return values
 
@@ -181,7 +181,7 @@ class _Reader:
         if model is None and self._lenient:
             return name
         if model is None:
-            self._problem(field, f"there is no model {name!r}; {self._models.instead(name)}")
+            self._problem(field, self._models.unknown(name))
             return name
         return model.name
 
@@ -274,6 +274,6 @@ class _Reader:
     def _text(self, field: str) -> str | None:
         given = self._table.get(field)
         if given is not None and (not isinstance(given, str) or not 0 < len(given) <= _LONGEST_TEXT):
-            self._problem(field, f"must be a text of at most {_LONGEST_TEXT} characters")
+            self._problem(field, f"must be a string of at most {_LONGEST_TEXT} characters")
             return None
         return given

@@ -52,7 +52,7 @@ def _patterns(given: Any, problems: Problems, *, lenient: bool) -> dict[str, str
                 (f"{field}.{name}", "must have a name of 1 to 12 of a-z, 0-9 and _, that no other kind has")
             )
         elif not isinstance(pattern, str):
-            problems.append((f"{field}.{name}", "must be a text in RE2's syntax"))
+            problems.append((f"{field}.{name}", "must be a string in RE2's syntax"))
         else:
             found[name] = pattern
             if not lenient:

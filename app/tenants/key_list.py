@@ -77,6 +77,6 @@ def at_place(given: str) -> tuple[datetime, str] | None:
     if not given:
         return None
     if not re.fullmatch(PLACE, given):
-        raise BadInput("after: is no place in this list; open the list again", param="after")
+        raise BadInput("after: is not a place in this list; open the list again", param="after")
     micros, _, key_id = given.partition(".")
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(micros)), key_id

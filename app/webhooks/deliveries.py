@@ -9,7 +9,7 @@ from uuid import UUID
 from app import clock, events, trace_context
 from app.audit.acts import Act
 from app.db.pool import Connection
-from app.errors import BadInput, Conflict, NotFound
+from app.errors import BadInput, Conflict, NotFound, PageTooLong
 from app.events import EventKind
 from app.states import DELIVERY, DeliveryState, EndpointState
 from app.webhooks import endpoint_records, endpoints, validation
@@ -69,7 +69,7 @@ async def listing(
     if kind is not None and kind not in [*EventKind]:
         raise BadInput(f"event: must be one of {', '.join(EventKind)}")
     if not 1 <= limit <= MOST_LISTED:
-        raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
+        raise PageTooLong(limit, MOST_LISTED)
     if before is not None and not 0 < before < 2**63:
         raise BadInput("before: must be the id of a delivery")
     await endpoints.get(conn, tenant_id, endpoint_id)

@@ -16,7 +16,7 @@ from app import cells, clock, crypto
 from app.audit.acts import Act
 from app.audit.record import changed
 from app.db.pool import Connection
-from app.errors import BadInput, Conflict, NotFound, PlaceUnknown
+from app.errors import BadInput, Conflict, NotFound, PageTooLong, PlaceUnknown
 from app.events import NO_REQUEST, EventData, EventKind
 from app.states import EndpointState
 from app.webhooks import emitter, endpoint_records, endpoint_state, signing, validation
@@ -134,7 +134,7 @@ async def newest(
     Raises BadInput, PlaceUnknown.
     """
     if not 1 <= limit <= MOST_LISTED:
-        raise BadInput(f"limit: must be 1 to {MOST_LISTED}")
+        raise PageTooLong(limit, MOST_LISTED)
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
         at = None if after is None else cells.made_at(after)
         if after is not None and at is None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from app import events
 from app.db.pool import Connection
-from app.errors import BadInput
+from app.errors import BadInput, PageTooLong
 from app.webhooks import delivery_sql as sql
 from app.webhooks.formats import Event, render
 
@@ -37,7 +37,7 @@ async def pull(
     `queue_id`: only of this queue; None: of all queues.
     """
     if not 1 <= limit <= MOST:
-        raise BadInput(f"limit: must be 1 to {MOST}")
+        raise PageTooLong(limit, MOST)
     values = {"tenant_id": tenant_id, "queue_id": queue_id, "after": after, "limit": limit}
     rows = await (await conn.execute(sql.PULL.encode(), values)).fetchall()
     return [_pulled(*row) for row in rows]

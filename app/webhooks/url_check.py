@@ -40,7 +40,7 @@ async def checked_url(
     try:
         resolves = await egress.check(url, hosts, owner=owner)
     except TargetRefused as refusal:
-        raise BadInput(f"{where}: {refusal}") from refusal
+        raise BadInput(f"{where}: {refusal}", param=where) from refusal
     if not resolves and unresolved is not None:
         unresolved(urlsplit(url).hostname or "")
     return CheckedUrl(url)

@@ -33,7 +33,7 @@ class DeliveryLimits:
 def check_name(name: str) -> None:
     """Raise BadInput unless it can be the name of a subscription."""
     if len(name) > NAME_LENGTH or not re.fullmatch(NAME, name):
-        raise BadInput(f"name: must be 1 to {NAME_LENGTH} printable characters")
+        raise BadInput(f"name: must be 1 to {NAME_LENGTH} printable characters", param="name")
 
 
 def usual_name(url: str) -> str:
@@ -48,7 +48,7 @@ def usual_name(url: str) -> str:
 def check_length(url: str, where: str = "destination.url") -> None:
     """Raise BadInput for a URL that is empty or too long."""
     if not url or len(url) > URL_LENGTH:
-        raise BadInput(f"{where}: must be 1 to {URL_LENGTH} characters")
+        raise BadInput(f"{where}: must be 1 to {URL_LENGTH} characters", param=where)
 
 
 def check_queue(queue_id: str) -> None:
@@ -66,7 +66,7 @@ def check_shape(shape: str) -> None:
 def check_secret(secret: str | None, where: str = "destination.secret") -> None:
     """Raise BadInput for a secret that cannot be used for signing."""
     if secret is not None and (problem := signing.secret_problem(secret)):
-        raise BadInput(f"{where}: {problem}")
+        raise BadInput(f"{where}: {problem}", param=where)
 
 
 def check_kinds(kinds: Sequence[str], shape: str) -> None:

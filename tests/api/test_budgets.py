@@ -125,7 +125,7 @@ async def test_an_account_changes_its_own_budgets_and_not_the_operators(
         ({"max_cost": "1,000"}, "max_cost: must be an amount like '100 USD' or '0.50', not '1,000'"),
         ({"max_cost": 5}, "max_cost: must be an amount like '100 USD' or '0.50', not 5"),
         ({"max_tokens": 1, "key": ""}, "key: must be the id of a key"),
-        ({"max_tokens": 1, "tz": None}, "tz: must be a text, not None"),
+        ({"max_tokens": 1, "tz": None}, "tz: must be a string, not None"),
         ({"max_cost": "0"}, "max_cost: must be more than 0"),
         ({"max_tokens": -1}, "max_tokens: must be a whole number from 1"),
         ({"max_tokens": 1, "tz": "Mars/Base"}, "tz: time zone 'Mars/Base': unknown"),

@@ -222,7 +222,7 @@ async def test_results_refuse_a_query_parameter_that_they_do_not_know_by_its_nam
     for query, where in (("foo=1", "foo"), ("faild=1", "faild"), ("after=-1", "after")):
         answer = await client.get(f"{BATCHES}/{name}/results?{query}")
         assert (answer.status_code, answer.json()["success"]) == (400, False)
-        assert answer.json()["errors"][0]["message"].startswith(f"query.{where}: ")
+        assert answer.json()["errors"][0]["message"].startswith(f"{where}: ")
 
 
 async def test_the_id_in_an_event_of_openais_form_finds_a_batch_of_workers_ai(

@@ -33,7 +33,7 @@ async def test_a_parameter_beyond_its_bound_is_refused_by_its_name(client: httpx
 
 async def test_a_parameter_that_is_no_number_is_refused_in_our_words(client: httpx.AsyncClient) -> None:
     [error] = (await client.get(f"{ACCOUNT}/ai/batches?limit=abc")).json()["errors"]
-    assert error["message"] == "query.limit: must be a whole number, not 'abc'"
+    assert error["message"] == "limit: must be a whole number, not 'abc'"
 
 
 @pytest.mark.parametrize("url", ["/v1/files", f"/v1/uploads/upload_{'0' * 32}/parts"])

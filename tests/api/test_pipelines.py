@@ -105,7 +105,7 @@ async def test_a_repeated_key_returns_the_pipeline_and_another_definition_is_ref
         (
             two(stages=[{"id": "a", "model": MODEL, "body": {"messages": [{"role": "x y", "content": "y"}]}}]),
             "stages[0].body.messages[0].role",
-            "of stage 'a': must be one that",
+            "of stage 'a': must be system, user",
         ),
         (two(input={"items": []}), "input.items", "at least one"),
         (two(input={"items": [{"custom_id": "a"}, {"custom_id": "a"}]}), "input.items", "used by an earlier line"),
@@ -143,7 +143,7 @@ async def test_a_check_reads_the_first_lines_of_a_file_as_a_create_does(client: 
     for url in (URL, f"{URL}/check"):
         error = (await client.post(url, json=two(input={"file_id": file_id}))).json()["error"]
         assert error["param"] == "input.file_id"
-        assert "line 3: custom_id must be a text" in error["message"]
+        assert "line 3: custom_id must be a string" in error["message"]
         used = await client.post(url, json=two(input={"file_id": file_id}, limit=1))
         assert (used.status_code, used.json()["inputs"]) == (200, 1)
 

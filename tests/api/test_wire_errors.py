@@ -56,7 +56,11 @@ FILES = {
     ),
     "prose": (
         b"Hello there\nand more\n",
-        f"{NO_JSONL}Line 1: {NO_JSON}unexpected character, expected a JSON value (column 1)",
+        NO_JSONL + "The file is plain text, such as CSV; put a JSON object on each line",
+    ),
+    "a picture": (
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+        NO_JSONL + "The file is binary, or has NUL bytes; send text",
     ),
     "an array after a mark": (
         b"\xef\xbb\xbf" + json.dumps(LINES, indent=1).encode(),
@@ -81,16 +85,20 @@ TEXTS = {
     r'"\ud83d"': r"\ud83d at column N is half of a surrogate pair, which is no character; send the pair, or \ufffd",
     r'"a\udc00b"': r"\udc00 at column N is half of a surrogate pair, which is no character; send the pair, or \ufffd",
     r'"a\u0000"': "a string contains the character \\u0000, which cannot be stored; remove it (messages[0].content)",
-    "NaN": f"NaN is no value of JSON; send a number or null {PLACE}",
-    '"é","k":NaN': f"NaN is no value of JSON; send a number or null {PLACE}",
-    "-Infinity": f"-Infinity is no value of JSON; send a number or null {PLACE}",
-    "None": f"None is no value of JSON; send null {PLACE}",
-    "'x'": f"other quotation marks than those of JSON; put strings and keys in double quotes {PLACE}",
-    '"x",': f"a comma behind the last entry; remove it {PLACE}",
-    '"x","role":"user"': "the key 'role' is twice in one object; keep one",
+    "NaN": f"NaN is not JSON; send a number or null {PLACE}",
+    '"é","k":NaN': f"NaN is not JSON; send a number or null {PLACE}",
+    "-Infinity": f"-Infinity is not JSON; send a number or null {PLACE}",
+    "None": f"None is not JSON; send null {PLACE}",
+    "'x'": f"single or curly quotes; put strings and keys in double quotes {PLACE}",
+    '"x",': f"a comma after the last entry; remove it {PLACE}",
+    '"x","role":"user"': "the key 'role' occurs twice in one object; keep one",
     '"x': f"it ends before it is complete {PLACE}",
     '"\udce9"': "the byte 0xe9 at column N is not UTF-8; send it as UTF-8 (it may be Latin-1)",
-    "[" * 70 + "]" * 70: "nested deeper than 64 levels, the most that are accepted (messages[0].content…)",
+    "[" * 70 + "]" * 70: "nested deeper than 64 levels, the limit (messages[0].content…)",
+    "nothing": f"a word without quotes; put strings in double quotes {PLACE}",
+    '"x" // y': f"a comment, which JSON does not have; remove it {PLACE}",
+    "*": f"unexpected character '*', expected a JSON value {PLACE}",
+    ".5": f"an incomplete number; it begins with a digit, or with - and a digit {PLACE}",
     "[" * 2000: f"it is nested deeper than 64 levels {PLACE}",
 }  # fmt: skip
 
@@ -160,14 +168,14 @@ async def _reasons(client: httpx.AsyncClient, request: bytes) -> Any:
     yield alike(problem["message"])
 
 
-BASE = "so correct the client's base_url"
+BASE = "Correct the client's base_url"
 PATHS = {
-    "/chat/completions": f"there is /v1/chat/completions, {BASE}",
-    "/v1/v1/chat/completions": f"there is /v1/chat/completions, {BASE}",
-    "/v1/chat/completions/": f"there is /v1/chat/completions, {BASE}",
-    "/openai/deployments/x/chat/completions": f"there is /v1/chat/completions, {BASE}",
-    "/files": f"there is /v1/files, {BASE}",
-    f"{ACCOUNT}/chat/completions": f"there is {ACCOUNT}/v1/chat/completions, {BASE}",
+    "/chat/completions": f"did you mean /v1/chat/completions? {BASE}",
+    "/v1/v1/chat/completions": f"did you mean /v1/chat/completions? {BASE}",
+    "/v1/chat/completions/": f"did you mean /v1/chat/completions? {BASE}",
+    "/openai/deployments/x/chat/completions": f"did you mean /v1/chat/completions? {BASE}",
+    "/files": f"did you mean /v1/files? {BASE}",
+    f"{ACCOUNT}/chat/completions": f"did you mean {ACCOUNT}/v1/chat/completions? {BASE}",
     "/v1/audio/speech": "GET /openapi.json lists the routes",
     f"{ACCOUNT}/v1/nothing": "GET /openapi.json lists the routes",
     "/nothing": "GET /openapi.json lists the routes",
@@ -258,3 +266,62 @@ async def test_a_page_that_something_before_the_engine_answers_is_reduced_to_wor
         item = LINES[0]["body"] if path == CHAT else {"prompt": "x"}
         told = await client.post(path, json=item)
     assert (told.status_code, told.json()["errors"][0]["message"]) == (400, "HTTP 413: 413 Request Entity Too Large")
+
+
+WISH = {"input_file_id": "file-1", "endpoint": CHAT, "completion_window": "24h"}
+FIELDS: list[tuple[str, dict[str, Any], str, str, str]] = [
+    (CHAT, {"messages": ["hi"]}, "invalid_value", "messages[0]", "must be an object with role and content, got 'hi'"),
+    (CHAT, {"messages": "x", "temperature": True}, "invalid_value", "temperature", "number between 0 and 5, got true"),
+    (
+        CHAT,
+        {"messages": [{"role": "user", "content": "word " * 50_000}]},
+        "context_length_exceeded",
+        "messages",
+        "which leaves no room for an answer in the context window",
+    ),
+    ("/v1/batches", WISH | {"endpoint": None}, "missing_required_parameter", "endpoint", "endpoint: is missing"),
+    (
+        "/v1/batches",
+        WISH | {"completion_window": None},
+        "missing_required_parameter",
+        "completion_window",
+        "is missing",
+    ),
+    (
+        "/v1/batches",
+        WISH | {"requests": [5], "input_file_id": None},
+        "invalid_value",
+        "requests[0]",
+        "an object, got 5",
+    ),
+    ("/v1/batches", WISH | {"metadata": {"a": "x" * 600}}, "invalid_value", "metadata.a", "512 characters, got 600"),
+    ("/v1/conversations", {"items": [5]}, "invalid_value", "items[0]", "items[0]: must be an object, not 5"),
+    ("/v1/webhook_endpoints", {"url": "x"}, "missing_required_parameter", "name", "name: is missing"),
+]
+
+
+@pytest.mark.parametrize(("path", "wish", "code", "param", "said"), FIELDS, ids=[f"{f[0]} {f[3]}" for f in FIELDS])
+async def test_a_wrong_field_is_named_with_its_code(
+    client: httpx.AsyncClient, path: str, wish: dict[str, Any], code: str, param: str, said: str
+) -> None:
+    told = await client.post(path, json={"model": MODEL} | wish if path == CHAT else wish)
+    error = told.json()["error"]
+    assert (told.status_code, error["code"], error["param"]) == (400, code, param)
+    assert said in error["message"]
+
+
+async def test_each_list_names_its_limit(client: httpx.AsyncClient) -> None:
+    for path, most in (("/v1/files", 10_000), ("/v1/batches", 100), ("/v1/webhook_endpoints", 100)):
+        error = (await client.get(path, params={"limit": 0})).json()["error"]
+        assert (error["param"], error["message"]) == ("limit", f"limit: must be 1 to {most}, got 0")
+
+
+async def test_a_content_type_is_refused_with_those_that_the_route_takes(client: httpx.AsyncClient) -> None:
+    told = await client.post(CHAT, content=b"{}", headers=NDJSON)
+    said = "Content-Type must be application/json, got 'application/x-ndjson'"
+    assert (told.status_code, told.json()["error"]["message"]) == (415, said)
+
+
+async def test_a_verb_that_batches_do_not_have_is_an_unknown_path(client: httpx.AsyncClient) -> None:
+    told = await client.post("/v1/batches/batch_1/stop")
+    assert (told.status_code, told.json()["error"]["code"]) == (404, "unknown_url")

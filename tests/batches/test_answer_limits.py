@@ -6,6 +6,7 @@ import pytest
 
 from app.batches.validation.openai import completion, response
 from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules, examine
+from app.openai_codes import OpenAICode
 
 WINDOW = 1000
 NATIVE = ItemRules(WINDOW, default_max_tokens=256)
@@ -83,5 +84,6 @@ def test_only_a_prompt_that_leaves_no_room_at_all_is_refused_where_no_limit_is_s
     assert limits(facts(OPENAI, prompt="x" * 16 * 999)) == (1, 1)
     error = refused(OPENAI, prompt="x" * 16 * 1000)
     assert error.field == "prompt"
-    assert error.message == "the prompt has at least 1000 tokens, with an answer beyond the context window of 1000"
+    assert error.message.endswith("1000 tokens, which leaves no room for an answer in the context window of 1000")
+    assert error.reason is OpenAICode.TOO_LONG
     assert "256 are usual for the answer" in refused(NATIVE, prompt="x" * 16 * 999).message

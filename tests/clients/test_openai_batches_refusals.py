@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 OTHER = "@cf/moonshotai/kimi-k2.6"
 BAD = [
-    ("nonsense", "invalid_json_line", "This line is not parseable as valid JSON: a word that is no value", None),
+    ("nonsense", "invalid_json_line", "This line is not parseable as valid JSON: a word without quotes", None),
     (
         line(1) | {"custom_id": None},
         "missing_required_parameter",
@@ -29,8 +29,8 @@ BAD = [
     (line(1, url="/v1/completions"), "invalid_url", "does not match the batch endpoint", "url"),
     (line(1, method="GET"), "invalid_value", "only 'POST'", "method"),
     (line(0), "duplicate_custom_id", "The custom_id 'request-0'", "custom_id"),
-    (line(1, body={"messages": []}), "missing_required_parameter", "'model'", "body.model"),
-    (line(1, body={"model": MODEL}), "missing_required_parameter", "'messages'", "body.messages"),
+    (line(1, body={"messages": []}), "missing_required_parameter", "'body.model'", "body.model"),
+    (line(1, body={"model": MODEL}), "missing_required_parameter", "'body.messages'", "body.messages"),
     (line(1, body={"model": "nosuch", "messages": []}), "model_not_found", "'nosuch'", "body.model"),
     (line(1, body=line(1)["body"] | {"model": OTHER}), "mismatched_model", f"'{OTHER}'", "body.model"),
     (line(1, body=line(1)["body"] | {"stream": True}), "streaming_unsupported", "Chat Completions:", "body.stream"),
@@ -56,9 +56,7 @@ def test_a_bad_line_fails_the_batch_and_is_named(
     assert message in (error.message or "")
 
 
-NONSENSE = (
-    "This line is not parseable as valid JSON: a word that is no value of JSON; put strings in double quotes (column 1)"
-)
+NONSENSE = "This line is not parseable as valid JSON: a word without quotes; put strings in double quotes (column 1)"
 HOT = {"temperature": "hot"}
 TOO_HOT = "line 2: Invalid value for 'temperature': must be a number between 0 and 5, got 'hot'."
 
@@ -110,7 +108,7 @@ def test_all_bad_lines_are_named(client: OpenAI) -> None:
     [
         (b"", "The file is empty; it needs a request in each line"),
         (b"\n\n", "The file has only empty lines; it needs a request in each line"),
-        (b"nonsense\nmore", f"Must be .jsonl. Line 1: {NONSENSE}"),
+        (b"nonsense\nmore", "Must be .jsonl. The file is plain text, such as CSV; put a JSON object on each line"),
     ],
 )
 def test_what_is_no_batch_file_is_refused_at_once_and_what_it_is_is_said(

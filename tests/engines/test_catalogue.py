@@ -153,7 +153,7 @@ def test_the_name_to_ask_an_engine_for(tmp_path: Path, serves: list[str], name: 
         ),
         (
             MODEL.replace("max_num_seqs = 4", "max_num_seqs = 4, env = { HF_TOKEN = 7 }"),
-            "env] HF_TOKEN: must be a text",
+            "env] HF_TOKEN: must be a string",
         ),
         (MODEL.replace("max_num_seqs = 4", "max_num_seqs = 4, env = 7"), "launch] env: must be a table, not 7"),
         ("[models.tiny]\ncontext_window = 9\nprice = 3\n", '[models."tiny"] price: must be a table, not 3'),

@@ -104,7 +104,10 @@ def test_an_empty_policy_has_no_rules() -> None:
             "line 4: rule one, when.model: there is no model 'nothing'",
         ),
         (rule('deny = true\nwhen = { taks = "x" }'), "line 4: rule one, when.taks: is unknown; did you mean task?"),
-        (rule("deny = true\nwhen = { task = 3 }"), "line 4: rule one, when.task: must be a text or a list of texts"),
+        (
+            rule("deny = true\nwhen = { task = 3 }"),
+            "line 4: rule one, when.task: must be a string or a list of strings",
+        ),
         (
             rule('deny = true\nwhen = { kind = "stream" }'),
             "when.kind: 'stream' is no kind of request; choose from sync, batch",

@@ -36,10 +36,10 @@ RULES = [
     Rule(r"/usage(/\w+)?|/latency|/sessions", r"tz: time zone .*: unknown", "there are hundreds of time zones"),
     Rule(r"/replay", r"since: must be a time with a time zone, and before until", "it compares two times"),
     Rule(r"/usage/compare", r"b: both variants are ", "it compares two parameters"),
-    Rule(r"/.*", r"(?s)after: .* is no place in this list", "it depends on what there is"),
+    Rule(r"/.*", r"(?s)after: .* is not in this list", "it depends on what there is"),
     Rule(_INFERENCE + "|/v1/batches", r".*: unknown field(; did you mean|$)", "the query or a header may forbid them"),
     Rule(r"/.*", r".*\ba (string|key) contains the character .u0000", "it holds at any depth"),
-    Rule(r"/.*", r"(?s).*\bthe number needs more than 64 bits", "it holds at any depth"),
+    Rule(r"/.*", r"(?s).*\bthe number does not fit into 64 bits", "it holds at any depth"),
     Rule(_INFERENCE, r".*: is set by Slackwater and may not be sent", "any other unknown field may be sent"),
     Rule(_INFERENCE, r".*: this model does not accept images$", "other models do"),
     Rule(_INFERENCE, r".*(text|query|contexts): is for embedding models; this model generates", "other models do"),
@@ -131,7 +131,9 @@ def is_known(failure: Any, case: Any, response: Any) -> bool:
         return "Only a response that was created with background" in response.text  # the others are not stored
     if isinstance(failure, UnsupportedMethodResponse):
         # A POST there is a verb, of which there are few; another method reads the last part of the path as an id.
-        return "path.verb: must be" in response.text or case.operation.path.endswith("/pipelines/check")
+        return re.search(
+            r"Invalid URL \(|Could not route to", response.text
+        ) is not None or case.operation.path.endswith("/pipelines/check")
     if not isinstance(failure, RejectedPositiveData) or response.status_code not in (400, 422, 424):
         return False
     said = response.json()["errors"][0]["message"]

@@ -17,6 +17,7 @@ from app.api.openai.list_pages import PageQuery, answer, listed, place_of
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import file_batches, uploads
 from app.batches.openai.file_batches import FileBatch, NewFileBatch
+from app.batches.validation.fields import show
 from app.batches.validation.openai_lines import ROUTES
 from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
@@ -68,8 +69,14 @@ async def _create(given: dict[str, Any], request: Request, tenant: Tenant, parts
     new = _read(given if requests is None else {**given, "input_file_id": ""}, request, tenant, parts)
     database, settings, models = parts.database, parts.settings, parts.queued_catalogue
     if requests is not None:
-        if not isinstance(requests, list) or not requests or given.get("input_file_id"):
-            raise BadInput("requests: must be a non-empty list, in place of input_file_id", param="requests")
+        if given.get("input_file_id"):
+            raise BadInput("requests: send them or input_file_id, not both", param="requests")
+        if not isinstance(requests, list) or not requests:
+            raise BadInput("requests: must be a non-empty list", param="requests")
+        for place, each in enumerate(requests):
+            if not isinstance(each, dict):
+                where = f"requests[{place}]"
+                raise BadInput(f"{where}: must be an object, got {show(each)}", param=where)
         batch = await _from_requests(requests, new, stages, tenant, parts)
     else:
         usual = parts.lengths.of(tenant.tenant_id)
@@ -159,6 +166,9 @@ def _read(given: dict[str, Any], request: Request, tenant: Tenant, parts: Parts)
             param="input_file_id",
             reason=OpenAICode.MISSING,
         )
+    for name in ("endpoint", "completion_window"):
+        if given.get(name) is None:
+            raise BadInput(f"{name}: is missing", param=name, reason=OpenAICode.MISSING)
     for name in ("input_file_id", "endpoint", "completion_window"):
         if not isinstance(given.get(name), str) or len(given[name]) > submit_params.LONGEST or "\0" in given[name]:
             raise BadInput(f"{name}: must be a string of at most {submit_params.LONGEST} characters", param=name)
@@ -233,7 +243,8 @@ def _output_seconds(given: Any) -> int | None:
     seconds = given.get("seconds") if isinstance(given, dict) and given.get("anchor") == "created_at" else None
     if type(seconds) is not int or seconds not in _OUTPUT_SECONDS:
         raise BadInput(
-            f"output_expires_after: the anchor must be created_at, the seconds {_OUTPUT_SECONDS[0]} to {_OUTPUT_SECONDS[-1]}",
+            f"output_expires_after: the anchor must be created_at, the seconds {_OUTPUT_SECONDS[0]} to {_OUTPUT_SECONDS[-1]}; "
+            f"got {show(given)}",
             param="output_expires_after",
         )
     return seconds

@@ -24,11 +24,13 @@ from app.batches.openai import file_content, forecast, uploads
 from app.batches.openai.file_content import FileContent
 from app.batches.openai.uploads import IncomingUpload
 from app.batches.restoring import restorer
+from app.batches.validation import fields
 from app.engines.outcome import meaning
 from app.errors import BadInput
 from app.files import ids, sealed_files
 from app.files import service as files
 from app.files.service import File
+from app.openai_codes import OpenAICode
 from app.sentences import bare, ended
 from app.storage.store import Store
 from app.tenants.service import Tenant
@@ -127,7 +129,7 @@ async def content(
     if contents.tag is not None:
         headers["etag"] = contents.tag
     if conditions.has_changed(request.headers, contents.tag):
-        raise BadInput("If-Match: the content has another tag", status=412)
+        raise BadInput("If-Match: is not the ETag of this content", status=412)
     if conditions.is_known(request.headers, contents.tag):
         return Response(status_code=304, headers=headers)
     known = None if offset else file_content.known_size(file, restoring)
@@ -146,7 +148,7 @@ async def _part(request: Request, contents: FileContent, wanted: Range, size: in
     part = wanted.within(size)
     if part is None:
         add(request, {"content-range": f"bytes */{size}"})
-        raise BadInput(f"Range: it is outside of the file, which has {size} bytes now", status=416)
+        raise BadInput(f"Range: is outside the file, which has {size} bytes now", status=416)
     first, count = part
     whole = str(size) if contents.complete else "*"
     headers |= {"content-range": f"bytes {first}-{first + count - 1}/{whole}", "content-length": str(count)}
@@ -223,8 +225,10 @@ def checked_purpose(purpose: object) -> str:
     """The purpose, if it is supported. Raises BadInput."""
     supported = (uploads.PURPOSE, *uploads.UNREAD_PURPOSES)
     if not isinstance(purpose, str) or purpose not in supported:
-        given = "is missing" if purpose is None else f"{str(purpose)[:40]!r} is not supported"
-        raise BadInput(f"purpose: {given}; one of {', '.join(supported)}", param="purpose")
+        given = "it is missing" if purpose is None else f"got {str(purpose)[:40]!r}"
+        reason = OpenAICode.MISSING if purpose is None else None
+        message = f"purpose: must be one of {', '.join(supported)}; {given}"
+        raise BadInput(message, param="purpose", reason=reason)
     return purpose
 
 
@@ -235,7 +239,8 @@ def expiry(anchor: object, seconds: object) -> float:
     number = str(seconds)[:12]
     if anchor != "created_at" or not number.isdecimal() or int(number) not in _EXPIRY:
         raise BadInput(
-            f"expires_after: the anchor must be created_at, the seconds {_EXPIRY[0]} to {_EXPIRY[-1]}, got {number}",
+            f"expires_after: the anchor must be created_at, the seconds {_EXPIRY[0]} to {_EXPIRY[-1]}; "
+            f"got {fields.show(anchor)} and {fields.show(seconds)}",
             param="expires_after",
         )
     return float(number)

@@ -23,7 +23,7 @@ from app.engines.pricing import priced
 from app.engines.rate_card import Work
 from app.engines.request_echo import FLEX
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
-from app.errors import BadInput, MissingInput, ModelUnknown
+from app.errors import BadInput, ModelUnknown
 from app.gateway import sse_frames
 from app.openai_codes import OpenAICode
 from app.tenants.service import Tenant
@@ -34,7 +34,7 @@ router = APIRouter(route_class=FastRoute)
 
 def _chat(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
     if item.get("messages") is None:
-        raise BadInput("messages: must be a non-empty list", param="messages", reason=OpenAICode.MISSING)
+        raise BadInput("messages: is missing", param="messages", reason=OpenAICode.MISSING)
     return examine(item, rules)
 
 
@@ -72,14 +72,14 @@ async def respond(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respo
 
 
 async def _answer(route: EngineRoute, request: Request, tenant: Tenant, parts: Parts) -> Response:
-    if body.content_type(request) != body.JSON:
-        raise MissingInput(f"Request is missing headers or body: Content-Type must be {body.JSON}", status=415)
+    body.content_type(request, body.JSON)
     given = await body.read_json(request, parts.settings.json_body_mb)
     unknown_fields.check(request, given)
     item = {name: value for name, value in given.items() if name not in ENGINE_PRIVATE_FIELDS}
     if not isinstance(item.get("model"), str):
-        reason = OpenAICode.MISSING if item.get("model") is None else OpenAICode.INVALID_TYPE
-        raise BadInput("model: must name the model, as a string", param="model", reason=reason)
+        missing = item.get("model") is None
+        reason = OpenAICode.MISSING if missing else OpenAICode.INVALID_TYPE
+        raise BadInput(f"model: {'is missing' if missing else 'must be a string'}", param="model", reason=reason)
     model = parts.model(item["model"])
     if model.task != route.task:
         raise ModelUnknown(f"The model {item['model']} does {model.task}; this route does {route.task}")

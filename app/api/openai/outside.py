@@ -10,7 +10,7 @@ from app.api import body
 from app.api.deps import KeyHolder, PartsDep
 from app.api.openai.list_pages import MOST_LISTED, answer, listed
 from app.api.parameter_limits import Text, declared
-from app.errors import BadInput, NotFound
+from app.errors import BadInput, NotFound, PageTooLong
 from app.flows.stages import MOST_OUTSIDE_BYTES
 from app.pipelines import ids, outside
 from app.pipelines.parked import Waiting
@@ -38,7 +38,7 @@ async def waiting(
 ) -> Response:
     """The items that wait for an answer from outside, with what they ask, by stage and number."""
     if not 1 <= page.limit <= MOST_LISTED:
-        raise BadInput(f"limit: must be 1 to {MOST_LISTED}, got {page.limit}", param="limit")
+        raise PageTooLong(page.limit, MOST_LISTED)
     keyring = Keyring.of(parts.settings)
     after = None if page.after is None else _item(page.after)
     request_id = _parsed(pipeline_id)

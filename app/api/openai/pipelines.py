@@ -16,7 +16,7 @@ from app.api.response_headers import COMPLETE
 from app.api.streams import streamed
 from app.batches import shredding as batch_shredding
 from app.batches.restoring import restorer
-from app.errors import BadInput, NotFound
+from app.errors import NotFound, PageTooLong
 from app.flows.given import Given as Fields
 from app.pipelines import check, ids, lifecycle, lineage, outlook, reads, results, retrying, service, shredding, views
 from app.pipelines.service import Caller, Given
@@ -66,7 +66,7 @@ async def check_definition(request: Request, tenant: KeyHolder, parts: PartsDep)
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
     """The newest pipelines."""
     if not 1 <= page.limit <= reads.MOST_LISTED:
-        raise BadInput(f"limit: must be 1 to {reads.MOST_LISTED}", param="limit")
+        raise PageTooLong(page.limit, reads.MOST_LISTED)
     after = place_of(page.after, ids.parse_id)
     found, more = await reads.page(parts.database, tenant, after=after, limit=page.limit)
     return listed([views.listed(*each) for each in found], more=more)

@@ -229,7 +229,7 @@ async def _checked_url(parts: Parts, tenant: Tenant, url: str) -> CheckedUrl:
 def _kinds(event_types: Sequence[str]) -> list[str]:
     """Our event kinds for OpenAI's event types. Raises BadInput."""
     if not event_types:
-        raise BadInput(f"event_types: name at least one of {_KNOWN}")
+        raise BadInput(f"event_types: name at least one of {_KNOWN}", param="event_types")
     for position, event_type in enumerate(event_types):
         if event_type not in _KINDS:
             raise _unknown_type(f"event_types[{position}]", event_type)
@@ -237,7 +237,8 @@ def _kinds(event_types: Sequence[str]) -> list[str]:
 
 
 def _unknown_type(where: str, event_type: str) -> BadInput:
-    return BadInput(f"{where}: there is no event type {event_type[:60]!r} here; known are: {_KNOWN}")
+    message = f"{where}: must be one of {_KNOWN}, got {event_type[:60]!r}"
+    return BadInput(message, param=where)
 
 
 def _known(endpoint_id: str) -> UUID | None:

@@ -38,7 +38,7 @@ async def run_generic(request: Request, tenant: Caller, parts: PartsDep) -> Resp
     if model is None and "request_id" in content:
         model = ""
     if not isinstance(model, str):
-        raise BadInput("model: must name the model, as a string")
+        raise BadInput(f"model: {'is missing' if model is None else 'must be a string'}")
     return await _dispatch(model, content, request, tenant, parts)
 
 

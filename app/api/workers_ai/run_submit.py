@@ -33,7 +33,8 @@ async def items(name: str, content: dict[str, Any], request: Request, tenant: Te
         raise BadInput(f"requests: must be a list of items, got {not_json.kind(given)}")
     unknown = sorted(content.keys() - {"requests"})
     if unknown:
-        raise BadInput(f"{unknown[0]}: must not be sent beside requests; put options into each item")
+        place = "the query of the URL" if unknown[0] in _QUERY else "each item"
+        raise BadInput(f"{unknown[0]}: must not be sent beside requests; put it into {place}")
     request_id = await batches.submit_items(parts.database, parts.settings, order, given)
     return _queued(request, request_id, name, order, fields)
 

@@ -204,7 +204,7 @@ def _filter(source: SubscriptionSource, models: Catalogue) -> EventFilter:
     name = source.model_name
     known = models.resolve(name or "")
     if name is not None and name not in _ALL_MODELS and known is None:
-        raise BadInput(f"source.model_name: no such model {name}; {models.instead(name)}")
+        raise BadInput(f"source.model_name: {models.unknown(name)}")
     return EventFilter(known.name if known else None, source.tags or (), source.metadata or {})
 
 

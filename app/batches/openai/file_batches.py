@@ -33,7 +33,7 @@ from app.batches.validation.openai_lines import LineProblem, Lines
 from app.batches.why_chain import explained
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue, Model
-from app.errors import BadInput, KeyReused, NotFound
+from app.errors import BadInput, KeyReused, NotFound, PageTooLong
 from app.events import BatchData, BatchFailure, EventKind
 from app.files import ids, sealed_files, sql
 from app.files import service as files
@@ -265,7 +265,7 @@ async def listing(
 ) -> tuple[list[FileBatch], bool]:
     """The newest batches after `after`, submitted on any route, and whether there are more. Raises BadInput."""
     if not 1 <= limit <= MOST_LISTED:
-        raise BadInput(f"limit: must be 1 to {MOST_LISTED}", param="limit")
+        raise PageTooLong(limit, MOST_LISTED)
     positions, more = await batch_listing.page(database, tenant, filters, after=after, limit=limit)
     return await _many(database, tenant, [position.request_id for position in positions]), more
 

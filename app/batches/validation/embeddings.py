@@ -15,6 +15,7 @@ from app.batches.validation.text_generation import (
     ItemRules,
     check_fields,
 )
+from app.openai_codes import OpenAICode
 
 MOST_INPUTS = 2048  # OpenAI's limit; Cloudflare's is 100
 _OTHER_TASKS_FIELDS = ("prompt", "messages", "input")
@@ -38,7 +39,7 @@ def examine(item: Any, rules: ItemRules) -> ItemFacts:
         least = size // MOST_BYTES_PER_TOKEN
         if least > rules.context_window and not item.get("truncate_inputs"):
             too_long = f"has at least {least} tokens, beyond the context window of {rules.context_window}"
-            raise ItemError(place, f"{too_long}; shorten it or set truncate_inputs")
+            raise ItemError(place, f"{too_long}; shorten it or set truncate_inputs", OpenAICode.TOO_LONG)
         tokens += min(size // USUAL_BYTES_PER_TOKEN + 1, rules.context_window)
     reference, affinity = item.get("external_reference"), item.get("session_id")
     return ItemFacts(reference, tokens, wants_json=False, affinity=affinity, prefix="", answer_tokens=0, most_tokens=0)

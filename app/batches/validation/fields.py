@@ -3,6 +3,7 @@
 Ranges: Cloudflare's published input schema of its text-generation models, else OpenAI's.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -151,5 +152,7 @@ def misspelt(item: Mapping[str, Any], wanted: Sequence[str]) -> str:
 
 def show(value: Any) -> str:
     """A value in the form that error messages quote."""
-    text = "null" if value is None else "an empty string" if value == "" else repr(value)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    text = "an empty string" if value == "" else repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -25,28 +25,34 @@ KINDS = (
     (b"\xfe\xff", f"text in UTF-16; {_UTF_8}"),
 )
 # What other languages write, at the place where a value or a key was expected.
-_QUOTES = "other quotation marks than those of JSON; put strings and keys in double quotes"
+_QUOTES = "single or curly quotes; put strings and keys in double quotes"
+_COMMENT = "a comment, which JSON does not have; remove it"
 WORDS = {
-    "NaN": "NaN is no value of JSON; send a number or null",
-    "-Infinity": "-Infinity is no value of JSON; send a number or null",
-    "Infinity": "Infinity is no value of JSON; send a number or null",
-    "None": "None is no value of JSON; send null",
-    "undefined": "undefined is no value of JSON; send null, or leave the key out",
-    "True": "True is no value of JSON; send true",
-    "False": "False is no value of JSON; send false",
+    "NaN": "NaN is not JSON; send a number or null",
+    "-Infinity": "-Infinity is not JSON; send a number or null",
+    "Infinity": "Infinity is not JSON; send a number or null",
+    "None": "None is not JSON; send null",
+    "undefined": "undefined is not JSON; send null, or leave the key out",
+    "True": "True is not JSON; send true",
+    "False": "False is not JSON; send false",
     "'": _QUOTES,
     "\N{LEFT DOUBLE QUOTATION MARK}": _QUOTES,
     "\N{RIGHT DOUBLE QUOTATION MARK}": _QUOTES,
+    "//": _COMMENT,
+    "/*": _COMMENT,
 }
+_BARE_WORD = "a word without quotes; put strings in double quotes"
 # Of orjson's messages: what to do about them.
 REMEDIES = {
-    "literal": "a word that is no value of JSON; put strings in double quotes",
+    "literal": _BARE_WORD,
     "control character": "a line break or another control character in a string; write it as an escape (\\n, \\t, \\u001b)",
-    "escaped": "a backslash in a string that begins no escape; write \\\\ for the backslash itself",
-    "trailing comma": "a comma behind the last entry; remove it",
+    "escaped": "an invalid escape in a string; write \\\\ for a backslash",
+    "trailing comma": "a comma after the last entry; remove it",
     "infinity": "a number beyond the range of a double; send it as a string",
-    "string key": "something else than a key; put keys in double quotes",
+    "string key": "expected a key in double quotes",
+    "after sign": "an incomplete number; it begins with a digit, or with - and a digit",
 }
+_BEGINS = b"{[\"'-0123456789"  # of a line that may be meant as JSON
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u(....)|.)", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
@@ -79,10 +85,14 @@ def _at_place(text: str, at: int, said: str) -> str:
         if text.startswith(word, at) or (word[0] == "-" and at and text.startswith(word, at - 1)):
             return remedy
     if "after document" in said:
-        return f"there is more after its end; {'remove the comma' if text.startswith(',', at) else 'send one value'}"
+        extra = "remove the comma" if text.startswith(",", at) else "send one value"
+        return f"there is more after the end of the value; {extra}"
     if at >= len(text):
         return "it ends before it is complete"
-    return next((remedy for part, remedy in REMEDIES.items() if part in said), said)
+    if "a JSON value" in said and text[at].isalpha():
+        return _BARE_WORD
+    found = said.replace("unexpected character", f"unexpected character {text[at]!r}")
+    return next((remedy for part, remedy in REMEDIES.items() if part in said), found)
 
 
 def no_utf8(head: bytes) -> str:
@@ -112,7 +122,9 @@ def of_file(head: bytes) -> str:
         return "JSON over several lines; put each request on one line (`jq -c . FILE`)"
     if not end and b"\r" in first.strip():
         return "text whose lines end in CR; end them in LF"
-    return ""
+    if b"\0" in head:
+        return "binary, or has NUL bytes; send text"
+    return "" if not first or first[:1] in _BEGINS else "plain text, such as CSV; put a JSON object on each line"
 
 
 def _error(text: bytes) -> orjson.JSONDecodeError | None:

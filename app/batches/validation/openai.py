@@ -23,6 +23,7 @@ from app.batches.validation.text_generation import (
 from app.engines.content_parts import KEYS
 from app.engines.embeddings import NATIVE_FORMS
 from app.errors import BadInput
+from app.openai_codes import OpenAICode
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 _MOST_INPUTS = 2048  # OpenAI's limit for one embeddings call
@@ -58,7 +59,8 @@ def embedding(item: Any, rules: ItemRules) -> ItemFacts:
             raise ItemError(name, "this route takes texts in `input`; leave it out")
     sizes = _inputs("input", item.get("input"))
     if (least := max(size.least for size in sizes)) > rules.context_window:
-        raise ItemError("input", f"has at least {least} tokens, beyond the context window of {rules.context_window}")
+        message = f"has at least {least} tokens, beyond the context window of {rules.context_window}"
+        raise ItemError("input", message, OpenAICode.TOO_LONG)
     return ItemFacts(
         None,
         sum(size.about for size in sizes),

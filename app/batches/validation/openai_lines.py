@@ -13,6 +13,7 @@ import orjson
 
 from app.admission.admission import Admission
 from app.batches.validation import not_json, openai, strict_json, text_generation
+from app.batches.validation.fields import show
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
 from app.engines.requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES
@@ -215,7 +216,7 @@ class Lines:
             message = f"{_STREAMING[route]}: Streaming is not supported in the Batch API."
             raise LineError(OpenAICode.STREAMING, message, "body.stream")
         if route == CHAT and body.get("messages") is None:
-            raise LineError(OpenAICode.MISSING, "Missing required parameter: 'messages'.", "body.messages")
+            raise LineError(OpenAICode.MISSING, "Missing required parameter: 'body.messages'.", "body.messages")
         if self.model is None:
             self.model = model
         self._seen.add(custom_id)
@@ -247,7 +248,7 @@ class Lines:
         except ItemError as error:
             param = f"body.{error.field}" if error.field else "body"
             message = ended(f"Invalid value for '{param}': {error.message}")
-            raise LineError(OpenAICode.INVALID_VALUE, message, param, alone=True) from None
+            raise LineError(error.reason or OpenAICode.INVALID_VALUE, message, param, alone=True) from None
         except PolicyDenied as denial:
             raise LineError(denial.reason or OpenAICode.POLICY_DENIED, denial.message, "body", alone=True) from None
         except SensitiveFound as refusal:
@@ -278,9 +279,11 @@ class Lines:
             raise LineError(OpenAICode.INVALID_VALUE, "Invalid value for 'method': only 'POST' is supported.", "method")
         url = given["url"]
         if self._endpoint is not None and url != self._endpoint:
-            raise LineError(
-                OpenAICode.INVALID_URL, "The URL provided for this request does not match the batch endpoint.", "url"
+            message = (
+                f"The URL provided for this request does not match the batch endpoint. It is {show(url)}, not "
+                f"{show(self._endpoint)}."
             )
+            raise LineError(OpenAICode.INVALID_URL, message, "url")
         if not isinstance(url, str) or url not in ROUTES:
             message = f"The URL provided for this request is not supported. Supported values: {', '.join(ROUTES)}."
             raise LineError(OpenAICode.INVALID_URL, message, "url")
@@ -289,13 +292,13 @@ class Lines:
     def _model(self, body: Mapping[str, Any], route: str) -> Model:
         name = body.get("model")
         if name is None:
-            raise LineError(OpenAICode.MISSING, "Missing required parameter: 'model'.", "body.model")
+            raise LineError(OpenAICode.MISSING, "Missing required parameter: 'body.model'.", "body.model")
         model = self._models.resolve(name) if isinstance(name, str) else None
         if model is None or "async_queue" not in model.capabilities or model.task != ROUTES[route][0]:
             what = f"on {route}" if model is not None else "by the Batch API"
             raise LineError(
                 OpenAICode.MODEL_UNKNOWN,
-                f"The provided model '{str(name)[:_SHOWN]}' is not supported {what}.",
+                f"The provided model '{str(name)[:_SHOWN]}' is not supported {what}; GET /v1/models lists those that are.",
                 "body.model",
             )
         if self.model is not None and model.name != self.model.name and not self._mixed:

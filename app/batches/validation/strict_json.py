@@ -37,9 +37,7 @@ class NumberTooLarge(JsonError):
 
     def __init__(self, field: str) -> None:
         where = f"{field}: " if field else ""
-        super().__init__(
-            f"{where}the number needs more than 64 bits and would be rounded; send a smaller one, or a string"
-        )
+        super().__init__(f"{where}the number does not fit into 64 bits; send a smaller one, or a string")
         self.field = field
 
 
@@ -138,7 +136,7 @@ def _walk(value: Any, *, look_for_nul: bool) -> int:
             return keys
         level = deeper
     where = _place(value, lambda _, depth: depth > DEEPEST)
-    raise JsonError(f"nested deeper than {DEEPEST} levels, the most that are accepted{where}")
+    raise JsonError(f"nested deeper than {DEEPEST} levels, the limit{where}")
 
 
 def _place(value: Any, wrong: Callable[[Any, int], bool]) -> str:
@@ -160,6 +158,6 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for name, value in pairs:
         if name in seen:
-            raise JsonError(f"the key {name!r} is twice in one object; keep one")
+            raise JsonError(f"the key {name!r} occurs twice in one object; keep one")
         seen[name] = value
     return seen

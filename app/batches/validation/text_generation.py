@@ -10,6 +10,7 @@ import orjson
 from app.batches.validation.content_parts import part_problem
 from app.batches.validation.fields import FIELDS, MOST_TOKENS, misspelt, number, show
 from app.engines.content_parts import OF_CHAT
+from app.openai_codes import OpenAICode
 from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
 MOST_BYTES_PER_TOKEN = 16  # of ordinary text; for lower bounds of the number of tokens
@@ -27,12 +28,13 @@ _ASIDE = frozenset(
 
 
 class ItemError(ValueError):
-    """An item violates a rule. `field` is the path in the item, empty for the item itself."""
+    """An item violates a rule. `field` is the path in the item, empty for the item itself. `reason`: OpenAI's code."""
 
-    def __init__(self, field: str, message: str) -> None:
+    def __init__(self, field: str, message: str, reason: OpenAICode | None = None) -> None:
         super().__init__(f"{field}: {message}" if field else message)
         self.field = field
         self.message = message
+        self.reason = reason
 
 
 class ItemFacts(NamedTuple):
@@ -190,6 +192,7 @@ def _fitting_answer(item: dict[str, Any], least: int, rules: ItemRules, lengths:
         raise ItemError(
             given if given and least < rules.context_window else prompt,
             _window_exceeded(least, limit, rules, explicit=bool(given)),
+            OpenAICode.TOO_LONG,
         )
     most = rules.context_window - least if limit is None else limit
     shortest = item.get("min_tokens") or 0
@@ -207,11 +210,11 @@ def _usual_limit(rules: ItemRules) -> int | None:
 
 def _window_exceeded(least: int, limit: int | None, rules: ItemRules, *, explicit: bool) -> str:
     """The message for a prompt and an answer that exceed the window together."""
-    window = f"beyond the context window of {rules.context_window}"
+    window, prompt = f"the context window of {rules.context_window}", f"the prompt has at least {least} tokens"
     if limit is None:
-        return f"the prompt has at least {least} tokens, with an answer {window}"
+        return f"{prompt}, which leaves no room for an answer in {window}"
     kind = "asked" if explicit else "usual"
-    return f"the prompt has at least {least} tokens, and {limit} are {kind} for the answer: together {window}"
+    return f"{prompt}, and {limit} are {kind} for the answer: together beyond {window}"
 
 
 def _too_long(shortest: int, most: int, rules: ItemRules, given: str | None) -> str:
@@ -276,8 +279,8 @@ def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
     if not isinstance(message, dict):
         raise ItemError(where, f"must be an object with role and content, got {show(message)}")
     if not _is_role(role := message.get("role")):
-        known = "must be one that the model's template knows, such as system, user, assistant or tool"
-        raise ItemError(f"{where}.role", f"{known}: a word of 1 to 64 letters, _ and -, got {show(role)}")
+        known = "must be system, user, assistant, tool or another role that the model's template knows"
+        raise ItemError(f"{where}.role", f"{known} (1 to 64 letters, _ and -), got {show(role)}")
     content = message.get("content")
     if content is None or isinstance(content, str):
         return len(content.encode()) if content else 0

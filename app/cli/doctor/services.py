@@ -143,7 +143,7 @@ def model(settings: Settings) -> Check:
     if entry is None:
         return fail(
             "model",
-            f"{name} is not in {settings.models_file}; {models.instead(name)}",
+            f"{settings.models_file}: {models.unknown(name)}",
             "add it, or name another: --model (SLACKWATER_ENGINE_MODEL)",
         )
     return _weights(settings, entry)

@@ -98,4 +98,4 @@ def at_cursor(text: str) -> tuple[datetime, UUID] | None:
     try:
         return datetime.fromisoformat(at), UUID(identity)
     except ValueError:
-        raise BadInput("after: is no place in this list; open the list again") from None
+        raise BadInput("after: is not a place in this list; open the list again") from None

@@ -38,7 +38,7 @@ def wanted(form: Mapping[str, str], kinds: Sequence[str], models: Catalogue) -> 
     url, shape = form.get("url", ""), form.get("format", "")
     known = models.resolve(form.get("model", ""))
     if form.get("model") and known is None:
-        raise BadInput(f"model: no such model {form['model'][:80]}; {models.instead(form['model'])}")
+        raise BadInput(f"model: {models.unknown(form['model'])}")
     return Wanted(
         url,
         form.get("name") or usual_name(url),

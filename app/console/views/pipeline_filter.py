@@ -67,5 +67,5 @@ def at_cursor(given: str, name: str) -> UUID | None:
         return None
     found = ids.parse_id(given)
     if found is None:
-        raise BadInput(f"{name}: is no place in this list; open the list again")
+        raise BadInput(f"{name}: is not a place in this list; open the list again")
     return found

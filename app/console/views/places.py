@@ -29,5 +29,5 @@ def at_place(given: str) -> tuple[datetime, int] | None:
     except ValueError:
         found = None
     if found is None or found[0].tzinfo is None or not 0 <= found[1] < _MOST:
-        raise BadInput("before: is no place in this list; open the list again")
+        raise BadInput("before: is not a place in this list; open the list again")
     return found
