@@ -55,9 +55,7 @@ def prepare(
     requested = name or current.engine_model
     models = catalogue.load(current.models_file)
     if (model := models.resolve(requested)) is None:
-        raise Failure(
-            ended(f"N{models.unknown(requested)[1:]}"), "`slackwater model list` shows all."
-        )
+        raise Failure(ended(f"N{models.unknown(requested)[1:]}"), "`slackwater model list` shows all.")
     weights.prepare(current, model)
 
 

@@ -106,7 +106,7 @@ class Launch:
     source: WeightsSource | None = None
 
 
-_LONGEST_NAME = 200  # that is compared with others
+_LONGEST_NAME = 60  # that is compared with others, and said again
 QUEUED: Capability = "async_queue"  # of a model whose requests can wait in the queue
 
 

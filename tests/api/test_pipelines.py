@@ -94,11 +94,11 @@ async def test_a_repeated_key_returns_the_pipeline_and_another_definition_is_ref
 @pytest.mark.parametrize(
     ("given", "param", "message"),
     [
-        (two(stages=[stage("a", "x", model="nobody")]), "stages[0].model", "of stage 'a': there is no model 'nobody'"),
+        (two(stages=[stage("a", "x", model="nobody")]), "stages[0].model", "of stage 'a': no such model 'nobody'"),
         (
             two(stages=[stage("a", "x", escalate={"model": "y"})]),
             "stages[0].escalate.model",
-            "of stage 'a': there is no",
+            "of stage 'a': no such model",
         ),
         (two(stages=[stage("a", "{{itm}}")]), "stages[0].body.messages[0].content", "column 3"),
         (two(stages=[stage("a", "x"), stage("b", "y", when="json.x <")]), "stages[1].when", "column 9"),

@@ -313,7 +313,7 @@ async def test_an_account_sees_the_rules_about_it_and_tries_a_policy_on_its_own_
     assert recent["cost"][0]["before"] > 5 * recent["cost"][0]["after"] > 0
     assert (waiting["requests"], waiting["rules"][0]["matched"]) == (10, 10)
     wrong = await client.post(f"{AI}/policy/test", json={"policy": '[[rule]]\nid = "x"\nroute = "nothing"\n'})
-    assert (wrong.status_code, "line 3: rule x, route: there is no model" in wrong.text) == (400, True)
+    assert (wrong.status_code, "line 3: rule x, route: no such model" in wrong.text) == (400, True)
 
 
 async def test_a_webhook_to_a_host_that_no_rule_allows_is_not_registered(

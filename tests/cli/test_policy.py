@@ -59,7 +59,7 @@ def test_a_policy_with_errors_is_refused_with_each_of_them_and_nothing_is_applie
         done = slackwater(settings, "policy", command, str(file))
         assert done.returncode == 1
         assert "line 5: rule small, share: must be a percentage" in done.stderr
-        assert "line 8: rule b, route: there is no model 'nothing'" in done.stderr
+        assert "line 8: rule b, route: no such model 'nothing'" in done.stderr
     assert slackwater(settings, "policy", "show", "--json").stdout.strip() == "null"
 
 

@@ -118,7 +118,7 @@ def test_ids_are_whole_on_a_terminal_of_80_columns(run: Run) -> None:
 def test_the_api_decides_what_a_webhook_may_be(run: Run) -> None:
     for arguments, message in (
         (["ftp://example.com"], "destination.url"),
-        ([URL, "--model", "nobody"], "source.model_name: no such model nobody"),
+        ([URL, "--model", "nobody"], "source.model_name: no such model 'nobody'"),
         ([URL, "--event", "batch.done"], "events[0]"),
         ([URL, "--format", "xml"], "destination.format"),
     ):

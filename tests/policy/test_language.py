@@ -97,11 +97,11 @@ def test_an_empty_policy_has_no_rules() -> None:
         (rule('encrypt = "yes"'), "line 3: rule one, encrypt: must be true or false"),
         (
             rule('route = "smollm2-135m"'),
-            "line 3: rule one, route: there is no model 'smollm2-135m'; did you mean smollm2-135m-instruct?",
+            "line 3: rule one, route: no such model 'smollm2-135m'; did you mean smollm2-135m-instruct?",
         ),
         (
             rule('deny = true\nwhen = { model = "nothing" }'),
-            "line 4: rule one, when.model: there is no model 'nothing'",
+            "line 4: rule one, when.model: no such model 'nothing'",
         ),
         (rule('deny = true\nwhen = { taks = "x" }'), "line 4: rule one, when.taks: is unknown; did you mean task?"),
         (
@@ -151,7 +151,7 @@ def test_an_error_is_named_with_its_line_its_rule_and_field_and_what_would_be_ri
 
 def test_all_errors_are_reported_at_once() -> None:
     found = problems(rule('route = "a"\nfallback = ["b"]') + '[[rule]]\nid = "two"\nshare = 0\n')
-    assert [problem.partition(": there")[0].partition(": must")[0] for problem in found] == [
+    assert [problem.partition(": no such")[0].partition(": must")[0] for problem in found] == [
         "line 3: rule one, route",
         "line 4: rule one, fallback",
         "line 7: rule two, share",
