@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from app.cli.supervisor import MARK
+from app.cli.leftovers import MARK
 from app.db import embedded
 from app.environment import PART
 from app.settings import Settings
