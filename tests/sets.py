@@ -77,7 +77,7 @@ ON_INSTALLATION = (
 # By test, not by file; each takes so long.
 SPREAD = {
     "tests/harvest/test_versions.py": 80,
-    "tests/clients/test_openai_versions.py": 30,
+    "tests/clients/test_versions.py": 30,
     "tests/benchmarks/test_quick.py": 30,
     "tests/walk/test_walk.py": 40,
     "tests/console/test_accessibility.py": 70,

@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import Cloudflare from "cloudflare";
+import { ACCOUNT, API, API_KEY, CHAT_MODEL, finished, imported, MODEL } from "./settings.mjs";
 
-import { ACCOUNT, API, API_KEY, CHAT_MODEL, finished, MODEL } from "./settings.mjs";
-
-const client = new Cloudflare({ apiToken: API_KEY, baseURL: API });
+const { default: Cloudflare } = await imported("cloudflare");
+const made = (options) => new Cloudflare({ apiToken: API_KEY, baseURL: API, ...options });
+const client = made({});
 const run = (model, body, options) => client.ai.run(model, { account_id: ACCOUNT, ...body }, options);
 const messages = [{ role: "user", content: "hello" }];
 
@@ -44,7 +44,7 @@ test("a batch is submitted with queueRequest and polled", async () => {
 
 test("an unknown model is an error of the client's own with code 5007, not tried again", async () => {
   let calls = 0;
-  const counting = client.withOptions({ fetch: (...call) => (calls++, fetch(...call)) });
+  const counting = made({ fetch: (...call) => (calls++, fetch(...call)) });
   const error = await counting.ai.run("@cf/no/such", { account_id: ACCOUNT, prompt: "x" }).catch((e) => e);
   assert.ok(error instanceof Cloudflare.BadRequestError, String(error));
   assert.equal(error.errors[0].code, 5007);
@@ -52,7 +52,7 @@ test("an unknown model is an error of the client's own with code 5007, not tried
 });
 
 test("a wrong token is the client's AuthenticationError", async () => {
-  const error = await client.withOptions({ apiToken: "wrong" }).ai.run(MODEL, { account_id: ACCOUNT, prompt: "x" }).catch((e) => e);
+  const error = await made({ apiToken: "wrong" }).ai.run(MODEL, { account_id: ACCOUNT, prompt: "x" }).catch((e) => e);
   assert.ok(error instanceof Cloudflare.AuthenticationError, String(error));
 });
 

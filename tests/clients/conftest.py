@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from openai import OpenAI
 
@@ -59,7 +59,9 @@ def nothing_inherited() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def noted_client(record_testsuite_property: Any) -> None:
-    """A report in XML says which client these tests have imported."""
-    record_testsuite_property("openai", openai.__version__)
-    record_testsuite_property("location", str(Path(openai.__file__).resolve()))
+def noted_clients(record_testsuite_property: Any) -> None:
+    """A report in XML says which clients these tests import."""
+    for client in ("openai", "cloudflare", "standardwebhooks"):
+        found = metadata.distribution(client)
+        record_testsuite_property(client, found.version)
+        record_testsuite_property(f"{client} location", str(Path(str(found.locate_file(client))).resolve()))

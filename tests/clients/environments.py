@@ -1,4 +1,4 @@
-"""Folders with other versions of the `openai` client than the installed one, and runs of pytest that import those.
+"""Folders with other versions of clients than the installed ones, and runs of pytest that import those.
 
 A folder holds the client and all that it needs, in the versions of `constraints.txt`, so that what the tests import from it
 is what the rest of the installation has too. One by hand:
@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-VERSIONS = ("1.109.1", "2.30.0")
 ROOT = Path(__file__).parents[2]
 HOME = Path(sys.prefix) / "clients"
 _CONSTRAINTS = ROOT / "constraints.txt"
@@ -36,22 +35,24 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run of pytest came to; `version` and `location` are those of the client that its tests imported."""
+    """What a run of pytest came to; `clients`: the version and the place of each client that its tests could import."""
 
     code: int
-    version: str
-    location: Path
+    clients: Mapping[str, tuple[str, Path]]
     passed: int
     failed: int
     skipped: int
     tail: str
 
 
-def made(version: str) -> Path:
-    """The folder of this version; made on the first call, in one step. Raises Unreachable, AssertionError with pip's words."""
-    folder = HOME / f"openai-{version}"
+def made(package: str, version: str) -> Path:
+    """The folder of this version of a client; made on the first call, in one step.
+
+    Raises Unreachable, AssertionError with pip's words.
+    """
+    folder = HOME / f"{package}-{version}"
     # The line that pins the installed client is the one that must not count here.
-    pins = "".join(line for line in _CONSTRAINTS.open() if not line.startswith("openai=="))
+    pins = "".join(line for line in _CONSTRAINTS.open() if not line.startswith(f"{package}=="))
     stamp = folder / _STAMP
     if stamp.exists() and stamp.read_text() == pins:
         return folder
@@ -61,11 +62,11 @@ def made(version: str) -> Path:
         constraints.write_text(pins)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "2"]
         command += ["--timeout", "15"]
-        command += ["--target", str(new), "--constraint", str(constraints), f"openai=={version}"]
+        command += ["--target", str(new), "--constraint", str(constraints), f"{package}=={version}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
         if done.returncode and _UNREACHABLE.search(done.stderr):
-            raise Unreachable(f"openai {version} is not installed in {folder}, and pip reaches no package registry")
-        assert done.returncode == 0, f"pip could not install openai {version}\n{done.stdout}{done.stderr}"
+            raise Unreachable(f"{package} {version} is not installed in {folder}, and pip reaches no package registry")
+        assert done.returncode == 0, f"pip could not install {package} {version}\n{done.stdout}{done.stderr}"
         (new / _STAMP).write_text(pins)
         if folder.exists():
             folder.rename(Path(temporary) / "old")
@@ -76,7 +77,7 @@ def made(version: str) -> Path:
     return folder
 
 
-def run(folder: Path, files: Sequence[Path], variables: Mapping[str, str], *, only: str) -> Ran:
+def run(folder: Path, files: Sequence[Path], variables: Mapping[str, str], *, only: str = "") -> Ran:
     """Run those tests of the files that the expression `only` names, with this folder's client and these variables."""
     report = Path(tempfile.mkdtemp(prefix="slackwater-clients-")) / "report.xml"
     command = [
@@ -117,8 +118,11 @@ def _read(report: Path, done: subprocess.CompletedProcess[str]) -> Ran:
     )
     return Ran(
         done.returncode,
-        told.get("openai", "none"),
-        Path(told.get("location", "")),
+        {
+            name: (version, Path(told[f"{name} location"]))
+            for name, version in told.items()
+            if f"{name} location" in told
+        },
         tests - failures - errors - skipped,
         failures + errors,
         skipped,

@@ -29,18 +29,18 @@ def require() -> None:
         missing(f"node is {version}: install Node.js {_OLDEST} or newer")
 
 
-def install(*, cloudflare: bool = False) -> None:
+def install(*, optional: bool = False) -> None:
     """`npm ci`, unless exactly this lock is installed. Raises AssertionError with npm's own words.
 
-    `cloudflare`: also that client, whose 17,000 files take three times as long as all others.
+    `optional`: also the large clients and the older versions. Cloudflare's 17,000 files take three times as long as all others.
     """
     require()
     with installing("node"):
         lock = hashlib.sha256(LOCK.read_bytes()).hexdigest()
-        wanted, whole = f"{lock} {cloudflare}", f"{lock} True"
+        wanted, whole = f"{lock} {optional}", f"{lock} True"
         if _STAMP.exists() and _STAMP.read_text() in (wanted, whole):
             return
-        omitted = [] if cloudflare else ["--omit=optional"]
+        omitted = [] if optional else ["--omit=optional"]
         command = ["npm", "ci", *omitted, "--no-audit", "--no-fund", "--ignore-scripts"]
         done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"npm ci in {FOLDER} failed; is a package registry reachable?\n{done.stderr}"

@@ -7,9 +7,19 @@ from tests.installation import EMBEDDER
 from tests.system.stack import MODEL, Account, Stack
 
 
-@pytest.mark.parametrize("file", ["ai-sdk.mjs", pytest.param("cloudflare.mjs", marks=pytest.mark.slow)])
-def test_in_javascript(installation: Stack, account: Account, chat_model: str, file: str) -> None:
-    node.install(cloudflare=file == "cloudflare.mjs")
+@pytest.mark.parametrize(
+    ("file", "before"),
+    [
+        ("ai-sdk.mjs", ""),
+        *(
+            pytest.param(f"{name}.mjs", before, marks=pytest.mark.slow)
+            for name in ("cloudflare", "openai")
+            for before in ("", "a year")
+        ),
+    ],
+)
+def test_in_javascript(installation: Stack, account: Account, chat_model: str, file: str, before: str) -> None:
+    node.install(optional=file != "ai-sdk.mjs")
     variables = {
         "BASE_URL": account.url,
         "API_KEY": account.key,
@@ -17,6 +27,7 @@ def test_in_javascript(installation: Stack, account: Account, chat_model: str, f
         "MODEL": MODEL,
         "CHAT_MODEL": chat_model,
         "EMBEDDER": EMBEDDER,
+        "BEFORE": before,
         "ENGINE_URL": f"http://127.0.0.1:{installation.engine_port}",
     }
     node.run(file, variables)

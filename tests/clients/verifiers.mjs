@@ -2,9 +2,10 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Webhook as StandardWebhook } from "standardwebhooks";
 import { Webhook as SvixWebhook } from "svix";
+import { imported } from "./settings.mjs";
 
+const { Webhook: StandardWebhook } = await imported("standardwebhooks");
 const { headers, body } = JSON.parse(process.env.WEBHOOK);
 const forged = body.replace("batch.succeeded", "batch.failed");
 
