@@ -88,8 +88,6 @@ RULES = [
     Rule(r"/ai/policy/test", r"policy: line [0-9]+: ", "the language of a policy is no schema's"),
     Rule(r"/ai/policy/test", r"last: must be a length of time", "it is a number of days at most"),
     Rule(r"/test", r"The receiver could not be reached: ", "no receiver runs"),
-    Rule(r"/items", r"after: no item of this conversation has the id", "it depends on the conversation"),
-    Rule(r"/input_items", r"after: no item of this response has the id", "it depends on the response"),
     Rule(r"/complete", r"(part_ids|md5)", "it depends on the upload's parts"),
     Rule(r"/parts", r"data: this part has [0-9]+ bytes, but the whole upload", "it depends on the upload"),
     Rule(r"/estimate", r"Only an uploaded batch file has an estimate$", "it depends on the file"),
