@@ -12,6 +12,7 @@ keeps more state than the tokens: a seed, penalties, a grammar, logprobs, tools,
 span the cut. Such requests are not continued; they start again after a yield.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,15 +71,13 @@ class Continuation:
     prompt_ids: list[int] = field(default_factory=list)
     output_ids: list[int] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
-    cached_tokens: int = 0
-    resumed_cached: int = 0
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     error: dict[str, Any] | None = None
     mended: list[str] = field(default_factory=list)
     _head: dict[str, Any] = field(default_factory=dict)
     _calls: int = 0
-    _reported_usage: Usage | None = None
+    _reported: dict[int, Usage] = field(default_factory=dict)  # by call; one that yields reports none
 
     @property
     def started(self) -> bool:
@@ -138,8 +137,8 @@ class Continuation:
             "created": message.get("created"),
             "model": message.get("model"),
         }
-        if message.get("usage"):
-            self._count(message["usage"])
+        if message.get("usage") and (usage := usage_of(message)) is not None:
+            self._reported[self._calls] = usage
         for choice in message.get("choices") or ():
             self._take(message, choice)
 
@@ -156,14 +155,6 @@ class Continuation:
         if choice.get("finish_reason"):
             self.finish_reason = choice["finish_reason"]
             self.stop_reason = choice.get("stop_reason", choice.get("matched_stop"))
-
-    def _count(self, usage: Mapping[str, Any]) -> None:
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        self._reported_usage = usage_of({"usage": usage})
-        if self._calls == 1:
-            self.cached_tokens = cached
-        else:
-            self.resumed_cached += cached
 
     def _limit(self, body: Mapping[str, Any]) -> int:
         """The limit of answer tokens: the request's own limit, at most the room that the prompt leaves."""
@@ -182,16 +173,30 @@ class Continuation:
 
         If the engine returns no token ids, this is the usage that it reported, or an estimate: each piece counts as a token.
         """
-        if not self.output_ids and self._reported_usage is not None:
-            return self._reported_usage
+        if not self.output_ids and self._reported:
+            return self._reported[max(self._reported)]
         if self._uncounted:
             return Usage(mending.prompt_estimate(self.request.body), 0, self.received)
-        return Usage(len(self.prompt_ids), self.cached_tokens, len(self.output_ids))
+        cached = self._reported[1].cached_tokens if 1 in self._reported else 0
+        return Usage(len(self.prompt_ids), cached, len(self.output_ids), self._details)
+
+    @property
+    def _details(self) -> dict[str, int]:
+        """Those of the prompt as the first call reported them, and the sums of those of the output."""
+        found: Counter[str] = Counter()
+        for call, usage in self._reported.items():
+            found.update({name: n for name, n in usage.details.items() if call == 1 or name.startswith("output.")})
+        return dict(found)
+
+    @property
+    def resumed_cached(self) -> int:
+        """Tokens that later calls found in the prefix cache."""
+        return sum(usage.cached_tokens for call, usage in self._reported.items() if call > 1)
 
     @property
     def _uncounted(self) -> bool:
         """Whether an answer has come, and nothing that says how many tokens it has."""
-        return bool(self.received) and not self.output_ids and self._reported_usage is None
+        return bool(self.received) and not self.output_ids and not self._reported
 
     def done(self, text: str) -> Done:
         """The outcome of a complete transcript."""
@@ -202,12 +207,14 @@ class Continuation:
     def answer(self, text: str) -> bytes:
         """The whole answer in the shape of one call without streaming."""
         counted = self.usage
-        usage = {
+        usage: dict[str, Any] = {
             "prompt_tokens": counted.prompt_tokens,
             "completion_tokens": counted.completion_tokens,
             "total_tokens": counted.prompt_tokens + counted.completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": counted.cached_tokens},
+            "prompt_tokens_details": {"cached_tokens": counted.cached_tokens, **_parts_of(counted, "input")},
         }
+        if outputs := _parts_of(counted, "output"):
+            usage["completion_tokens_details"] = outputs
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": self.finish_reason or "length"}
         choice["stop_reason"] = self.stop_reason
         if self.request.route == CHAT:
@@ -215,6 +222,10 @@ class Continuation:
         else:
             kind, choice["text"] = "text_completion", text
         return orjson.dumps({**self._head, "object": kind, "choices": [choice], "usage": usage})
+
+
+def _parts_of(usage: Usage, of: str) -> dict[str, int]:
+    return {name.removeprefix(f"{of}."): n for name, n in usage.details.items() if name.startswith(f"{of}.")}
 
 
 def joined(pieces: Sequence[str], whole: str) -> str:

@@ -111,7 +111,22 @@ def test_usage_counts_the_prompt_once_and_every_output_token_once() -> None:
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"]["prompt_tokens"] == 3
     assert answer["usage"]["completion_tokens"] == 5
-    assert (transcript.cached_tokens, transcript.resumed_cached) == (0, 4)
+    assert (transcript.usage.cached_tokens, transcript.resumed_cached) == (0, 4)
+
+
+def test_parts_of_the_usage_are_those_of_all_calls() -> None:
+    transcript = Continuation(chat(), TARGET.context_window)
+    for n, (ids, audio, thought) in enumerate((([10, 11], 3, 7), ([12, 13], 5, 2))):
+        transcript.call()
+        parts = {"prompt_tokens_details": {"audio_tokens": audio}}
+        parts |= {"completion_tokens_details": {"reasoning_tokens": thought, "none": 0}}
+        event = {**usage(3 + n, n, 2), "choices": []}
+        event["usage"] |= parts  # type: ignore[operator]
+        spoken(transcript, {**piece("ab", ids, completion=n > 0), "prompt_token_ids": [1, 2, 3]}, event, event)
+    assert transcript.usage.details == {"input.audio_tokens": 3, "output.reasoning_tokens": 9}
+    answer = orjson.loads(transcript.answer("abab"))["usage"]
+    assert answer["prompt_tokens_details"] == {"cached_tokens": 0, "audio_tokens": 3}
+    assert answer["completion_tokens_details"] == {"reasoning_tokens": 9}
 
 
 def test_an_answer_cut_by_its_length_is_complete_without_another_call() -> None:
