@@ -37,9 +37,9 @@ def test_a_file_is_known_by_its_name_or_its_first_line(tmp_path: Path, name: str
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("a.jsonl", "hello\n", ", line 1: not valid JSON: .*column 1"),
+        ("a.jsonl", "hello\n", " is plain text, such as CSV; put a JSON object on each line"),
         ("a", '{"cut": ', ", line 1: not valid JSON: it ends before it is complete"),
-        ("a.jsonl", '{"a": None}\n', "None is no value of JSON; send null"),
+        ("a.jsonl", '{"a": None}\n', "None is not JSON; send null"),
         ("a.jsonl", "17\n", ", line 1: not a JSON object, but a number"),
         ("a.json", "[1]x\n", " is one JSON array; put each of its elements on a line"),
         ("a", "[1, 2]\n", " is one JSON array; put each of its elements on a line"),
