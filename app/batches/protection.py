@@ -3,7 +3,8 @@
 `Protection.verdict` decides it for the console, the API, `slackwater status` and `top`, the metrics and the alert CallersSlowed.
 
 Alone is what was measured without batch requests in the engine at the same hours of the last seven days, the present one
-included. A ratio of fewer than LEAST_STREAMS on either side says nothing.
+included. A ratio of fewer than LEAST_STREAMS on either side says nothing. Models are not mixed: of several, the one whose callers
+are slowed most is told of.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,10 +54,12 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """The times since a moment, beside batch work and in all; `alone`: at the same hours of DAYS. `stretches`: the first one
-    first.
+    """The times of a model in so many seconds, beside batch work and in all; `alone`: at the same hours of DAYS. `stretches`: the
+    first one first.
     """
 
+    model: str
+    seconds: float
     everything: Times
     beside: Times
     alone: Times
@@ -114,7 +117,8 @@ class Protection:
             )
             if beside is not None and alone
         ]
-        return f"At p95: {'; '.join(said)}."
+        streams = f"{many(self.beside.requests, 'stream')} beside, {self.alone.requests:,} alone"
+        return f"Of {self.model} over {duration(self.seconds)}, at p95: {'; '.join(said)}; {streams}."
 
 
 async def present(conn: Connection) -> Protection:
@@ -132,18 +136,35 @@ async def gauges(conn: Connection) -> list[tuple[str, str, float]]:
 async def read(
     conn: Connection, since: datetime, points: int, model: str | None = None, until: datetime | None = None
 ) -> Protection:
-    """The protection since then, until then or now, in at most so many stretches, of one model or of all."""
+    """The protection since then, until then or now, in at most so many stretches, of this model or of the one whose callers are
+    slowed most.
+    """
     end = until or clock.now()
     stretch = max(60.0, (end - since).total_seconds() / points)
     recent = await latency.read(conn, since, stretch, model, until=end)
     usual = await latency.read(conn, max(since, end - timedelta(days=1)), 60, model, days=DAYS, until=end)
-    return summary(recent, usual)
+    return worst(recent, usual, (end - since).total_seconds(), model or "")
 
 
-def summary(recent: Sequence[Latency], usual: Sequence[Latency]) -> Protection:
-    """The protection from stretches, and from the minutes with which they are compared. Pure."""
+def worst(recent: Sequence[Latency], usual: Sequence[Latency], seconds: float, model: str = "") -> Protection:
+    """The protection of the model whose callers are slowed most, or of which most is known; of `model` if nobody called. Pure."""
+    found = [
+        _of_one(
+            name,
+            [each for each in recent if each.model == name],
+            [each for each in usual if each.model == name],
+            seconds,
+        )
+        for name in sorted({each.model for each in recent or usual} or {model})
+    ]
+    return max(found, key=lambda each: (each.slowdown or 0.0, each.beside.requests, each.everything.requests))
+
+
+def _of_one(model: str, recent: Sequence[Latency], usual: Sequence[Latency], seconds: float) -> Protection:
     starts = sorted({each.start for each in recent})
     return Protection(
+        model,
+        seconds,
         _times(recent),
         _times(each for each in recent if each.beside),
         _times(each for each in usual if not each.beside),

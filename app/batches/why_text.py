@@ -49,7 +49,7 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "hold": "keeps its amount of batch work for now",
     "harvest": "gives batch work what synchronous requests leave of every step",
     "deadline_ramp": "takes more batch work because a deadline is near",
-    "shrink_latency": "serves synchronous requests",
+    "shrink_latency": "keeps its steps short",
     "yield_burst": "makes room for a burst of synchronous requests",
     "closed_sync_waiting": "serves synchronous requests first",
     "full": "has as much work as fits",

@@ -88,10 +88,11 @@ def _pairs(counts: Counter[int]) -> list[int]:
 
 @dataclass(slots=True)
 class Latency:
-    """The sketches of the answers of one stretch of time. `start`: its begin."""
+    """The sketches of the answers of a model in one stretch of time. `start`: its begin."""
 
     start: datetime
     beside: bool
+    model: str
     requests: int = 0
     first_token: list[int] = field(default_factory=sketch.empty)
     gap: list[int] = field(default_factory=sketch.empty)
@@ -106,15 +107,16 @@ async def read(
     days: int = 0,
     until: datetime | None = None,
 ) -> list[Latency]:
-    """The latencies since then, in stretches of so many seconds, of one model or of all; first by time, then alone first.
+    """The latencies since then, in stretches of so many seconds, of one model or of all; first by time, then alone first,
+    then by model.
 
     `days`: also those of the same hours so many days before. Then `since` is at most a day before `until`, which is now if it is
     None.
     """
     values = {"since": since, "until": until or clock.now(), "stretch": stretch, "model": model, "days": days}
-    found: dict[tuple[datetime, bool], Latency] = {}
-    for start, beside, requests, first_token, gap in await (await conn.execute(sql.READ, values)).fetchall():
-        each = found.setdefault((start, beside), Latency(start, beside))
+    found: dict[tuple[datetime, bool, str], Latency] = {}
+    for *of, requests, first_token, gap in await (await conn.execute(sql.READ, values)).fetchall():
+        each = found.setdefault(tuple(of), Latency(*of))
         each.requests += requests
         _add(each.first_token, first_token)
         _add(each.gap, gap)

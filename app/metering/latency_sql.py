@@ -12,7 +12,7 @@ FORGET_OLD = "delete from latency_minute where minute < now() - make_interval(da
 # The minutes from `since` to `until`, and those of the same hours of so many days before. The sketches of a stretch of time are
 # added in the process.
 READ = """
-select to_timestamp(floor(extract(epoch from l.minute) / %(stretch)s) * %(stretch)s), beside, requests, first_token, gap
+select to_timestamp(floor(extract(epoch from l.minute) / %(stretch)s) * %(stretch)s), beside, model, requests, first_token, gap
 from generate_series(0, %(days)s::int) day cross join lateral (
   select * from latency_minute
   where minute >= %(since)s - make_interval(days => day) and minute < %(until)s - make_interval(days => day)

@@ -258,7 +258,7 @@ def test_callers_without_a_baseline_are_a_warning_and_slowed_ones_an_error() -> 
         return Times(requests, first_token, first_token, 10.0, 10.0)
 
     def said(beside: Times, alone: Times) -> tuple[str, list[tuple[str, str]]]:
-        found = installation_status.describe([engine()], CALM, callers=Protection(beside, beside, alone, []))
+        found = installation_status.describe([engine()], CALM, callers=Protection("m", 3600, beside, beside, alone, []))
         return found["status"], [(problem["code"], problem["severity"]) for problem in found["problems"]]
 
     assert said(streams(50, 100), streams(49, 100)) == ("warning", [("callers_unmeasured", "warning")])

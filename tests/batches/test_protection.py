@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
+from app import clock
 from app.api.metrics import PREFIX
 from app.batches import protection
 from app.batches.protection import LEAST_STREAMS, LIMIT, Protection, Times, Verdict
@@ -25,7 +26,7 @@ def times(first: float, gap: float = 20.0, requests: int = ENOUGH) -> Times:
 
 
 def found(beside: Times, alone: Times) -> Protection:
-    return Protection(beside, beside, alone, ())
+    return Protection("m", 3600, beside, beside, alone, ())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,26 @@ def test_callers_are_protected_only_where_enough_was_measured_on_both_sides(
 
 def test_an_answer_of_one_token_has_no_gap_and_is_compared_all_the_same() -> None:
     short = replace(times(100), gap_p50=None, gap_p95=None)
-    assert found(short, short).details == "At p95: first token 100 ms beside batch work, 100 ms alone (1.00 times)."
+    said = "first token 100 ms beside batch work, 100 ms alone (1.00 times)"
+    assert found(short, short).details == f"Of m over 60 min, at p95: {said}; 50 streams beside, 50 alone."
+
+
+async def test_models_are_not_mixed_and_the_one_whose_callers_are_slowed_most_is_told_of(database: Database) -> None:
+    process = MinuteLatencies(database)
+    for model, beside, milliseconds in (
+        ("slow", True, 400),
+        ("slow", False, 390),
+        ("quick", False, 20),
+        ("quick", True, 60),
+    ):
+        for _ in range(ENOUGH):
+            process.add(model, beside=beside, first_token_ms=milliseconds, gaps=[])
+    await process.store()
+    async with database.relaxed() as conn:
+        seen = await protection.present(conn)
+        of_slow = await protection.read(conn, clock.now() - protection.PRESENT, 1, "slow")
+    assert (seen.model, round(seen.slowdown or 0)) == ("quick", 3)
+    assert of_slow.verdict == Verdict.PROTECTED
 
 
 def test_the_alert_has_the_same_limit_and_asks_for_as_many_streams() -> None:

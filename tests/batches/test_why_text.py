@@ -57,7 +57,7 @@ def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
     [
         (
             ("shrink_latency", "step_seconds", 0.031, 0.025, 40),
-            "e serves synchronous requests: step time 31 ms, the aim is at most 25 ms, for 40 s",
+            "e keeps its steps short: step time 31 ms, the aim is at most 25 ms, for 40 s",
         ),
         (
             ("closed_stale", "age_seconds", 12.0, 1.5, 10.4),

@@ -48,7 +48,7 @@ def batch(settings: Settings, key: str) -> str:
 def test_the_reason_comes_first_then_the_chain_then_the_latest_decisions(run: Run, batch: str) -> None:
     lines = [line.rstrip() for line in run("why", batch).output.splitlines()]
     assert lines[0].startswith(
-        "Waiting: engine-0 serves synchronous requests: step time 31 ms, the aim is at most 25 ms, for "
+        "Waiting: engine-0 keeps its steps short: step time 31 ms, the aim is at most 25 ms, for "
     )
     assert lines[1].startswith("toy · 0 of 40 items done, 0 failed · since ")
     assert any(line.startswith("✗  shrink_latency") for line in lines)

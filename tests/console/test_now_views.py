@@ -33,7 +33,7 @@ def pool(pace: float | None, engines: int = 1, spread: float | None = None) -> P
 def seen(seconds_ago: float) -> now.Seen:
     sample = StoredSample(NOW - timedelta(seconds=seconds_ago), replace(SAMPLE, batch_tokens=100, seconds=10.0))
     none = Times(0, None, None, None, None)
-    calls = Protection(none, none, none, [])
+    calls = Protection("m", 3600, none, none, none, [])
     drawn = now.Drawn(time_range.given({}, NOW, now.USUAL_RANGE), {1: [sample]}, calls)
     return now.Seen([], 0, drawn, now.Queue(NOW, []), [], [])
 
@@ -227,7 +227,7 @@ def test_a_reading_has_its_seconds_and_short_numbers() -> None:
 
 def test_the_plot_of_first_tokens_has_the_baseline_of_the_number_above_it() -> None:
     beside, alone, nothing = (Times(60, each, each, None, None) for each in (348.0, 142.0, None))
-    calls = Protection(beside, beside, alone, [Stretch(NOW - HOURS, beside, nothing)])
+    calls = Protection("m", 3600, beside, beside, alone, [Stretch(NOW - HOURS, beside, nothing)])
     drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
     assert [word.text for word in drawn.words] == ["alone, 7 days: 142 ms", "beside batch 348"]
     [line], [end] = drawn.caps, [word.y for word in drawn.words if word.x == 100]
@@ -237,14 +237,14 @@ def test_the_plot_of_first_tokens_has_the_baseline_of_the_number_above_it() -> N
 
 def test_a_baseline_of_few_is_said_to_be_one() -> None:
     beside, alone = Times(60, 348.0, 348.0, None, None), Times(3, 142.0, 142.0, None, None)
-    calls = Protection(beside, beside, alone, [Stretch(NOW - HOURS, beside, alone)])
+    calls = Protection("m", 3600, beside, beside, alone, [Stretch(NOW - HOURS, beside, alone)])
     drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
     assert "alone, of few: 142 ms" in [word.text for word in drawn.words]
 
 
 def test_a_first_token_of_few_streams_is_said_to_be_of_so_many() -> None:
     everything, beside, alone = (Times(n, 348.0, 348.0, None, None) for n in (264, 3, 261))
-    drawn = replace(seen(5).drawn, calls=Protection(everything, beside, alone, []))
+    drawn = replace(seen(5).drawn, calls=Protection("m", 3600, everything, beside, alone, []))
     shown = now.view(replace(seen(5), drawn=drawn), OPERATOR, {}, NOW)
     assert shown["figures"][0].words[0].text == "of 3 streams beside batch work in the last 1 h; 348 ms alone, of 261"
     assert shown["requests"] == "264 streams, 3 beside batch"
@@ -257,6 +257,6 @@ def test_without_a_sample_the_harvest_is_not_known() -> None:
 
 def test_without_a_baseline_no_line_of_it_is_drawn() -> None:
     beside, nothing = Times(60, 348.0, 348.0, None, None), Times(0, None, None, None, None)
-    calls = Protection(beside, beside, nothing, [Stretch(NOW - HOURS, beside, nothing)])
+    calls = Protection("m", 3600, beside, beside, nothing, [Stretch(NOW - HOURS, beside, nothing)])
     drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
     assert (list(drawn.caps), [word.text for word in drawn.words]) == ([], ["beside batch 348"])
