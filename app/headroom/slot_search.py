@@ -62,6 +62,10 @@ class SlotSearch:
         if gauges is None or scrape.blind:
             return self
         running, now = int(gauges.running), scrape.sampled_at
+        if self.found and running > self.found * _SAME:  # it runs more than was found
+            return replace(self, found=0, times=0, grows_at=-math.inf).seen(
+                scrape, reserve=reserve, kv_ceiling=kv_ceiling
+            )
         if not gauges.waiting:
             return replace(self._grown(running, now, reserve), most=0, looks=0)
         step = (gauges.steps, gauges.generation_tokens, gauges.prompt_tokens)

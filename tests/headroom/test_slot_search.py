@@ -128,3 +128,16 @@ def test_a_step_that_takes_longer_than_several_scrapes_says_nothing_of_slots() -
                 shown = replace(GAUGES, running=6 + 2 * step, waiting=10 - 2 * step, generation_tokens=100 * step)
                 search = search.seen(Scrape(shown, now, 10), reserve=RESERVE, kv_ceiling=0.9)
     assert (search.found, search.slots) == (0, 16)
+
+
+def test_a_finding_that_an_engine_has_outgrown_is_forgotten() -> None:
+    engine = Engine(8)
+    engine.search = SlotSearch.of(16)
+    engine.scrapes(600)
+    assert engine.search.contradicts
+    engine.slots, engine.callers = 16, 12
+    engine.scrapes(1)
+    assert (engine.search.contradicts, engine.search.found) == (False, 0)
+    engine.callers = 0
+    engine.scrapes(60)
+    assert engine.search.slots == 16

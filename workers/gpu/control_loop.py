@@ -117,7 +117,7 @@ class ControlLoop:
         self.harvest = engine.harvest
         self._serving = serving
         self._journal = journal
-        self.search = SlotSearch.of(engine.slots) if engine.slots_given else SlotSearch()
+        self.search = self._new_search()
         self._limits = self._new_limits()
         self._computed = 0
         self._wake = asyncio.Event()
@@ -196,6 +196,9 @@ class ControlLoop:
         same = (self._limits.slots, self._limits.blind) == (self.slots, self._may_be_blind)
         return self._limits if same else self._new_limits()
 
+    def _new_search(self) -> SlotSearch:
+        return SlotSearch.of(self._engine.slots) if self._engine.slots_given else SlotSearch()
+
     def _new_limits(self) -> HeadroomLimits:
         known = self._engine.slots_known
         return HeadroomLimits.of(self._settings, self.slots, blind=self._may_be_blind, slots_known=known)
@@ -251,6 +254,8 @@ class ControlLoop:
                 self._counted_tokens,
                 (scrape.gauges.prompt_tokens, scrape.gauges.generation_tokens),
             )
+            if self._counted_tokens < before:  # counted anew: another process, which may have other slots
+                self.search = self._new_search()
             if scrape.others or self._counted_tokens != before:
                 self._rest.stir()
         if self._runner.target.terms.dialect.counts_steps:
