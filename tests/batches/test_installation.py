@@ -262,6 +262,7 @@ def test_callers_without_a_baseline_are_a_warning_and_slowed_ones_an_error() -> 
         return found["status"], [(problem["code"], problem["severity"]) for problem in found["problems"]]
 
     assert said(streams(50, 100), streams(49, 100)) == ("warning", [("callers_unmeasured", "warning")])
+    assert said(streams(0, 100), streams(0, 100)) == ("ok", [])
     assert said(streams(50, 200), streams(50, 100)) == ("degraded", [("callers_slowed", "error")])
     assert said(streams(50, 100), streams(50, 100)) == ("ok", [])
 
