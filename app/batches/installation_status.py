@@ -165,7 +165,9 @@ def _problem(problem: EngineProblem, severity: Severity = "error", **of: str) ->
 def _slowed_or_unmeasured(callers: Protection | None) -> Iterator[dict[str, str]]:
     if callers is not None and callers.verdict == Verdict.SLOWED:
         yield _problem(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE))
-    if callers is not None and callers.verdict == Verdict.UNMEASURED and callers.everything.requests:  # else nobody has called
+    if (
+        callers is not None and callers.verdict == Verdict.UNMEASURED and callers.everything.requests
+    ):  # else nobody has called
         yield _problem(EngineProblem("callers_unmeasured", f"{callers.headline}.", callers.details), "warning")
 
 

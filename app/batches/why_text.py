@@ -10,6 +10,7 @@ an unknown code or signal contains its name.
 from app.headroom.gate_rules import CLOSING_SIGNALS
 from app.quantities import duration, many
 from app.queue.estimate import Missing
+from app.queue.item_counts import NONE_LEFT
 
 _BATCH = {
     "paused": "the batch is paused; resume it to go on",
@@ -115,7 +116,9 @@ def headline(status: str, waiting: str | None, places: str) -> str:
     """
     if status in ENDS:
         return f"The batch is {status}; it waits for nothing."
-    return f"Waiting: {waiting}" if waiting else f"The batch runs: {places}."
+    if waiting:
+        return f"Waiting: {waiting}"
+    return "Every item has its result." if places == NONE_LEFT else f"The batch runs: {places}."
 
 
 def batch_message(code: str, **facts: object) -> str:
@@ -151,7 +154,7 @@ def gate(
     if usual is not None and seconds is not None and seconds > usual:  # nobody knows how much later it will be
         held += f", longer than the usual {duration(usual)}"
     elif expected is not None:
-        soon = f"expected back in about {duration(expected)}" if expected >= 1 else "expected back at any moment"
+        soon = f"usually back in about {duration(expected)}" if expected >= 1 else "usually back at any moment"
     if compared:
         return f"{meaning}: " + ", ".join(part for part in (why, held, soon) if part)
     told = f"{meaning} {held}".strip() + (f": {why}" if why else "")

@@ -23,7 +23,6 @@ _TIMEOUT = httpx.Timeout(30, read=120)
 _REMEDIES = {
     401: "Check SLACKWATER_API_KEY, or run `slackwater login`.",
     403: "Use a key of that account: SLACKWATER_API_KEY or `slackwater login`.",
-    429: "Wait a moment and try again.",
     503: "`slackwater status` shows what is wrong.",
 }
 

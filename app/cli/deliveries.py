@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 20.0  # how long `test` waits for the first attempt
 Object = dict[str, Any]
 _POLL_SECONDS = 0.2
 _MOST_SHOWN = 200  # characters of a receiver's response
-_COLUMNS = ("delivery", "event", "state", "tries", "last attempt", "next, or why none", "request id")
+_COLUMNS = ("delivery", "event", "state", "tries", "last answer", "next, or why none", "request id")
 _ATTEMPTS = ("attempt", "at", "ms", "outcome", "address", "answer")
 
 

@@ -45,7 +45,7 @@ def fetch_from(url: str, settings: Settings | None = None) -> Status:
     except (httpx.TransportError, httpx.InvalidURL) as error:
         raise api_away(url, error, settings) from error
     except (httpx.HTTPStatusError, ValueError) as error:
-        remedy = "Another program listens there, or an older Slackwater. Set SLACKWATER_PORT or SLACKWATER_URL."
+        remedy = "Slackwater's console, an older one or another program listens there. Set SLACKWATER_PORT or SLACKWATER_URL."
         raise Failure(f"The program at {url} has no Slackwater status.", remedy) from error
     return found
 

@@ -221,7 +221,8 @@ def _send_requests(client: Client, path: Path, options: SubmitOptions) -> str:
         raise Failure(f"{_named(path)} is empty.", "It needs at least one request.")
     if options.tags or options.model:
         raise Failure(
-            "--tag and --model cannot be used with OpenAI requests.", "Each line names its model; use --metadata."
+            "--tag and --model cannot be used with OpenAI requests.",
+            "Each line names its model, and such batches have metadata in place of tags: --metadata KEY=VALUE.",
         )
     with path.open("rb") as file, tables.patience(f"Uploading {path.name} …"):
         upload = {"file": (path.name, file, "application/jsonl")}

@@ -35,6 +35,9 @@ class ItemCounts:
         return 0 if self.ended else max(0, self.total - self.done - self.claimed - self.in_engine)
 
 
+NONE_LEFT = "none left"
+
+
 def words(queued: int, claimed: int, in_engine: int, returns_at: datetime | None = None) -> str:
     """Where the items without a result are: "29 in the engine, 33 claimed by a worker, 138 queued"."""
     inside = "in the engine"
@@ -42,4 +45,4 @@ def words(queued: int, claimed: int, in_engine: int, returns_at: datetime | None
         at = f"{returns_at.astimezone(UTC):%H:%M:%S} UTC"
         inside += f" (its worker is silent; they go back to the queue at {at})"
     places = ((in_engine, inside), (claimed, "claimed by a worker"), (queued, "queued"))
-    return ", ".join(f"{count:,} {place}" for count, place in places if count) or "none left"
+    return ", ".join(f"{count:,} {place}" for count, place in places if count) or NONE_LEFT

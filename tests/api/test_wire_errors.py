@@ -196,7 +196,7 @@ async def test_a_client_with_a_wrong_base_url_reads_the_right_one(client: httpx.
         for path, hint in PATHS.items()
     }
     models = (await client.get("/v1/models/")).json()["error"]
-    assert models["message"] == f"Invalid URL (GET /v1/models/); there is /v1/models, {BASE}"
+    assert models["message"] == f"Invalid URL (GET /v1/models/); did you mean /v1/models? {BASE}"
     for path in OF_CLOUDFLARE:
         said = f"Could not route to {path}, perhaps your object identifier is invalid?"
         assert told[path].json()["errors"] == [{"code": 7003, "message": said}]

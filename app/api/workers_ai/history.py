@@ -27,12 +27,11 @@ from app.quantities import seconds_of
 router = APIRouter(prefix="/ai")
 
 _MOST_SECONDS = 99 * 86_400
-_LENGTH = {"pattern": "^([1-9][0-9]{0,2}[smh]|[1-9][0-9]?d)$"}
+_LENGTH = {"pattern": "^([1-9][0-9]{0,2}[smh]|[1-9][0-9]?d)$", "maxLength": 10}
 Since = Annotated[
     str,
     Field(
         json_schema_extra=_LENGTH,
-        max_length=10,
         description="a length of time like 90m, 24h or 7d",
     ),
 ]

@@ -153,7 +153,7 @@ def lede(seen: Seen, now: datetime) -> tuple[str, str]:
         )
     late = each.usual_seconds is not None and each.held_seconds > each.usual_seconds
     if seen.detail.expected and seen.detail.expected >= 1 and not late:
-        said.append(f"It is expected back in about {times.span(seen.detail.expected)}.")
+        said.append(f"It is usually back in about {times.span(seen.detail.expected)}.")
     if seen.replaced and seen.replaced > seen.shown.start:
         said.append(
             f"It has its name since {times.clock_time(seen.replaced, now)}; what another engine did before is not drawn."

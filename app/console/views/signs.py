@@ -153,6 +153,7 @@ _LANES = {
     "no_engine": ("No engine", "r-full"),
     "engine_down": ("Engine away", "r-bad"),
     "engine_starting": ("Engine away", "r-bad"),
+    "draining": ("Engine away", "r-full"),
     "closed_sync_waiting": ("Callers first", "r-sync"),
     "yield_burst": ("Callers first", "r-sync"),
     "closed_slots": ("Callers first", "r-sync"),
