@@ -133,11 +133,10 @@ def _call(
 def _size(model: Model, item: dict[str, Any], facts: ItemFacts) -> CallSize:
     """What its budgets reserve for a valid request."""
     prompt, most = facts.est_tokens - facts.answer_tokens, facts.most_tokens
-    size = CallSize(prompt, budget_rules.expected_answer(facts.answer_tokens, most), most, item)
-    windows_apart = model.task == "text-embeddings" or isinstance(
-        item.get("prompt"), list
-    )  # one for each of several texts
-    return size if windows_apart else replace(size, window=model.context_window, answers=item.get("n") or 1)
+    expected = budget_rules.expected_answer(facts.answer_tokens, most)
+    if model.task == "text-embeddings" or isinstance(item.get("prompt"), list):  # a window for each of several texts
+        return CallSize(prompt, expected, most, item)
+    return CallSize(prompt, expected, most, item, model.context_window, item.get("n") or 1)
 
 
 def _line(

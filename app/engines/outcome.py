@@ -395,8 +395,8 @@ def _parts(of: str, details: object) -> dict[str, int]:
     """The parts of a count that are not 0, at most `_MOST_PARTS`."""
     if not isinstance(details, dict):
         return {}
-    named = {f"{of}.{name}": _count(n) for name, n in details.items() if _PART.fullmatch(name)}
-    return dict(islice(((name, n) for name, n in named.items() if n), _MOST_PARTS))
+    named = ((f"{of}.{name}", n) for name, given in details.items() if (n := _count(given)) and _PART.fullmatch(name))
+    return dict(islice(named, _MOST_PARTS))
 
 
 def _count(value: object) -> int:

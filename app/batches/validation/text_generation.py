@@ -80,6 +80,7 @@ class ItemRules:
 Examine = Callable[[Any, ItemRules], ItemFacts]
 
 ROLE = re.compile("[A-Za-z_-]{1,64}")  # a word, and nothing that could be of a person
+_USUAL_ROLES = frozenset(("system", "user", "assistant", "tool"))
 LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
@@ -272,7 +273,7 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> tuple[int, int]:
 
 def _is_role(said: Any) -> bool:
     """Whether it can be a role. Which there are is up to the model's template, which the engine asks."""
-    return type(said) is str and ROLE.fullmatch(said) is not None
+    return type(said) is str and (said in _USUAL_ROLES or ROLE.fullmatch(said) is not None)
 
 
 def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
