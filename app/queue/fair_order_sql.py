@@ -118,7 +118,7 @@ def _claim(most: int) -> str:
 with accounts as (select * from (
        select s.vtime, {_ACCOUNT} from sched s join tenant w using (tenant_id)
        where s.pool_id = %(pool_id)s and s.turn is not null and s.inflight_tokens < w.max_inflight_tokens
-       order by s.turn limit {_NEXT_ACCOUNTS}) next order by vtime),
+       order by s.turn limit {_NEXT_ACCOUNTS}) next order by vtime, tenant_id),
 {_lease(most)}"""
 
 

@@ -144,7 +144,7 @@ with deleted as (delete from chunk where {FENCE}
                             where p.batch_id = %(batch_id)s and p.seq = items.seq))::int as est_tokens
                 from items where missing
                 group by suspect, retried, case when %(split)s or suspect = 1 then seq end) m
-       returning maximum_cost, maximum_tokens),
+       order by m.lo returning maximum_cost, maximum_tokens),
  rest as (select coalesce(sum(maximum_cost), 0) as cost, coalesce(sum(maximum_tokens), 0) as tokens from returned),
  left_to_steward as (insert into sched_delta (pool_id, tenant_id, est_tokens, used_tokens, served_tokens)
        select d.pool_id, d.tenant_id, d.est_tokens, c.prompt_tokens + c.completion_tokens,
