@@ -11,7 +11,7 @@ from app.db import migrate, pool
 from app.duties import schedule
 from app.engines import continuation
 from app.flows import stages
-from app.gateway import resent_requests
+from app.gateway import engine_directory, resent_requests
 from app.metering import ledger, sync_usage
 from app.policy import in_force
 from app.queue import charges, fair_order_sql
@@ -57,6 +57,7 @@ FIGURES: list[tuple[str, Any, Any]] = [
 # At most so much, because another pause comes to it.
 WITHIN: list[tuple[str, float, float]] = [
     ("dies, this is noticed within 2 seconds", TUNING.engine_poll_seconds, 0.5),
+    ("Otherwise it gets 503 within 3 seconds", engine_directory.GRACE_SECONDS, 2),
     ("Every process follows a new policy within a second", in_force.REFRESH_SECONDS, 0.5),
 ]
 

@@ -1,11 +1,16 @@
 """Cancelled and paused batches, and batches whose time is over, while their items are in an engine."""
 
+import pytest
+
 from app.batches import lifecycle
+from app.queue.heartbeat import HeartbeatAnswer
+from app.states import BatchState
 from app.tenants.service import Tenant
 from testing.waiting import eventually
 from tests.clock import Clock
 from tests.gpu.world import World
 from tests.queue import support
+from workers.gpu.puller import Puller
 
 
 async def halt(world: World, batch: int, verb: lifecycle.Verb) -> None:
@@ -17,7 +22,19 @@ async def running(world: World, requests: int) -> None:
     await eventually(lambda: world.engine.running >= requests)
 
 
-async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: World) -> None:
+async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    obey, late = Puller.on_heartbeat, list[int]()
+
+    def obeyed(puller: Puller, answer: HeartbeatAnswer) -> None:
+        """The first answer that says so is obeyed."""
+        obey(puller, answer)
+        ended = {lease.chunk_id for lease in answer.held if lease.batch == BatchState.CANCELLING}
+        chunks = [chunk for chunk_id, chunk in puller._chunks.items() if chunk_id in ended]
+        late.append(sum(not task.cancelling() for chunk in chunks for task in chunk.running.values()))
+
+    monkeypatch.setattr(Puller, "on_heartbeat", obeyed)
     world.engine.script({"mode": "hang"})
     batch = await world.submit([f"question {n}." for n in range(64)], chunk=16)
     async with world.worker(heartbeat_seconds=0.3):
@@ -30,6 +47,7 @@ async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: Wor
     assert await world.fetch("select state, ok, failed from batch") == [("cancelled", 0, 0)]
     assert await world.fetch(support.CACHES) == [(0, 0)]
     assert world.engine.finished.total() == 0
+    assert set(late) == {0}
 
 
 async def test_cancel_of_one_batch_leaves_another_alone(world: World) -> None:
