@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from app.db.pool import Database
+from app.duties.schedule import BY_NAME
 from app.errors import ServerUnfit
 from app.queue import heartbeat, reaping, retention
 from app.queue.heartbeat import Heartbeat
@@ -124,7 +125,7 @@ async def test_after_the_clock_was_put_back_a_lost_workers_lease_ends_as_late_as
         assert await reaping.reap(conn, watch) == (1, 1)
 
 
-async def test_a_steward_that_leads_for_weeks_makes_the_tables_of_each_day_before_it_begins(
+async def test_a_steward_that_leads_for_weeks_goes_on_to_make_tables_of_the_next_days_and_to_ask_for_all_duties(
     shift: Shift, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with database.transaction() as conn:
@@ -132,8 +133,11 @@ async def test_a_steward_that_leads_for_weeks_makes_the_tables_of_each_day_befor
     hints, now = AsyncMock(), [1e6]
     monkeypatch.setattr(rounds, "monotonic", lambda: now[0])
     leader = rounds.Rounds(database, hints, settings)
+    await leader.begin()
     for _ in range(2 * settings.partition_days_ahead + 2):
         await leader.run()
+        assert set(hints.duties.await_args.args[0]) == set(BY_NAME)
+        hints.duties.await_args = None
         await support.submit(database, tenant, pool, 1)
         await shift(24 * HOUR)
         await support.submit(database, tenant, pool, 1)  # the day may begin before the next round
