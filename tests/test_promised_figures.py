@@ -12,7 +12,7 @@ from app.db import migrate, pool, stale_if_error, watched_connection
 from app.duties import schedule
 from app.engines import continuation, outcome
 from app.flows import stages
-from app.gateway import engine_directory, resent_requests
+from app.gateway import engine_directory, resent_requests, waker
 from app.metering import ledger, sync_usage
 from app.policy import in_force
 from app.queue import charges, fair_order_sql, lost_workers, poison
@@ -43,6 +43,7 @@ FIGURES: list[tuple[str, Any, Any]] = [
     ("a lost message or a killed worker costs ten minutes at most", schedule.RETRY_SECONDS, 600),
     ("One without success for a day is a problem", schedule.STUCK_SECONDS, 86_400),
     ("From 50 workers on, an idle one sends nothing but its heartbeat", claim_backoff.FEW_WORKERS, 50),
+    ("a call that is lost costs a second", waker.CALL_SECONDS, 1),
     ("the leading steward asks the database two questions a second", rest.LOOK_SECONDS, 1),
     ("and a worker its engine and the queue once a second", claim_backoff.CALM_SECONDS, 1),
     ("The scheduler's caches are computed again every two minutes", schedule.BY_NAME["fair_order"].every_seconds, 120),
