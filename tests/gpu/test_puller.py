@@ -6,7 +6,7 @@ from typing import cast
 from app.db.pool import Database
 from app.engines.client import EngineClient
 from app.engines.outcome import Done, Settled, Usage
-from app.engines.requests import Target
+from app.engines.requests import COMPLETIONS, Target
 from app.queue.types import Item, Lease
 from app.settings import Settings
 from testing.waiting import eventually
@@ -65,4 +65,4 @@ async def test_nothing_is_sent_while_the_workers_lease_does_not_hold() -> None:
 async def _run(runner: ItemRunner) -> tuple[Settled, int]:
     task = asyncio.current_task()
     assert task is not None
-    return await runner.run(task, ItemProgress(ITEMS[0]), 1)
+    return await runner.run(task, ItemProgress(Item(0, "m", COMPLETIONS, b'{"prompt": "x"}')), 1)
