@@ -5,31 +5,47 @@ from typing import Any
 
 import pytest
 
+from app import life_signs
 from app.api import queue_gauges
 from app.console import stream
-from app.db import migrate, pool
+from app.db import migrate, pool, stale_if_error, watched_connection
 from app.duties import schedule
-from app.engines import continuation
+from app.engines import continuation, outcome
 from app.flows import stages
-from app.gateway import resent_requests
+from app.gateway import engine_directory, resent_requests, waker
 from app.metering import ledger, sync_usage
 from app.policy import in_force
-from app.queue import charges, fair_order_sql
+from app.queue import charges, fair_order_sql, lost_workers, poison
 from app.settings import Settings
 from app.tenants import key_cache
-from app.webhooks import retry_policy
-from workers.gpu import claimer, requests_in_engine
+from app.webhooks import endpoint_health, name_resolution, retry_policy
+from app.webhooks.validation import DeliveryLimits
+from workers.gpu import claim_backoff, claimer, item_runner, requests_in_engine
 from workers.gpu.tuning import TUNING
+from workers.notifier import concurrency_limiter
+from workers.steward import rest
 
 PAGE = Path(__file__).parents[1] / "GUARANTEES.md"
 # What the page says, the value that the code has, and the value that makes it true.
 FIGURES: list[tuple[str, Any, Any]] = [
+    ("whose loops stand still for five minutes", life_signs.STILL_SECONDS, 300),
+    ("ends with an error (5001) at the second death", poison.DEADLY, 2),
+    ("the first loss charges the whole chunk, the second splits it", poison.SUSPECT_ATTEMPTS, 2),
+    ("once an hour, if most of several workers fell silent together", lost_workers.SPARED_SECONDS, 3600),
     ("it waits up to 30 seconds for that", TUNING.suspect_wait_seconds, 30),
     ("takes its charge back when it returns, at most three times per chunk", charges.MOST, 3),
+    ("Otherwise the item alone is tried three times more", outcome.BETWEEN_TRIES - 1, 3),
+    ("cannot be read or stored, is tried once more", outcome.UNSTORABLE_TRIES - 1, 1),
     ("sent up to ten times over about 75 hours", (retry_policy.ATTEMPTS, sum(retry_policy.DELAYS) // 3600), (10, 75)),
     ("After five days of failure the endpoint is disabled", Settings.model_fields["webhook_disable_days"].default, 5),
     ("Near deadlines may go first in every fourth claim", claimer.URGENT_EVERY, 4),
     ("beyond 16 accounts with work for one model", fair_order_sql._NEXT_ACCOUNTS, 16),
+    ("a lost message or a killed worker costs ten minutes at most", schedule.RETRY_SECONDS, 600),
+    ("One without success for a day is a problem", schedule.STUCK_SECONDS, 86_400),
+    ("From 50 workers on, an idle one sends nothing but its heartbeat", claim_backoff.FEW_WORKERS, 50),
+    ("a call that is lost costs a second", waker.CALL_SECONDS, 1),
+    ("the leading steward asks the database two questions a second", rest.LOOK_SECONDS, 1),
+    ("and a worker its engine and the queue once a second", claim_backoff.CALM_SECONDS, 1),
     ("The scheduler's caches are computed again every two minutes", schedule.BY_NAME["fair_order"].every_seconds, 120),
     ("A request yields at most three times in one lease", requests_in_engine.MOST_YIELDS, 3),
     ("the stream sends eight tokens at a time", continuation.STREAM_INTERVAL, 8),
@@ -39,6 +55,19 @@ FIGURES: list[tuple[str, Any, Any]] = [
         key_cache.TRUST_SECONDS,
         1,
     ),
+    (
+        "A look-up of a key that the database does not answer within a tenth of a second",
+        stale_if_error.PATIENCE_SECONDS,
+        0.1,
+    ),
+    ("seen in the last ten minutes stay valid while the database", stale_if_error.MAX_STALE_SECONDS, 600),
+    ("is still called for ten seconds after the outage", engine_directory.RETURN_SECONDS, 10),
+    ("Each endpoint has at most `max_in_flight` (8) deliveries in progress", DeliveryLimits().max_in_flight, 8),
+    ("A delivery that has waited a second for its receiver", concurrency_limiter.SLOW_SECONDS, 1),
+    ("After five failures in a row it is paused", endpoint_health.FAILURES_IN_A_ROW, 5),
+    ("in its own thread, for at most five seconds", name_resolution.SECONDS, 5),
+    ("an account resolves at most sixteen names at once", name_resolution.MOST_OF_ONE, 16),
+    ("An account has at most a thousand endpoints", Settings.model_fields["webhook_endpoints"].default, 1000),
     ("Connection pools try to connect at least every two seconds", pool.RECONNECT_SECONDS, 2),
     (
         "Slackwater reads what an engine serves before it announces the engine, every 5 seconds",
@@ -56,7 +85,14 @@ FIGURES: list[tuple[str, Any, Any]] = [
 ]
 # At most so much, because another pause comes to it.
 WITHIN: list[tuple[str, float, float]] = [
+    (
+        "goes on by another connection within two leases",
+        watched_connection.quiet_seconds(10) + watched_connection.ANSWER_SECONDS,
+        20,
+    ),
     ("dies, this is noticed within 2 seconds", TUNING.engine_poll_seconds, 0.5),
+    ("tried again up to `SLACKWATER_REQUEST_ATTEMPTS` times within seconds", item_runner.BACKOFF_SECONDS[1], 8),
+    ("Otherwise it gets 503 within 3 seconds", engine_directory.GRACE_SECONDS, 2),
     ("Every process follows a new policy within a second", in_force.REFRESH_SECONDS, 0.5),
 ]
 

@@ -146,11 +146,25 @@ async def test_a_queued_and_a_final_event_are_written_with_the_state(
     client: httpx.AsyncClient, database: Database, database_url: str
 ) -> None:
     request_id = (await client.post(SUBMIT, json={"requests": TWO})).json()["result"]["request_id"]
+    together = (
+        "select e.kind, b.xmin = e.xmin from event e join batch b using (batch_id) order by event_id desc limit 1"
+    )
+    with psycopg.connect(database_url) as conn:
+        assert conn.execute(together).fetchone() == ("batch.queued", True)  # by one transaction
     await run_all(database)
     with psycopg.connect(database_url) as conn:
+        assert conn.execute(together).fetchone() == ("batch.succeeded", True)
         events = conn.execute("select kind, data from event order by event_id").fetchall()
     assert [kind for kind, _ in events] == ["batch.queued", "batch.succeeded"]
     assert all(json.loads(data)["request_id"] == request_id for _, data in events)
+
+
+async def test_only_a_batch_with_a_completion_window_expires(client: httpx.AsyncClient, database_url: str) -> None:
+    for window in ("", "&completion_window=24h"):
+        assert (await client.post(f"{SUBMIT}{window}", json={"requests": TWO})).status_code == 200
+    with psycopg.connect(database_url) as conn:
+        expires = conn.execute("select expires_at is not null from batch order by batch_id").fetchall()
+    assert expires == [(False,), (True,)]
 
 
 async def test_the_generic_form_names_the_model_in_the_body(client: httpx.AsyncClient) -> None:

@@ -20,7 +20,7 @@ import structlog
 from pydantic import SecretStr
 from rich.console import Console
 
-from app import __version__, clock, processes
+from app import __version__, clock, private_targets, processes
 from app import settings as configuration
 from app.api_url import base_url
 from app.batches import incidents as timeline
@@ -177,7 +177,18 @@ def test_an_attached_engine_says_its_model(settings: Settings) -> None:
     assert child_environment(found, {})["SLACKWATER_ENGINE_MODEL"] == "org/theirs"
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "gpu.lan"])
+OTHERS_REACH = ["0.0.0.0", "::", "192.168.1.7", "gpu.lan"]
+
+
+def test_only_a_loopback_address_is_reached_by_this_machine_alone(settings: Settings) -> None:
+    own = ["localhost", "127.0.0.1", "127.0.0.7", "::1"]
+    found = [
+        host for host in own + OTHERS_REACH if private_targets.only_here(settings.model_copy(update={"host": host}))
+    ]
+    assert found == own
+
+
+@pytest.mark.parametrize("host", OTHERS_REACH)
 def test_up_does_not_start_where_others_could_have_webhooks_sent_to_this_machine(settings: Settings, host: str) -> None:
     with pytest.raises(Failure) as failure:
         up.up(settings.model_copy(update={"host": host, "webhook_allow_private": "loopback"}), Console())

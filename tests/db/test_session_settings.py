@@ -1,5 +1,6 @@
 """Claims about what the server has to be set to: `migrate` sets it, and who would lose something refuses to work."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,8 @@ from app.db.pool import Database
 from app.db.session_settings import DURABILITY_SETTINGS, ENCODING, OF_ROLE, Reading
 from app.errors import ServerUnfit
 from app.settings import Settings
+from workers.notifier.async_bridge import AsyncBridge
+from workers.steward.leader import leadership
 
 FIT = {**OF_ROLE, **{name: good[0] for name, good in DURABILITY_SETTINGS.items()}, "server_encoding": ENCODING}
 
@@ -58,6 +61,13 @@ async def test_a_role_without_the_settings_is_refused_until_migrate_has_set_them
         async with Database(url) as database:
             with pytest.raises(ServerUnfit, match='alter role "plain" in database'):
                 await session_settings.require_at_start(database)
+        with pytest.raises(ServerUnfit):
+            async with leadership(url, asyncio.Event()):
+                pass
+        notifier = AsyncBridge(settings.model_copy(update={"database_url": url}))
+        with pytest.raises(ServerUnfit):
+            await notifier._open()
+        await notifier._database.close()
         migrate.upgrade(url)
         async with Database(url) as database:
             await session_settings.require_at_start(database)

@@ -1,11 +1,16 @@
 """Cancelled and paused batches, and batches whose time is over, while their items are in an engine."""
 
+import pytest
+
 from app.batches import lifecycle
+from app.queue.heartbeat import HeartbeatAnswer
+from app.states import BatchState
 from app.tenants.service import Tenant
 from testing.waiting import eventually
 from tests.clock import Clock
 from tests.gpu.world import World
 from tests.queue import support
+from workers.gpu.puller import Puller
 
 
 async def halt(world: World, batch: int, verb: lifecycle.Verb) -> None:
@@ -17,7 +22,23 @@ async def running(world: World, requests: int) -> None:
     await eventually(lambda: world.engine.running >= requests)
 
 
-async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: World) -> None:
+@pytest.fixture
+def running_on(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many items are not aborted after each heartbeat whose answer says that their batch has ended."""
+    obey, found = Puller.on_heartbeat, list[int]()
+
+    def watched(puller: Puller, answer: HeartbeatAnswer) -> None:
+        obey(puller, answer)
+        ended = {lease.chunk_id for lease in answer.held if lease.batch in (BatchState.CANCELLING, BatchState.EXPIRING)}
+        if ended:
+            chunks = [chunk for chunk_id, chunk in puller._chunks.items() if chunk_id in ended]
+            found.append(sum(not task.cancelling() for chunk in chunks for task in chunk.running.values()))
+
+    monkeypatch.setattr(Puller, "on_heartbeat", watched)
+    return found
+
+
+async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: World, running_on: list[int]) -> None:
     world.engine.script({"mode": "hang"})
     batch = await world.submit([f"question {n}." for n in range(64)], chunk=16)
     async with world.worker(heartbeat_seconds=0.3):
@@ -25,6 +46,7 @@ async def test_cancel_aborts_what_is_in_the_engine_within_a_heartbeat(world: Wor
         await halt(world, batch, "cancel")
         [(beats,)] = await world.fetch("select count(*) from worker where lease_until > now()")
         assert beats == 1
+        assert await eventually(lambda: running_on[:1]) == [0]
         await world.finished(batch)
         assert (world.engine.running, world.engine.aborted) == (0, 16)
     assert await world.fetch("select state, ok, failed from batch") == [("cancelled", 0, 0)]
@@ -64,12 +86,13 @@ async def test_pause_lets_what_runs_end_starts_nothing_more_and_resume_goes_on(w
     assert world.engine.count == dict.fromkeys(prompts, 1)
 
 
-async def test_when_its_time_is_over_a_batch_leaves_the_engine(world: World) -> None:
+async def test_when_its_time_is_over_a_batch_leaves_the_engine(world: World, running_on: list[int]) -> None:
     world.engine.script({"match": "question 3.", "mode": "hang"})
     batch = await world.submit([f"question {n}." for n in range(8)])
     async with world.worker(heartbeat_seconds=0.1):
         await world.until("count(*) = 7 from item_result")
         await world.fetch("update batch set expires_at = now() returning 1")
+        assert await eventually(lambda: running_on[:1]) == [0]
         await world.finished(batch)
         assert world.engine.aborted == 1
     assert await world.fetch("select state, ok, failed, total from batch") == [("expired", 7, 0, 8)]

@@ -19,3 +19,7 @@ async def test_every_result_has_its_event_and_none_comes_twice(world: World, set
     rows = await world.fetch("select kind, n from event where kind like 'item.%%' order by n")
     assert rows == [*(("item.succeeded", n) for n in range(20)), ("item.failed", 20)]
     assert await world.fetch("select count(*) from delivery") == [(21,)]
+    together = (
+        "select distinct r.xmin = e.xmin from event e join item_result r on (r.batch_id, r.seq) = (e.batch_id, e.n)"
+    )
+    assert await world.fetch(f"{together} where kind like 'item.%%'") == [(True,)]

@@ -6,17 +6,24 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import pytest
 
 from app.engines import catalogue
+from app.queue.types import Item
 from app.settings import Settings
 from testing.waiting import eventually
+from tests.gpu.test_puller import ITEMS, LEASE
 from tests.gpu.world import MODEL, World
 from tests.queue import support
 from tests.timing import note
+from workers.engine.step_budget import UNLIMITED_TOKENS
+from workers.gpu.admission import Admission
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.managed_engine import ManagedEngine
+from workers.gpu.open_chunk import OpenChunk, OpenChunks
 from workers.gpu.tuning import WorkerTuning
 
 QUICK = WorkerTuning(
@@ -95,6 +102,35 @@ async def test_a_suspect_runs_with_nothing_beside_it(world: World) -> None:
         await world.finished(batch)
     assert world.engine.peak == 1
     assert world.engine.count.total() == 12
+
+
+def test_nothing_starts_beside_a_suspect_and_no_suspect_beside_others() -> None:
+    chunks, started = OpenChunks(), list[int]()
+
+    def start(chunk: OpenChunk, item: Item) -> None:
+        chunk.running[item.seq] = cast("asyncio.Task[None]", None)
+        started.append(chunk.lease.chunk_id)
+
+    def end(chunk_id: int) -> None:
+        chunks.pop(chunk_id).running.clear()
+        admission.admit(start)
+
+    admission = Admission(chunks, cast(ItemRunner, None), QUICK)
+    admission.limit(8, prefill_tokens=UNLIMITED_TOKENS, sync_idle=True)
+    innocent, suspect = replace(LEASE, attempt=0), replace(LEASE, attempt=0, deaths=1)
+    for chunk_id, lease in enumerate((suspect, innocent, suspect), 1):
+        chunks[chunk_id] = OpenChunk.of(replace(lease, chunk_id=chunk_id), ITEMS[:1], 4)
+    admission.admit(start)
+    assert started == [2]
+    end(2)
+    assert started == [2, 1]
+    chunks[4] = OpenChunk.of(replace(innocent, chunk_id=4), ITEMS, 4)
+    admission.admit(start)
+    assert started == [2, 1]
+    end(1)
+    assert started == [2, 1, 4, 4]
+    end(4)
+    assert started == [2, 1, 4, 4, 3]
 
 
 async def test_a_suspect_waits_until_no_caller_is_in_the_engine(world: World) -> None:

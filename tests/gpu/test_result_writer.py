@@ -4,18 +4,25 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 
 from app.db.pool import Connection, Database
+from app.engines.client import EngineClient
+from app.engines.requests import Target
 from app.queue import service as queue
 from app.queue.types import Fence, Lease, Result
 from app.settings import Settings
 from testing.waiting import eventually, in_time
+from tests.clock import Clock
+from tests.gpu.test_puller import ITEMS, LEASE
 from tests.queue import support
+from workers.gpu.body_store import BodyStore
+from workers.gpu.item_runner import ItemRunner
 from workers.gpu.open_chunk import OpenChunk
+from workers.gpu.puller import Puller
 from workers.gpu.result_writer import ResultWriter
 from workers.gpu.tuning import TUNING, WorkerTuning
 
@@ -176,3 +183,40 @@ async def test_a_stray_lease_is_ended_and_its_items_go_back_to_the_queue_even_af
             writer.end(stray)
             await eventually(lambda: not writer.unfinished)
     assert await bench.rows("select lo, hi, state from chunk") == [(0, 1, "delayed")]
+
+
+async def test_results_are_stored_after_so_many_or_so_long_whichever_comes_first(
+    settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunk = OpenChunk.of(LEASE, [], 4)
+    chunk.pending.extend(ITEMS)  # it is not idle
+    stored: list[int] = []
+
+    async def store(writer: ResultWriter, chunk: OpenChunk) -> None:
+        stored.append(len(chunk.results))
+        chunk.results.clear()
+
+    monkeypatch.setattr(ResultWriter, "_store", store)
+    settings = settings.model_copy(update={"flush_items": 3, "flush_seconds": 1000})
+    runner = ItemRunner(EngineClient("http://e", timeout_seconds=1), Target("m", 1, 100), b"", 1, cast(BodyStore, None))
+    puller = Puller(settings, cast(Database, None), runner, lambda reason: None)
+    puller._chunks[1] = chunk
+    writing = asyncio.create_task(puller._writer.run())
+
+    async def answered(n: int) -> list[int]:
+        """What was stored by now, after so many more answers."""
+        for seq in range(n):
+            chunk.results.append(Result(seq, True, 1, 3, 1, 5, b"x"))
+            puller._ended(chunk, seq)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return stored
+
+    assert await answered(2) == []
+    assert await answered(1) == [3]
+    assert await answered(1) == [3]
+    clock.advance(500)
+    assert await answered(0) == [3]
+    clock.advance(501)
+    assert await answered(0) == [3, 1]
+    writing.cancel()

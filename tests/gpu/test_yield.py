@@ -1,7 +1,9 @@
 """Batch requests yield to synchronous ones, keep their tokens, and go on later as if nothing had been."""
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aiohttp
 import orjson
@@ -9,7 +11,9 @@ import orjson
 from app import clock
 from app.headroom.arrivals import SENT_SECONDS
 from testing.waiting import eventually
+from tests.gpu.test_puller import ITEMS, LEASE
 from tests.gpu.world import World
+from workers.gpu.open_chunk import OpenChunk
 
 
 async def results(world: World, batch: int) -> list[tuple[int, bool, Any, int, int, int]]:
@@ -153,3 +157,13 @@ async def test_after_a_fault_of_the_scheduler_those_leave_too_that_have_yielded_
         await eventually(lambda: call not in ledger.calls.values())
         await world.finished(batch)
     assert [row[1] for row in await results(world, batch)] == [1]
+
+
+def test_what_has_yielded_goes_on_before_what_has_not_begun() -> None:
+    chunk = OpenChunk.of(replace(LEASE, attempt=0), ITEMS, 4)
+    first = chunk.pending.popleft()
+    task = cast("asyncio.Task[None]", SimpleNamespace(cancel=lambda: None))
+    chunk.start(first, task)
+    chunk.park(first.seq)
+    assert chunk.ended(first.seq) == 0
+    assert [item.seq for item in chunk.pending] == [0, 1]

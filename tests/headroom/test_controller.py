@@ -17,10 +17,10 @@ from app.headroom.controller import (
     decide,
     urgency,
 )
-from app.headroom.gate_rules import Reason
+from app.headroom.gate_rules import HeadroomLimits, Reason
 from app.headroom.signals import Scrape, Signals, StepTime
 from app.headroom.silence_limit import Stall
-from tests.headroom.support import LIMITS, LISTENING, MEAN, STEPS, WIDE, follow, law, look
+from tests.headroom.support import LIMITS, LISTENING, MEAN, SHIPPED, STEPS, WIDE, follow, law, look
 from workers.engine.quiet import Quiet
 
 # ---------------------------------------------------------------- reasons
@@ -53,6 +53,19 @@ from workers.engine.quiet import Quiet
 def test_each_reason_holds_exactly_when_its_signal_says_so(signals: Signals, reason: Reason, allowance: int) -> None:
     decision = law(signals)
     assert (decision.reason, decision.allowance) == (reason, allowance)
+
+
+def test_at_shipped_settings_reserved_slots_and_a_full_cache_get_no_batch_request() -> None:
+    """What operators have not set, and no test has made smaller. An engine has 256 slots."""
+    limits = HeadroomLimits.of(SHIPPED, 256)
+    assert (limits.cap, limits.kv_ceiling, limits.burst_tokens) == (254, 0.85, 3072)
+    assert law(look(own=253, running=253), WIDE, limits).allowance == 254
+    for full in (
+        look(own=250, running=254),
+        look(own=250, running=250, kv=0.85),
+        look(own=250, running=250, waiting=1),
+    ):
+        assert law(full, WIDE, limits).allowance <= 250
 
 
 def test_a_sleeping_engine_gets_no_batch_work_and_is_not_at_fault() -> None:

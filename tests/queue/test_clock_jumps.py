@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
 
 from app.db.pool import Database
+from app.duties.schedule import BY_NAME
 from app.errors import ServerUnfit
 from app.queue import heartbeat, reaping, retention
 from app.queue.heartbeat import Heartbeat
@@ -20,6 +22,7 @@ from tests.gpu.conftest import world  # noqa: F401
 from tests.gpu.world import World
 from tests.queue import support
 from workers.steward import __main__ as steward
+from workers.steward import rounds
 
 HOUR, LEASE = 3600.0, 10.0
 NOT_CHARGED = (
@@ -120,6 +123,25 @@ async def test_after_the_clock_was_put_back_a_lost_workers_lease_ends_as_late_as
         assert set(await heartbeat.send(conn, [Heartbeat(alive)], LEASE)) == {alive}
         await shift(2)
         assert await reaping.reap(conn, watch) == (1, 1)
+
+
+async def test_a_steward_that_leads_for_weeks_goes_on_to_make_tables_of_the_next_days_and_to_ask_for_all_duties(
+    shift: Shift, settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with database.transaction() as conn:
+        tenant, pool = await support.make_tenant(conn), await support.make_pool(conn)
+    hints, now = AsyncMock(), [1e6]
+    monkeypatch.setattr(rounds, "monotonic", lambda: now[0])
+    leader = rounds.Rounds(database, hints, settings)
+    await leader.begin()
+    for _ in range(2 * settings.partition_days_ahead + 2):
+        await leader.run()
+        assert set(hints.duties.await_args.args[0]) == set(BY_NAME)
+        hints.duties.await_args = None
+        await support.submit(database, tenant, pool, 1)
+        await shift(24 * HOUR)
+        await support.submit(database, tenant, pool, 1)  # the day may begin before the next round
+        now[0] += 24 * HOUR
 
 
 async def test_nothing_is_dropped_as_old_while_the_clocks_of_database_and_steward_differ(

@@ -55,10 +55,12 @@ async def test_the_urgent_lane_prefers_a_near_deadline_and_charges_it(database: 
 
 
 async def test_short_deadlines_buy_no_share(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One account has only near deadlines, one has none. In a long run, every fourth claim is urgent."""
-    monkeypatch.setattr(service, "URGENT_LEAD_TOKENS", 400)
+    """One account has only near deadlines, one has none. In a long run, every fourth claim is urgent, and every tenth is
+    its share.
+    """
+    monkeypatch.setattr(service, "URGENT_LEAD_TOKENS", 80)
     async with database.durable() as conn:
-        pushy, patient = await support.make_tenant(conn, "pushy", 1), await support.make_tenant(conn, "patient", 3)
+        pushy, patient = await support.make_tenant(conn, "pushy", 1), await support.make_tenant(conn, "patient", 9)
         pool = await support.make_pool(conn)
     batch = await support.submit(database, pushy, pool, 400, tokens=8, max_items=1)
     await due(database, batch.batch_id, 60)
@@ -73,8 +75,8 @@ async def test_short_deadlines_buy_no_share(database: Database, monkeypatch: pyt
         served.append(lease.tenant_id)
         await support.run_chunk(database, lease)
     ahead = service.URGENT_LEAD_TOKENS / 8  # items by which the lane may bring it ahead, once
-    assert 320 / 4 - 8 <= served.count(pushy) <= 320 / 4 + ahead + 8
-    assert served[160:].count(pushy) <= 160 / 4 + 8
+    assert 320 / 10 - 8 <= served.count(pushy) <= 320 / 10 + ahead + 8
+    assert served[160:].count(pushy) <= 160 / 10 + 8
 
 
 async def test_a_tenant_at_its_cap_waits_and_the_next_one_is_served(database: Database) -> None:
