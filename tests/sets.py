@@ -81,6 +81,7 @@ SPREAD = {
     "tests/benchmarks/test_quick.py": 30,
     "tests/walk/test_walk.py": 40,
     "tests/console/test_accessibility.py": 70,
+    "tests/crash/test_seeds.py": 85,
 }
 ALL = "TESTS_ALL"  # set for the processes that this one starts
 STARTS = "TESTS_STARTS"  # so is the file in which each writes the tests that started an installation of their own

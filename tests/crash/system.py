@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -148,6 +149,16 @@ class System:
     modules: Mapping[str, str] = MODULES
     workers: Mapping[str, int] = WORKERS
     clients = 6  # of the load
+    quick: Mapping[str, Any] = {  # so that much happens in a short run
+        "steward_seconds": 0.1,
+        "chunk_items": 16,
+        "flush_items": 8,
+        "batch_max_in_flight": 4,
+        "drain_seconds": 2,
+        "webhook_sweep_seconds": 0.5,
+        "webhook_rehint_seconds": 2,
+        "webhook_timeout_seconds": 5,
+    }
 
     def __init__(self, history: History, seed: int, lease: float = LEASE_SECONDS) -> None:
         self.history = history
@@ -160,14 +171,6 @@ class System:
             port=processes.free_port(),
             lease_seconds=lease,
             heartbeat_seconds=lease / 5,
-            steward_seconds=0.1,
-            chunk_items=16,
-            flush_items=8,
-            batch_max_in_flight=4,
-            drain_seconds=2,
-            webhook_sweep_seconds=0.5,
-            webhook_rehint_seconds=2,
-            webhook_timeout_seconds=5,
             webhook_allow_private="loopback",
             worker_metrics_port=0,
             notifier_metrics_port=0,
@@ -175,7 +178,7 @@ class System:
             steward_metrics_port=0,
             database_pool_size=4,
             log_format="json",
-        )
+        ).model_copy(update=dict(self.quick))
         self.postgres = Postgres(self.settings, history)
         count = len(set(self.workers.values()))
         self.engines = [LoggedEngine(f"engine-{n}", history, random.Random(f"{seed}/engine/{n}")) for n in range(count)]
@@ -263,6 +266,12 @@ class System:
                 await engine.__aexit__()
         await self.receiver.close()
         return await asyncio.to_thread(self.ground.close, keep_logs)
+
+
+class Shipped(System):
+    """With the settings that users have."""
+
+    quick: Mapping[str, Any] = {}
 
 
 class Small(System):
