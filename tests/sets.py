@@ -82,6 +82,7 @@ SPREAD = {
     "tests/walk/test_walk.py": 40,
     "tests/console/test_accessibility.py": 70,
     "tests/crash/test_seeds.py": 85,
+    "tests/mutants/test_mutants.py": 7,
 }
 ALL = "TESTS_ALL"  # set for the processes that this one starts
 STARTS = "TESTS_STARTS"  # so is the file in which each writes the tests that started an installation of their own

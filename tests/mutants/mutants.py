@@ -73,11 +73,11 @@ def _named(text: str) -> set[str]:
 
 @contextmanager
 def copy(folder: Path) -> Iterator[Path]:
-    """A copy of the tree in a new folder, whose files share their bytes with it."""
+    """A copy of the tree in a new folder."""
     files = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True).splitlines()
     for file in filter(lambda each: (ROOT / each).is_file(), files):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        os.link(ROOT / file, folder / file)
+        shutil.copy2(ROOT / file, folder / file)
     for name in filter(lambda each: (ROOT / each).exists(), _LINKED):
         (folder / name).symlink_to(ROOT / name)
     try:
@@ -90,13 +90,11 @@ def copy(folder: Path) -> Iterator[Path]:
 def mutated(folder: Path, mutant: Mutant) -> Iterator[None]:
     """The fault is in the copy."""
     target, original = folder / mutant.file, ROOT / mutant.file
-    target.unlink()  # not through the link into the tree
     target.write_text(original.read_text().replace(mutant.old, mutant.new))
     try:
         yield
     finally:
-        target.unlink()
-        os.link(original, target)
+        shutil.copy2(original, target)
 
 
 def run(folder: Path, mutant: Mutant) -> tuple[bool, float, str]:
@@ -108,7 +106,10 @@ def run(folder: Path, mutant: Mutant) -> tuple[bool, float, str]:
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     began = monotonic()
     with mutated(folder, mutant):
-        ended = subprocess.run(
-            command, cwd=folder, env=environment, text=True, capture_output=True, timeout=60 * _MINUTES, check=False
-        )
+        try:
+            ended = subprocess.run(
+                command, cwd=folder, env=environment, text=True, capture_output=True, timeout=60 * _MINUTES, check=False
+            )
+        except subprocess.TimeoutExpired as late:
+            return False, monotonic() - began, f"its tests did not end within {_MINUTES} minutes\n{late.stdout!r}"
     return ended.returncode == FAILED, monotonic() - began, ended.stdout[-3000:] + ended.stderr[-1000:]
