@@ -281,14 +281,14 @@ class NotOwner(SlackwaterError):
 
 
 class BudgetSpent(SlackwaterError):
-    """A budget has no money left for the request.
+    """A budget has too little available for the request.
 
     `retry_after`: seconds until it is renewed, or may have some again; None: it is
     never renewed, or never has enough. `again`: only work that runs keeps the money, so another try may help.
     """
 
     status, code = 429, 3036
-    fix = "Wait for its next window, or ask for more."
+    fix = "Wait for as long as `Retry-After` says. Without it, shorten the request, or have the budget raised."
 
     def __init__(self, message: str, *, retry_after: int | None = None, again: bool = False) -> None:
         super().__init__(message, reason=OpenAICode.BUDGET)

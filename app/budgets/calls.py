@@ -99,7 +99,11 @@ class Reservation:
 
     @property
     def wanted(self) -> int:
-        """Its size beside what is reserved for requests: twice the use of the last seconds, at most a hundredth of the budget."""
+        """Its size beside what is reserved for requests: twice the use of the last seconds, at most a hundredth of the budget.
+        Nothing where calls need none.
+        """
+        if self.budget.synchronous == Synchronous.ALERT:
+            return 0
         return min(2 * sum(self.recent), self.budget.max // 100)
 
     @property
@@ -240,14 +244,16 @@ class CallBudgets:
         for part, need in needs:
             part.waiting += need
         try:
-            began = clock.monotonic()
+            began, grown = clock.monotonic(), False
             while short := {part: need for part, need in needs if part.lacks(need)}:
                 waited = clock.monotonic() - began
                 asking = [part for part in short if not part.away]
                 unanswered = any(part.reported_at < began for part in asking)
-                if not asking or waited > (AWAY_SECONDS if unanswered else PATIENCE_SECONDS):
+                if not asking or waited > (AWAY_SECONDS if unanswered or grown else PATIENCE_SECONDS):
                     return self._refuse(short, away=unanswered)
+                before = sum(part.amount for part in asking)
                 await asyncio.wait({self._report_soon(part) for part in asking}, timeout=AWAY_SECONDS - waited)
+                grown = sum(part.amount for part in asking) > before  # a report takes back only so many chunks
                 if any(part.lacks(need) for part, need in needs):
                     await asyncio.sleep(_POLL_SECONDS)
         finally:

@@ -427,3 +427,20 @@ async def test_a_locked_budget_does_not_hold_up_the_steward_nor_other_budgets(wo
     await running
     await world.recount()
     assert (await world.state("a")).reserved == 0
+
+
+async def test_a_call_waits_on_while_each_report_takes_more_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.budget(max_tokens=1000)
+    stored, most = calls.write, 0
+
+    async def little(database: Database, report: Report) -> Changed | None:
+        nonlocal most
+        most = min(report.needed, most + 2)
+        await asyncio.sleep(0.1)
+        return await stored(database, replace(report, needed=most))
+
+    monkeypatch.setattr(calls, "write", little)
+    ours = CallBudgets(world.database)
+    async with ours.keeping():
+        await call(ours, line(world))  # of ten tokens
+    assert (await world.state()).spent == 10

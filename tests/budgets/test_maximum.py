@@ -10,6 +10,7 @@ from app.metering.lines import SYNC, parts_of
 from app.metering.spend_labels import SpendLabels
 from app.queue import held_items, service
 from app.queue.held_items import HeldItem
+from testing.waiting import eventually
 from tests.budgets.world import PRICE, TOKEN, TOY, World
 from tests.queue import support
 
@@ -115,6 +116,18 @@ async def test_a_budget_that_only_alerts_stops_nothing_and_counts_all(world: Wor
     budget = await world.state()
     assert (budget.spent, budget.reserved) == (42, 0)
     assert await world.events() == ["budget.alert", "budget.spent"]
+
+
+async def test_a_process_keeps_nothing_of_a_budget_whose_calls_only_alert(world: World) -> None:
+    await world.budget(max_tokens=100_000, on_limit={"synchronous": "alert"})
+    ours = CallBudgets(world.database)
+    line = parts_of(world.tenant, "key", SpendLabels("w"), "toy", SYNC, PRICE)
+    async with ours.keeping():
+        for _ in range(3):
+            async with ours.reserving(line, CallSize(400, 600, 1600, {})) as call:
+                call.settle(400, 0, 600)
+        await eventually(world.state, "the calls are spent", until=lambda budget: budget.spent == 3000)
+        assert (await world.state()).reserved == 0
 
 
 async def test_queued_work_may_wait_where_calls_go_on(world: World) -> None:
