@@ -78,7 +78,7 @@ async def _script(url: str) -> str:
     values |= {"run": "1", "lo": ":lo", "hi": ":hi", "seqs": "null", "engine_id": "null", "split": "false"}
     values |= dict.fromkeys(("backoff_seconds", "retry_seconds", "engine_ms", "unrun"), "0")
     values |= dict.fromkeys(("suspects", "retried"), "'{}'") | dict.fromkeys(("first_tokens", "durations"), "''::bytea")
-    own = {"seq": "g", "ok": "1", "body": _BODY, "stored": "false", "error": "null"}
+    own = {"seq": "g", "ok": "1", "body": _BODY, "stored": "false", "error": "null", "details": "null"}
     results = {name: _ARRAY.format(own.get(name, "1"), kind) for name, kind in worker_sql.RESULT_COLUMNS.items()}
     statements = (worker_sql.LOAD, worker_sql.FLUSH, worker_sql.FINISH)
     parts = [filled(on_day(statement, batch_id), results | values) + ";\n" for statement in statements]
