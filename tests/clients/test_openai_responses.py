@@ -75,7 +75,7 @@ def test_what_a_response_was_asked_is_listed(client: OpenAI) -> None:
     assert (only.type, only.role, only.content[0].text) == ("message", "user", "hello")  # type: ignore[union-attr]
     with pytest.raises(openai.NotFoundError, match="it was not stored, or was deleted"):
         client.responses.input_items.list("resp_" + 32 * "0")
-    with pytest.raises(openai.BadRequestError, match="after: 'msg_1' is no place in this list"):
+    with pytest.raises(openai.BadRequestError, match="after: 'msg_1' is not in this list"):
         client.responses.input_items.list(made.id, after="msg_1")
     with pytest.raises(openai.BadRequestError, match="limit"):
         client.responses.input_items.list(made.id, limit=0)

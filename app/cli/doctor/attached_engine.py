@@ -52,7 +52,7 @@ def protection(settings: Settings) -> str:
     if not settings.page_dir:
         return "protection outside the engine (without SLACKWATER_PAGE_DIR)"
     problem = page_problem(settings)
-    return "protection inside the engine" if problem is None else f"protection outside the engine ({problem.code})"
+    return "protection inside the engine" if problem is None else f"protection outside the engine: {problem.message}"
 
 
 def inspect(settings: Settings) -> InspectedEngine:

@@ -155,7 +155,7 @@ def figures(seen: Seen, viewer: Viewer, now: datetime) -> list[Figure]:
     samples = [each.sample for history in seen.history.values() for each in history]
     done, done_unit = text.si(sum(each.batch_tokens for each in samples) if samples else None)
     slots = sum(each.slots for each in seen.engines if each.ready)
-    batch = sum(each.batch_in_flight for each in seen.engines)
+    batch = sum(each.batch_in_flight for each in seen.engines if each.ready)
     shown = seen.drawn.shown
     when = f"in the {shown.words}" if shown.live else f"from {shown.words}"
     return [
