@@ -303,7 +303,8 @@ class Settings(BaseSettings):
     )
     protect: Protect = Field(
         DEFAULT,
-        description="price of harvest: `strict`, `balanced` or `harvest`; what the next six are where they are not set",
+        description="price of harvest: `strict`, `balanced` or `harvest`; decides what is not set of `itl_…`, `idle_…`,"
+        " `prompt_stretch`",
     )
     itl_budget_ms: Milliseconds = Field(
         _BUDGET["itl_budget_ms"], gt=0, description="budget of a step with batch work while synchronous requests run"

@@ -29,7 +29,7 @@ from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.engines.adoption import DOWN
 from app.engines.catalogue import Catalogue
-from app.quantities import duration, many, moment
+from app.quantities import duration, many
 from app.queue import dependencies, item_counts, phases, reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
 from app.queue.item_counts import ItemCounts
@@ -73,6 +73,11 @@ class Why:
     def waiting(self) -> Link | None:
         """The first link that blocks the batch; None while it runs, and at its end."""
         return next((link for link in self.chain if link.blocks), None)
+
+    @property
+    def no_eta(self) -> str | None:
+        """Why the batch has no ETA. None: it has one, or has ended."""
+        return None if self.estimate is None else _no_eta(self.status, self.estimate, self.money)
 
 
 async def explained(database: Database, status: BatchStatus, outlook: Outlook | None) -> Why:
@@ -136,7 +141,7 @@ def walk(
         yield Link("budget", _money_message(money, outlook))
     yield from _own_chunks(status.items, outlook, unreadable)
     yield from _queue_order(status, outlook, estimate)
-    yield _eta(status, estimate)
+    yield _eta(status, estimate, money)
 
 
 def _ends(needed: Sequence[UUID]) -> str:
@@ -148,13 +153,7 @@ def _ends(needed: Sequence[UUID]) -> str:
 
 
 def _money_message(money: MoneyWait, outlook: Outlook) -> str:
-    budget, items, until = money.budget, outlook.money_items, ""
-    if money.too_large:
-        until = "; its items may use more than the maximum, so raise it"
-    elif money.windows:
-        never = "; it is never renewed, so raise its maximum"
-        often = f", and the batch takes {money.own_windows:,} windows" if money.own_windows > 1 else ""
-        until = f"; it renews {moment(budget.window_to)}{often}" if budget.window_to else never
+    budget, items, until = money.budget, outlook.money_items, f"; it {money.until}" if money.until else ""
     if outlook.taken_back:
         until = f"; {many(outlook.taken_back_items, 'item')} gave it back to work that could start{until}"
     waiting = many(items, "item") + (" waits" if items == 1 else " wait")
@@ -258,16 +257,16 @@ def _batches(count: int) -> str:
     return "1 batch" if count == 1 else f"{count:,} batches"
 
 
-def no_eta(status: BatchStatus, estimate: Estimate) -> str | None:
-    """Why a batch has no ETA. None: it has one."""
+def _no_eta(status: BatchStatus, estimate: Estimate, money: MoneyWait | None) -> str | None:
     if estimate.missing is None:
         return None
-    return why_text.no_eta(estimate.missing, status.model, state=status.state, still=estimate.still)
+    until = money.until if money else ""
+    return why_text.no_eta(estimate.missing, status.model, state=status.state, still=estimate.still, money=until)
 
 
-def _eta(status: BatchStatus, estimate: Estimate) -> Link:
+def _eta(status: BatchStatus, estimate: Estimate, money: MoneyWait | None) -> Link:
     if estimate.eta_seconds is None or estimate.tokens_per_second is None:
-        return Link("eta_unknown", batch_message("eta_unknown", reason=no_eta(status, estimate)))
+        return Link("eta_unknown", batch_message("eta_unknown", reason=_no_eta(status, estimate, money)))
     eta, pace = duration(estimate.eta_seconds), many(round(estimate.tokens_per_second), "token")
     return Link("eta", batch_message("eta", eta=eta, pace=pace, confidence=estimate.confidence))
 

@@ -41,7 +41,7 @@ _NO_ETA = {
     Missing.ENGINE: "no engine serves {model} now",
     Missing.PACE: "the pace of {model} was not measured in the last hour",
     Missing.STILL: "no item of {model} has ended in the last {still}, so its pace is not known",
-    Missing.MONEY: "its budget is never renewed",
+    Missing.MONEY: "its budget {money}",
 }
 
 _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
@@ -105,9 +105,11 @@ GATE_CODES = frozenset(_GATES)
 ENDS = ("completed", "failed", "cancelled", "expired", "refused")  # states in which a batch waits for nothing
 
 
-def no_eta(missing: Missing, model: str, *, state: str = "", still: float | None = None) -> str:
-    """Why a batch of this model has no ETA. `state`: as callers read it; `still`: for how many seconds no item has ended."""
-    return _NO_ETA[missing].format(state=state, model=model, still=duration(still or 0.0))
+def no_eta(missing: Missing, model: str, *, state: str = "", still: float | None = None, money: str = "") -> str:
+    """Why a batch of this model has no ETA. `state`: as callers read it; `still`: for how many seconds no item has ended;
+    `money`: when its budget has some.
+    """
+    return _NO_ETA[missing].format(state=state, model=model, still=duration(still or 0.0), money=money)
 
 
 def headline(status: str, waiting: str | None, places: str) -> str:

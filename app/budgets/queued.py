@@ -33,6 +33,7 @@ from app.policy import service as policies
 from app.policy.problems import PolicyError
 from app.policy.queued import QueuedWork
 from app.policy.rules import Rule
+from app.quantities import moment
 from app.queue import ready_counts, settling
 from app.queue.estimate import Confidence, Estimate, Missing
 from app.queue.pool_status import Asking
@@ -526,15 +527,24 @@ class MoneyWait:
             return None
         return (end - self.now).total_seconds() + (self.windows - 1) * (end - begin).total_seconds()
 
+    @property
+    def until(self) -> str:
+        """When the budget has money for the rest, in words that follow its name. Empty: in this window."""
+        if self.too_large:
+            return "has a maximum below what an item may use, so raise it"
+        if not self.windows:
+            return ""
+        if self.budget.window_to is None:
+            return "is never renewed, so raise its maximum"
+        often = f", and the batch takes {self.own_windows:,} windows" if self.own_windows > 1 else ""
+        return f"renews {moment(self.budget.window_to)}{often}"
+
     def delayed(self, estimate: Estimate) -> Estimate:
-        """The estimate with the wait for money: the work is done in equal parts, one in each window."""
-        wait, eta = self.seconds, estimate.eta_seconds
-        if wait is None:
-            missing = estimate.missing or Missing.MONEY
-            return replace(estimate, eta_seconds=None, confidence=Confidence.NONE, missing=missing)
-        if eta is None or not self.windows:
+        """The estimate, without an ETA if the work needs another window: who comes first in it is not known."""
+        if not self.until:
             return estimate
-        return replace(estimate, eta_seconds=max(eta, wait + eta / (self.windows + 1)), confidence=Confidence.LOW)
+        missing = estimate.missing or Missing.MONEY
+        return replace(estimate, eta_seconds=None, confidence=Confidence.NONE, missing=missing)
 
     @property
     def order(self) -> tuple[float, int]:

@@ -1,5 +1,6 @@
 """`slackwater batch …`: list and show an account's batches; pause, resume, cancel and retry them; delete their contents."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -8,7 +9,7 @@ import typer
 from app.cli import batch_ids, progress_bar, tables
 from app.cli.client import Client
 from app.cli.options import BatchId, Json, console, pairs, settings
-from app.cli.text import places
+from app.cli.text import done_of, places
 from app.cli.unchanged import unchanged
 from app.quantities import duration, many
 
@@ -133,7 +134,7 @@ def _described(batch: Object) -> dict[str, object]:
         "batch": batch["request_id"],
         "model": batch["model"],
         "state": batch["status"] + (f", run {run}" if run > 1 else ""),
-        "items": _items(batch["progress"]) + (f"; {places(batch['progress'])}" if batch["finished_at"] is None else ""),
+        "items": "; ".join(_items(batch)),
         "tokens": _tokens(batch["usage"]),
         "tags": ", ".join(batch["tags"]) or None,
         "metadata": ", ".join(f"{key}={value}" for key, value in (batch["metadata"] or {}).items()) or None,
@@ -157,13 +158,16 @@ def _print_reasons(batch: Object) -> None:
 
 def _row(batch: Object) -> tuple[object, ...]:
     progress, brief = batch["progress"], console.is_terminal
-    done = f"{progress['succeeded']}/{progress['total']}"
+    share = f"{progress['succeeded'] + progress['failed']}/{progress['total']}"
     made, ended = (tables.when(batch[name], brief=brief) for name in ("created_at", "finished_at"))
-    return batch["request_id"], batch["status"], done, progress["failed"], made, batch["model"], ended, batch["tags"]
+    return batch["request_id"], batch["status"], share, progress["failed"], made, batch["model"], ended, batch["tags"]
 
 
-def _items(progress: dict[str, int]) -> str:
-    return f"{progress['succeeded']:,} of {progress['total']:,} done, {progress['failed']:,} failed"
+def _items(batch: Object) -> Iterator[str]:
+    progress = batch["progress"]
+    yield done_of(progress["succeeded"], progress["failed"], f"{progress['total']:,}")
+    if batch["finished_at"] is None:
+        yield places(progress)
 
 
 def _tokens(usage: Object) -> str | None:

@@ -112,4 +112,5 @@ def _where(lock: TextIO) -> str:
         return ""
     since = datetime.fromisoformat(owner.since)
     age = duration((clock.now() - since).total_seconds())
-    return f": `slackwater {owner.command}` at {owner.url}, pid {owner.pid}, since {since.astimezone():%Y-%m-%d %H:%M:%S} ({age})"
+    began = f"{since.astimezone():%Y-%m-%d %H:%M:%S %Z} ({age})"
+    return f": `slackwater {owner.command}` at {owner.url}, pid {owner.pid}, since {began}"

@@ -46,8 +46,7 @@ def incidents(
     if as_json:
         tables.document(console, [timeline.document(each) for each in found])
     elif found:
-        at = f"at ({tables.zone()})" if console.is_terminal else "at"
-        tables.show(console, (at, "what", "", "ids"), map(_row, found), whole=(at,), wide=("ids",))
+        tables.show(console, ("at", "what", "", "ids"), map(_row, found), whole=("at",), wide=("ids",))
     elif subject and subject not in known:
         named = f" Something is known of: {', '.join(sorted(known)[:_MOST_NAMED])}." if known else ""
         words = f'Nothing is known of a subject "{subject}" in the last {since}.{named}'

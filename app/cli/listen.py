@@ -89,7 +89,7 @@ def show(to: Console, got: "Received") -> None:
     kind = got.body.get("type", "?") if isinstance(got.body, dict) else "?"
     verdict = Text("signature verified", "green") if got.verified else Text("WRONG SIGNATURE", "bold red")
     head = Text.assemble(
-        f"{clock.now().astimezone():%H:%M:%S}  ", (str(plain(kind)), "bold"), "  ", verdict,
+        f"{clock.now().astimezone():%H:%M:%S %Z}  ", (str(plain(kind)), "bold"), "  ", verdict,
         f"  {plain(got.headers.get('webhook-id', 'without webhook-id'))}",
     )  # fmt: skip
     to.print(head, soft_wrap=True)

@@ -57,7 +57,7 @@ def _from_json(line: str) -> LogLine | None:
 def shown(line: LogLine, width: int) -> Text:
     """The event for a terminal, in local time. Only quiet events are cut to one row; those about a batch are not cut."""
     style = _STYLES.get(line.level, "")
-    at = f"{line.at.astimezone():%H:%M:%S} ", "dim"
+    at = f"{line.at.astimezone():%H:%M:%S %Z} ", "dim"
     if line.quiet and (batch := _batch(line.text)):
         return Text.assemble(at, ("batch ", "cyan"), batch)
     text = Text.assemble(at, (f"{line.part:<12} ", "cyan"), (line.text, style))

@@ -113,7 +113,7 @@ def show_list(
 
 def _row(found: Object) -> tuple[object, ...]:
     shown, counts = pipeline_view.facts(found), found["request_counts"]
-    done = f"{counts['completed']}/{counts['total']}"
+    done = f"{counts['completed'] + counts['failed']}/{counts['total']}"
     created = pipeline_view.created(found, brief=console.is_terminal)
     return found["id"], found["name"], shown["state"], done, counts["failed"], created, shown["cost"]
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from app import clock
 from app.cli import tables
-from app.cli.text import plain
+from app.cli.text import done_of, plain
 from app.quantities import duration, many
 
 Object = dict[str, Any]
@@ -43,7 +43,7 @@ def facts(pipeline: Object) -> dict[str, object]:
         "name": pipeline["name"],
         "state": words(pipeline["status"]) + (f", run {pipeline['run']}" if pipeline["run"] > 1 else ""),
         "input": None if pipeline["inputs"] is None else many(pipeline["inputs"], "line"),
-        "items": f"{counts['completed']:,} of {counts['total']:,} done, {counts['failed']:,} failed",
+        "items": done_of(counts["completed"], counts["failed"], f"{counts['total']:,}"),
         "cost": _cost(pipeline["cost"]),
         "created": tables.when(_moment(pipeline["created_at"])),
         "ended": ended(pipeline),

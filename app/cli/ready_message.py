@@ -21,6 +21,7 @@ from app.cli.database import on_database
 from app.cli.doctor import attached_engine
 from app.engines import catalogue
 from app.engines import overview as engine_overview
+from app.engines.adoption import SLOTS
 from app.engines.overview import EngineOverview
 from app.quantities import many
 from app.sentences import ended
@@ -96,6 +97,11 @@ def usual_start_seconds(settings: Settings) -> float | None:
     """Seconds that this engine usually takes to start, as its worker measured; None if unknown. Raises Failure."""
     engine = _engine(settings)
     return engine.start_seconds if engine else None
+
+
+def requests_running(settings: Settings) -> int:
+    """Requests in the engines, of batches and of callers, as workers last reported. Raises Failure."""
+    return sum(each.batch_in_flight + each.sync_in_flight for each in on_database(settings, engine_overview.overview))
 
 
 def _engine(settings: Settings) -> EngineOverview | None:
@@ -184,26 +190,30 @@ def _facts(console: Console, settings: Settings, access: Access) -> None:
         _print(console, f"           {kept if access.stored else 'shown only once'}")
     if settings.console_port:
         _print(console, f"  Console  {origin.of(settings)}   (sign in: {program()} console login)")
-    if stands := _status(access.url):
+    stands, codes = _status(access.url)
+    if stands:
         _print(console, f"  Status   {stands}")
     if settings.attached_to:
         _print(console, f"  Sharing  {attached_engine.protection(settings)}")
+        if SLOTS in codes:
+            _print(console, "           how many requests it runs at once is not known yet (--slots N)")
     _print(console, f"  Webhooks go to {private_targets.describe(settings)}")
     _print(console, f"  Data     {settings.data_dir}")
     _print(console, f"  Logs     {program()} logs --follow")
     _print(console, "  Ctrl-C, or `slackwater down` elsewhere, stops everything.")
 
 
-def _status(url: str) -> str:
-    """The status word and the number of problems of `GET /status`; empty if it cannot be read now."""
+def _status(url: str) -> tuple[str, set[str]]:
+    """The status word and the number of problems of `GET /status`, and their codes; empty if it cannot be read now."""
     try:
         found = status.fetch_from(url)
     except Failure:
-        return ""
+        return "", set()
+    codes = {problem["code"] for problem in found["problems"]}
     severities = [problem["severity"] for problem in found["problems"]]
     counts = {"problem": severities.count("error"), "warning": severities.count("warning")}
     told = ", ".join(many(count, what) for what, count in counts.items() if count)
-    return f"{found['status']}: {told}; {program()} status" if told else str(found["status"])
+    return f"{found['status']}: {told}; {program()} status" if told else str(found["status"]), codes
 
 
 def _rule(console: Console, title: str, style: str) -> None:

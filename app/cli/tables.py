@@ -107,7 +107,7 @@ def patience(text: str) -> Iterator[None]:
 
 
 def when(moment: str | datetime | None, *, brief: bool = False) -> str | None:
-    """A time in this machine's zone, which is named. With `brief` it is not, and the day is left out if it is today."""
+    """A time in this machine's zone, which is named. `brief`: without the day if that is today, or only the day."""
     if moment is None:
         return None
     local = (datetime.fromisoformat(moment) if isinstance(moment, str) else moment).astimezone()
@@ -115,13 +115,8 @@ def when(moment: str | datetime | None, *, brief: bool = False) -> str | None:
     if not brief:
         return f"{local:%Y-%m-%d %H:%M:%S %Z}"
     if local.date() == today.date():
-        return f"{local:%H:%M:%S}"
-    return f"{local:%m-%d %H:%M}" if local.year == today.year else f"{local:%Y-%m-%d}"
-
-
-def zone() -> str:
-    """This machine's zone now."""
-    return f"{clock.now().astimezone():%Z}"
+        return f"{local:%H:%M:%S %Z}"
+    return f"{local:%m-%d %H:%M %Z}" if local.year == today.year else f"{local:%Y-%m-%d}"
 
 
 def last_used(moment: datetime | None, *, brief: bool) -> str | None:

@@ -15,6 +15,11 @@ def plain(value: object) -> Text:
     return Text("".join(shown), overflow="fold")
 
 
+def done_of(answered: int, failed: int, total: str) -> str:
+    """How many items have a result, and how many of these are errors: "3 of 40 items done, 1 of them failed"."""
+    return f"{answered + failed:,} of {total} done" + (f", {failed:,} of them failed" if failed else "")
+
+
 def places(counts: Mapping[str, Any], prefix: str = "") -> str:
     """Where the items without a result are, from the counts of a document of the API, whose names have this prefix."""
     at = counts.get(prefix + "returns_at")

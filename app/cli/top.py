@@ -67,7 +67,10 @@ class Reader:
             if self._last is None:
                 raise
             return Sight(
-                **{**_fields(self._last), "note": f"{failure} What is shown is as of {self._last.now:%H:%M:%S} UTC."}
+                **{
+                    **_fields(self._last),
+                    "note": f"{failure} What is shown is as of {self._last.now.astimezone():%H:%M:%S %Z}.",
+                }
             )
         return self._last
 

@@ -13,6 +13,7 @@ from rich.rule import Rule
 from rich.table import Column, Table
 from rich.text import Text
 
+from app.cli import tables
 from app.cli.text import places, plain
 from app.quantities import duration
 
@@ -74,7 +75,7 @@ def _head(sight: Sight, width: int) -> RenderableType:
         Column(no_wrap=True, overflow="ellipsis", ratio=1), Column(justify="right", no_wrap=True), expand=True
     )
     left = Text.assemble(("Slackwater ", TITLE), (state, _STATES.get(state, "")), (f"  {sight.url}", QUIET))
-    grid.add_row(left, Text(f"{sight.status['version']}  {sight.now.astimezone():%H:%M:%S}", QUIET))
+    grid.add_row(left, Text(f"{sight.status['version']}  {sight.now.astimezone():%H:%M:%S %Z}", QUIET))
     return grid
 
 
@@ -209,8 +210,8 @@ def _incidents(found: Sequence[Document]) -> RenderableType:
         Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1), padding=(0, 2, 0, 0), expand=True
     )
     for each in found:
-        at = datetime.fromisoformat(each["at"]).astimezone()
-        table.add_row(Text(f"{at:%H:%M:%S}", QUIET), Text(each["message"], BAD if each["trouble"] else ""))
+        at, style = tables.when(each["at"], brief=True) or "", BAD if each["trouble"] else ""
+        table.add_row(Text(at, QUIET), Text(each["message"], style))
     return table
 
 

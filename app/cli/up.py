@@ -20,12 +20,13 @@ from app.cli.supervisor import Supervisor, on_signals
 from app.cli.up_output import Screen, StartStages
 from app.engines import catalogue
 from app.engines import model_weights as weights
-from app.quantities import duration
+from app.quantities import duration, many
 from app.sentences import ended
 from app.settings import Settings, masked
 from app.user_errors import Failure
 
 _POLL_SECONDS = 0.5
+_COUNT_SECONDS = 1.0
 _ATTACH_SECONDS = 5.0  # after this time an attached engine that is not ready is reported
 _DEATHS = 2  # of the GPU worker; after so many its engine is reported as not ready
 
@@ -97,8 +98,12 @@ async def _say_of_the_stop(settings: Settings, supervisor: Supervisor, screen: S
     """Once it stops, say what that waits for and how not to wait."""
     await supervisor.stopping.wait()
     screen.stages.close()
+    what = "running requests"
+    with suppress(Failure, TimeoutError):
+        async with asyncio.timeout(_COUNT_SECONDS):
+            what = many(await asyncio.to_thread(ready_message.requests_running, settings), "running request")
     patience = duration(settings.drain_seconds)
-    screen.say(f"Stopping; running requests get up to {patience} to end. Ctrl-C again stops at once.")
+    screen.say(f"Stopping; {what} may take up to {patience} to end. Ctrl-C again stops at once.")
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from app.batches import why_text
 from app.cli import batch_ids, pipeline, pipeline_ids, pipeline_view, tables
 from app.cli.client import Client
 from app.cli.options import Json, console, settings
-from app.cli.text import places
+from app.cli.text import done_of, places
 from app.quantities import many
 from app.user_errors import Failure
 
@@ -93,9 +93,8 @@ def _headline(found: Object) -> tuple[str, str]:
 def _standing(found: Object) -> str:
     """Model, counts, and since when the batch waits. A refused batch has no model."""
     progress = found["progress"]
-    total = many(progress["total"], "item")
     facts = [found["model"]] if found["model"] else []
-    facts.append(f"{progress['succeeded']:,} of {total} done, {progress['failed']:,} failed")
+    facts.append(done_of(progress["succeeded"], progress["failed"], many(progress["total"], "item")))
     if since := (found["waiting"] or {}).get("since"):
         facts.append(f"since {tables.when(since, brief=True)}")
     return " · ".join(facts)

@@ -60,15 +60,19 @@ def room(data_dir: Path) -> Path:
     data = data_dir.resolve()
     try:
         identity = (data / _IDENTITY).read_text()
-    except FileNotFoundError:  # one with a lock is from before there were identities
-        identity = "" if (data / LOCK).exists() else "none yet"
+    except FileNotFoundError:
+        identity = "none yet"
     return OUTSIDE / _hash(data, identity)
 
 
-def identify(data_dir: Path, *, new: bool) -> None:
-    """Give a data directory its identity, unless it has one. `new`: it had no lock before. Call with the lock held."""
-    if not (data_dir / _IDENTITY).exists():
-        (data_dir / _IDENTITY).write_text(secrets.token_hex(8) if new else "")
+def identify(data_dir: Path) -> bool:
+    """Give a data directory its identity, whole or not at all. Returns whether it had none. Call with the lock held."""
+    if (data_dir / _IDENTITY).exists():
+        return False
+    made = data_dir / f"{_IDENTITY}.new"
+    made.write_text(secrets.token_hex(8))
+    made.replace(data_dir / _IDENTITY)
+    return True
 
 
 def left_behind(data_dir: Path) -> list[Path]:

@@ -54,11 +54,9 @@ def start(settings: Settings) -> str:
     """
     wheel = _wheel()
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = settings.data_dir / cluster.LOCK
-    new = not file.exists()
-    with file.open("w") as lock:
+    with (settings.data_dir / cluster.LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        cluster.identify(settings.data_dir, new=new)
+        new = cluster.identify(settings.data_dir)
         for left in cluster.left_behind(settings.data_dir) if new else ():
             log.warning("database.former_left", folder=str(left), remedy=f"rm -r {left.parent}, if nobody needs it")
         owner = _owner(wheel)

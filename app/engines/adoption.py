@@ -163,6 +163,15 @@ def slots_unknown(found: int) -> EngineProblem:
     )
 
 
+def slots_unseen(cap: int) -> EngineProblem:
+    """The problem of an engine that shows neither its slots nor its load. `cap`: batch requests that it gets for that reason."""
+    return EngineProblem(
+        SLOTS,
+        f"The engine shows neither its load nor how many requests it runs at once, so it gets at most {cap} of batch work.",
+        _NAME_SLOTS,
+    )
+
+
 def slots_wrong(given: int, found: int) -> EngineProblem:
     """The problem of an engine that was seen to run fewer requests at once than the settings say."""
     return EngineProblem(

@@ -37,7 +37,7 @@ class Confidence(StrEnum):
 
 class Missing(StrEnum):
     """Why there is no ETA: the batch does not run, no engine is there or expected, no pace was measured lately, no item has ended
-    lately, or the money of its budget is never renewed.
+    lately, or it needs more money than this window of its budget has.
     """
 
     STATE = "state"

@@ -74,10 +74,9 @@ async def test_models_are_not_mixed_and_the_one_whose_callers_are_slowed_most_is
     assert of_slow.verdict == Verdict.PROTECTED
 
 
-def test_the_alert_has_the_same_limit_and_asks_for_as_many_streams() -> None:
+def test_the_alert_is_the_same_measure_with_the_same_limit() -> None:
     [alert] = [rule["expr"] for rule in rules() if rule.get("alert") == "CallersSlowed"]
-    assert f"max(slackwater_callers_slowdown_ratio) > {LIMIT}" in alert
-    assert alert.count(f"> {LIMIT}") == alert.count(">")
+    assert alert.strip() == f"max(slackwater_callers_slowdown_ratio) > {LIMIT}"
     ratios = [rule["expr"] for rule in rules() if rule.get("record", "").endswith("_beside_over_alone:ratio")]
     assert [each.count(f">= {LEAST_STREAMS}") for each in ratios] == [2, 2]
 

@@ -7,7 +7,8 @@ import pytest
 
 from app.budgets.queued import MoneyWait
 from app.budgets.rules import Budget, Reserve, Scope, Unit, crossed, least, per_mille, refusal, windows_needed
-from app.queue.estimate import Confidence, Estimate
+from app.quantities import moment
+from app.queue.estimate import Confidence, Estimate, Missing
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 BUDGET = Budget(
@@ -63,10 +64,22 @@ def test_the_eta_counts_the_windows_that_the_work_needs() -> None:
     assert windows_needed(budget, 0, 2100) == 2
     day = 86_400.0
     assert MoneyWait(budget, 2, NOW).seconds == day / 2 + day
-    assert MoneyWait(budget, 2, NOW).delayed(ESTIMATE).eta_seconds == day * 1.5 + 20
-    assert MoneyWait(budget, 0, NOW).delayed(ESTIMATE) == ESTIMATE
-    total = replace(budget, period="total", window_to=None)
-    assert MoneyWait(total, 1, NOW).delayed(ESTIMATE).eta_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("wait", "until"),
+    [
+        (MoneyWait(BUDGET, 0, NOW), ""),
+        (MoneyWait(BUDGET, 1, NOW, own_windows=1), f"renews {moment(BUDGET.window_to)}"),
+        (MoneyWait(BUDGET, 4, NOW, own_windows=2), f"renews {moment(BUDGET.window_to)}, and the batch takes 2 windows"),
+        (MoneyWait(replace(BUDGET, window_to=None), 1, NOW), "is never renewed, so raise its maximum"),
+        (MoneyWait(BUDGET, 1, NOW, too_large=True), "has a maximum below what an item may use, so raise it"),
+    ],
+)
+def test_work_that_needs_another_window_has_no_eta_and_says_when_its_money_comes(wait: MoneyWait, until: str) -> None:
+    assert wait.until == until
+    assert wait.delayed(ESTIMATE).missing == (Missing.MONEY if until else None)
+    assert (wait.delayed(ESTIMATE).eta_seconds is None) == bool(until)
 
 
 def test_what_a_process_keeps_for_calls_is_not_said_to_be_of_work_that_runs() -> None:

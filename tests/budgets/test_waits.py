@@ -83,7 +83,7 @@ async def test_each_window_has_room_for_one_item_at_least_unless_the_maximum_is_
     await world.budget(max_tokens=1, period="hour", reserve="maximum")
     wait = await _wait(world, batch_id)
     assert (wait.too_large, wait.seconds) == (True, None)
-    assert "its items may use more than the maximum, so raise it" in await _told(world, wait)
+    assert "it has a maximum below what an item may use, so raise it" in await _told(world, wait)
 
 
 async def test_the_windows_that_a_batch_takes_do_not_count_what_comes_before_it(world: World) -> None:

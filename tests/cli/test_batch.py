@@ -63,7 +63,7 @@ def test_a_batch_is_paused_resumed_cancelled_and_retried(run: Run, submit: Submi
         assert run("batch", verb, made).output.strip() == message
         assert f"state      {state}\n" in run("batch", "show", made).output
     shown = run("batch", "show", made).output
-    assert "items      0 of 40 done, 0 failed; 40 queued\n" in shown
+    assert "items      0 of 40 done; 40 queued\n" in shown
     assert re.search(r"submitted  \d{4}-\d\d-\d\d [\d:]{8} [A-Z+-]\S*\n", shown)  # and the zone
     assert f"waits      no engine serves {MODEL} now; the batch is kept until one does\n" in shown
 
@@ -85,7 +85,7 @@ def test_a_batch_shows_why_its_items_failed(run: Run, submit: Submit, api: Setti
     made = submit(3)
     run_items(api, {1, 2})
     lines = run("batch", "show", made).output.splitlines()
-    assert "items      1 of 3 done, 2 failed" in lines
+    assert "items      3 of 3 done, 2 of them failed" in lines
     assert lines[-2:] == ["items\twhy they failed", "2\tno"]
 
 

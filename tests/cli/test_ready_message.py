@@ -117,6 +117,16 @@ def test_every_line_but_a_key_fits_into_80_columns(settings: Settings, monkeypat
     assert all(line in shown for command in commands for line in command.splitlines())
 
 
+def test_the_message_says_that_the_slots_of_an_engine_are_not_known(settings: Settings) -> None:
+    attached = settings.model_copy(update={"engine_url": "http://127.0.0.1:1"})
+    for problems, known in (([asdict(adoption.slots_unknown(0))], False), ([], True)):
+        told = row(mode="attached", problems=problems)
+        with serving({"/status": json.dumps(installation_status.describe([told], CALM))}) as url:
+            access = ready_message.Access(url, "", stored=True)
+            said = text(lambda console: ready_message.ready(attached, access, MODEL, console))  # noqa: B023
+        assert ("how many requests it runs at once is not known yet (--slots N)" in said) != known
+
+
 def test_the_message_says_how_many_problems_there_are(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/slackwater", "up"])
     told = row(mode="attached", protection="outside", scheduling_policy=None, reason="closed_unknown")
@@ -428,10 +438,17 @@ def test_stages_are_plain_lines_in_a_pipe() -> None:
     ]
 
 
-async def test_the_end_says_what_it_waits_for_and_how_not_to(settings: Settings) -> None:
+@pytest.mark.parametrize("away", [False, True])
+async def test_the_end_says_what_it_waits_for_and_how_not_to(engine: Any, settings: Settings, away: bool) -> None:
+    engine("ready")
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        conn.execute("update engine set batch_in_flight = 12, sync_in_flight = 1")
+    if away:
+        settings = settings.model_copy(update={"database_url": "postgresql://127.0.0.1:1/none"})
     shown, supervisor = screen(settings, terminal=False), Supervisor(settings)
     telling = asyncio.create_task(up._say_of_the_stop(settings, supervisor, shown))
     supervisor.stop()
     await telling
     said = shown.console.export_text()
-    assert said == "Stopping; running requests get up to 20 s to end. Ctrl-C again stops at once.\n"
+    what = "running requests" if away else "13 running requests"
+    assert said == f"Stopping; {what} may take up to 20 s to end. Ctrl-C again stops at once.\n"

@@ -50,7 +50,7 @@ def test_the_reason_comes_first_then_the_chain_then_the_latest_decisions(run: Ru
     assert lines[0].startswith(
         "Waiting: engine-0 keeps its steps short: step time 31 ms, the aim is at most 25 ms, for "
     )
-    assert lines[1].startswith("toy · 0 of 40 items done, 0 failed · since ")
+    assert lines[1].startswith("toy · 0 of 40 items done · since ")
     assert any(line.startswith("✗  shrink_latency") for line in lines)
     assert any(line.startswith("✓  engines") for line in lines)
     assert any(line.startswith("·  next") for line in lines)
@@ -89,7 +89,7 @@ def test_a_batch_that_ended_waits_for_nothing(run: Run, batch: str) -> None:
     assert run("batch", "cancel", batch).exit_code == 0
     assert run("why", batch, "--last", "0").output.splitlines() == [
         "The batch is cancelled; it waits for nothing.",
-        "toy · 0 of 40 items done, 0 failed",
+        "toy · 0 of 40 items done",
     ]
 
 

@@ -23,7 +23,7 @@ from tests.console.conftest import SignIn
 from tests.queue import support
 
 __all__ = ["api", "key", "run"]
-ITEMS, ANSWERED, INSIDE = 64, 5, 6
+ITEMS, ANSWERED, FAILED, INSIDE = 64, 5, 2, 6  # of those that are answered, some with an error
 ACCOUNT = "/client/v4/accounts/acme/ai"
 QUEUE = f"{RUN}?queueRequest=true"
 PLACES = ("queued", "claimed", "in_engine", "done")
@@ -46,13 +46,16 @@ class Scene:
         self.batch_id, self.request_id = batch.batch_id, batch.request_id
 
     async def running(self) -> None:
-        """One chunk is leased: five of its items are answered, and six are in the engine."""
+        """One chunk is leased: five of its items have a result, two of them an error, and six are in the engine."""
         self.worker = await support.make_engine(self.conn, self.database, self.pool)
         await self.submitted()
         lease = await support.claim(self.conn, self.pool, self.worker)
         assert lease is not None
         items = await service.load(self.conn, lease)
-        assert await service.flush(self.conn, lease, support.answers(items[:ANSWERED]))
+        results = support.answers(items[:ANSWERED])
+        for n in range(FAILED):
+            results[n] = results[n]._replace(ok=False, body=b'{"code": 500, "message": "no"}')
+        assert await service.flush(self.conn, lease, results)
         [(engine,)] = await (await self.conn.execute("select engine_id from engine")).fetchall()
         inside = ((self.batch_id, INSIDE), (self.batch_id + 1, 3))  # of another batch, too
         told: dict[str, Any] = {"reason": "open", "allowance": 8, "batch_in_flight": 11, "in_engine": inside}
@@ -112,6 +115,7 @@ async def test_every_surface_counts_the_items_of_a_batch_alike(
 ) -> None:
     expected = dict(zip(PLACES, CASES[case], strict=True))
     words = item_counts.words(*CASES[case][:3])
+    of_them = f", {FAILED} of them failed" if expected["done"] else ""
     url, headers = f"http://127.0.0.1:{api.port}", {"authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(base_url=url, headers=headers) as client:
         await (scene.over_budget(client) if case == "over_budget" else getattr(scene, case)())
@@ -129,13 +133,17 @@ async def test_every_surface_counts_the_items_of_a_batch_alike(
     assert (openai["usage"]["input_tokens"], openai["usage"]["output_tokens"]) == (prompt, output)
     for progress in (one["progress"], row["progress"], because["progress"]):
         done = progress["succeeded"] + progress["failed"]
+        assert progress["failed"] == (FAILED if done else 0)
         assert {place: progress.get(place, done) for place in PLACES} == expected
     assert {place: status[f"items_{place}"] for place in PLACES} == expected
     for place, count in expected.items():
         assert f'slackwater_items{{state="{place}"}} {float(count)}' in metrics
     # the command line
     shown = bare(run("batch", "show", str(scene.request_id)).output)
-    assert words in shown
+    told = f"{expected['done']} of {ITEMS} done{of_them}; {words}"
+    assert f"items {told}" in shown
+    assert f"\t{expected['done']}/{ITEMS}\t{FAILED if of_them else 0}\t" in run("batch", "list").output
+    assert f"{expected['done']} of {ITEMS} items done{of_them}" in run("why", str(scene.request_id)).output
     assert not prompt or f"{prompt} in ({cached} cached), {output} out" in shown
     assert f"items: {words}" in bare(run("status").output)
     assert f"items: {words}" in bare(run("top", "--once").output)
@@ -144,7 +152,8 @@ async def test_every_surface_counts_the_items_of_a_batch_alike(
     # the console
     reader = await sign_in(Role.ADMIN)
     page = bare((await reader.get(f"/console/batches/{scene.request_id}")).text)
-    assert f"{expected['done']:,} answered, {words}" in page
+    answered = expected["done"] - FAILED if of_them else 0
+    assert f"{answered} answered, {f'{FAILED} failed, ' if of_them else ''}{words}" in page.replace(" ,", ",")
     assert not prompt or f"{cached} of {prompt}" in page
     row_of_list = listed((await reader.get("/console/batches")).text, scene.request_id)
     assert f"{expected['done']} of {ITEMS}" in row_of_list

@@ -157,15 +157,15 @@ def test_a_new_data_directory_leaves_the_cluster_of_a_removed_one_at_its_path_an
 
 
 @root_only
-def test_a_data_directory_from_before_there_were_identities_keeps_its_cluster(private: Settings) -> None:
+def test_a_kill_before_a_data_directory_has_its_identity_adopts_no_other_cluster(private: Settings) -> None:
     private.data_dir.mkdir()
     (private.data_dir / cluster.LOCK).touch()
-    before = cluster.place(private)
+    (private.data_dir / f"{cluster._IDENTITY}.new").touch()
+    former = cluster.OUTSIDE / cluster._hash(private.data_dir.resolve()) / "postgres"
+    assert cluster.place(private).cluster != former
     embedded.start(private)
-    assert cluster.place(private) == before
-    embedded.stop(private)
-    (private.data_dir / cluster._IDENTITY).unlink()
-    assert cluster.place(private) == before
+    assert cluster.place(private).cluster != former
+    assert (private.data_dir / cluster._IDENTITY).read_text()
 
 
 @root_only
@@ -254,7 +254,7 @@ def test_a_socket_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(cluster, "OUTSIDE", tmp_path / "outside")
     settings = Settings(data_dir=tmp_path / ("long" * 30))
     settings.data_dir.mkdir()
-    cluster.identify(settings.data_dir, new=True)
+    cluster.identify(settings.data_dir)
     found = cluster.place(settings)
     assert found.socket != found.cluster
     open_to_all = found.socket

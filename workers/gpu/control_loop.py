@@ -24,7 +24,7 @@ from app.engines.requests import probe_request
 from app.headroom.arrivals import Arrivals
 from app.headroom.controller import Decision, State, decide, urgency
 from app.headroom.decision_log import AllowanceChange, DecisionLog, LoggedDecision
-from app.headroom.gate_rules import CLOSED_BY_FAILURE, HeadroomLimits, Reason
+from app.headroom.gate_rules import BLIND_CAP, CLOSED_BY_FAILURE, HeadroomLimits, Reason
 from app.headroom.sampler import Sampler
 from app.headroom.selftest import prove
 from app.headroom.signals import BatchLoad, Scrape, Signals
@@ -205,18 +205,22 @@ class ControlLoop:
 
     @property
     def slots(self) -> int:
-        """Requests that may be in the engine. One that shows no load cannot be searched, and has a small cap."""
-        said = self._engine.slots_known and not self._engine.slots_given
-        return self._engine.slots if said or self._may_be_blind else self.search.slots
+        """Requests that may be in the engine. Of one that shows no load no more is known than the cap of batch work."""
+        if self._engine.slots_known and not self._engine.slots_given:
+            return self._engine.slots
+        unseen = self._may_be_blind and not self._engine.slots_known and not self.search.found
+        return BLIND_CAP + self._settings.sync_reserve_slots if unseen else self.search.slots
 
     @property
     def problems(self) -> tuple[EngineProblem, ...]:
-        """What the engine does not say and is searched for: not where a cap decides, as in an engine that shows no load."""
-        if self._may_be_blind or self._settings.batch_max_in_flight:
+        """What the engine does not say of its slots, where no cap of the settings decides."""
+        if self._settings.batch_max_in_flight:
             return ()
         if self._engine.slots_known:
             wrong = self._engine.slots_given and self.search.contradicts
             return (adoption.slots_wrong(self._engine.slots, self.search.found),) if wrong else ()
+        if self.blind:
+            return (adoption.slots_unseen(BLIND_CAP),)
         return (adoption.slots_unknown(self.search.found if self.search.sure else 0),)
 
     @property

@@ -12,7 +12,7 @@ from app import clock, trace_context
 from app.batches.intake import ndjson
 from app.batches.listing import REFUSED
 from app.batches.refused_batches import RefusedBatch
-from app.batches.why_chain import Link, Why, no_eta
+from app.batches.why_chain import Link, Why
 from app.engines import embeddings
 from app.engines.catalogue import Catalogue, Model, Price, Shape
 from app.engines.native_response import as_result
@@ -94,7 +94,7 @@ def _prospects(why: Why) -> dict[str, Any]:
     """The estimate of its end, the reason for which it waits, if it does, and when its contents were deleted."""
     view: dict[str, Any] = {}
     if why.estimate is not None:
-        view["estimate"] = _estimate(why.status, why.estimate)
+        view["estimate"] = _estimate(why.estimate, why.no_eta)
     if why.status.shredded_at is not None:
         view["deleted_at"] = clock.iso(why.status.shredded_at)
     if (waiting := why.waiting) is not None:
@@ -107,7 +107,7 @@ def link(of: Link) -> dict[str, Any]:
     return {"code": of.code, "message": of.message, "since": clock.iso(of.since)}
 
 
-def _estimate(status: BatchStatus, estimate: Estimate) -> dict[str, Any]:
+def _estimate(estimate: Estimate, no_eta: str | None) -> dict[str, Any]:
     eta, pace = estimate.eta_seconds, estimate.tokens_per_second
     return {
         "position": estimate.position,
@@ -116,7 +116,7 @@ def _estimate(status: BatchStatus, estimate: Estimate) -> dict[str, Any]:
         "eta_seconds": None if eta is None else round(eta, 1),
         "eta": None if eta is None else clock.iso(clock.now() + timedelta(seconds=eta)),
         "confidence": estimate.confidence,
-        "no_eta": no_eta(status, estimate),
+        "no_eta": no_eta,
     }
 
 

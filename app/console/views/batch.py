@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from app.access.roles import Viewer
-from app.batches.why_chain import Why, no_eta
+from app.batches.why_chain import Why
 from app.console.queries import BatchRow, EventRow, Submitted
 from app.console.queries_items import ItemPage
 from app.console.views import batch_actions, batch_items, batch_progress, batch_state, plots, signs, text, times
@@ -149,7 +149,7 @@ def _pace(seen: Seen) -> Figure:
     took = ((row.finalized_at or row.opened_at) - row.opened_at).total_seconds()
     used = row.prompt_tokens + row.completion_tokens
     if row.finalized_at is None or took <= 0 or not used:
-        unknown = no_eta(seen.why.status, estimate) if seen.why and estimate else None
+        unknown = seen.why.no_eta if seen.why else None
         return figure("Pace", "–", "", unknown or "not known")
     value, unit = text.si(used / took)
     return figure("Pace", value, f"{unit} tok/s".strip(), "over the whole run")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from app.batches.why_chain import Link, Why, no_eta
+from app.batches.why_chain import Link, Why
 from app.console.queries import BatchRow
 from app.console.views import signs, text, times
 from app.console.views.plots import Meter, meter
@@ -103,7 +103,7 @@ def ending(row: BatchRow, why: Why | None, now: datetime) -> Ending:
         return Ending(times.clock_time(row.finalized_at, now), "")
     estimate = why.estimate if why else None
     if estimate is None or estimate.eta_seconds is None:
-        return Ending("", due, unknown=no_eta(why.status, estimate) or "" if why and estimate else "")
+        return Ending("", due, unknown=(why.no_eta if why else None) or "")
     at = now + timedelta(seconds=estimate.eta_seconds)
     late = row.expires_at is not None and at > row.expires_at
     return Ending(times.clock_time(at, now), due, str(estimate.confidence), late, estimate.eta_seconds)
