@@ -124,13 +124,17 @@ UNCHANGED = """
 # `lapsed`: its worker goes on, but has lost its lease.
 _RELEASED = f"""select now(), '{ChangeKind.ENGINE_RELEASED}', name,
   jsonb_strip_nulls(jsonb_build_object('engine', name, 'lapsed', nullif(%(lapsed)s, false), 'silent_seconds',
-    case when %(lapsed)s then round(extract(epoch from now() - renewed_at)::numeric, 1) end))
+    case when %(lapsed)s and lapsed then round(extract(epoch from now() - renewed_at)::numeric, 1) end))
   from before, released where before.state = '{EngineState.READY}'"""
+# An engine that did not answer still does not: whoever takes it goes on counting.
+_WAS_DOWN = f"reason is not distinct from '{DOWN}'"
 RELEASE = f"""
-with before as materialized (select e.name, e.state, w.renewed_at
+with before as materialized (select e.name, e.state, w.renewed_at, w.{WORKER_LEASE_LAPSED} as lapsed
   from engine e left join worker w on w.worker_id = %(worker_id)s where engine_id = %(engine_id)s),
-released as (update engine set state = '{EngineState.DOWN}', worker_id = null, reason = 'released', allowance = 0,
-    heartbeat_at = now(), signal = null, value = null, threshold = null, reason_since = now(), detail = null,
+released as (update engine set state = '{EngineState.DOWN}', worker_id = null, allowance = 0,
+    reason = case when {_WAS_DOWN} then reason else 'released' end,
+    reason_since = case when {_WAS_DOWN} then reason_since else now() end,
+    heartbeat_at = now(), signal = null, value = null, threshold = null, detail = null,
     expected_at = null, problems = '[]', batch_in_flight = 0, in_engine = '{{}}', sync_in_flight = 0
 where engine_id = %(engine_id)s and worker_id = %(worker_id)s and {ENGINE.guard("report_down")} returning engine_id)
 {changes.also(_RELEASED)}"""

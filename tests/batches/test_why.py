@@ -118,10 +118,13 @@ async def test_since_is_kept_while_the_reason_is_and_begins_again_with_another(s
     assert (await scene.why()).gates[0].since > before.since
 
 
-async def test_since_is_kept_where_a_new_worker_finds_the_engine_still_down(scene: Scene) -> None:
+@pytest.mark.parametrize("released", [False, True])
+async def test_since_is_kept_where_a_new_worker_finds_the_engine_still_down(scene: Scene, released: bool) -> None:
     await scene.report("engine_down", 0, ready=False)
     await scene.aged(80)
     before = (await scene.why()).gates[0]
+    if released:
+        await engines.release_engine(scene.conn, scene.engine, scene.worker, lapsed=True)
     await scene.conn.execute("update worker set lease_until = now() - interval '1 s'")
     scene.worker = await support.make_worker(scene.database, scene.pool)
     assert await engines.take_engine(

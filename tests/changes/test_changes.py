@@ -105,15 +105,21 @@ async def test_a_release_and_a_drain_are_changes_and_their_repetition_is_not(dat
     assert kinds_seen == ["engine.ready", "engine.drained", "engine.undrained", "engine.released"]
 
 
-async def test_a_worker_that_only_lost_its_lease_is_not_said_to_have_stopped(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("ended", "why"), [(4, "did not report for 34 s"), (-4, "got no answer from the database in time")]
+)
+async def test_a_worker_that_only_lost_its_lease_is_not_said_to_have_stopped(
+    database: Database, ended: int, why: str
+) -> None:
     async with database.durable() as conn:
         pool = await support.make_pool(conn)
         worker = await support.make_engine(conn, database, pool)
-        await conn.execute("update worker set renewed_at = now() - interval '34 seconds'")
+        lease = "lease_until = now() - make_interval(secs => %s)"
+        await conn.execute(f"update worker set renewed_at = now() - interval '34 seconds', {lease}".encode(), [ended])
         await engines.release_engine(conn, 1, worker, lapsed=True)
         [released] = await incidents.timeline(conn, limit=1)
     assert released.kind == "engine.released"
-    assert released.message == "the worker of e did not report for 34 s, so its lease ended; it goes on and joins again"
+    assert released.message == f"the worker of e {why}, so its lease ended; it goes on and joins again"
 
 
 async def test_a_lost_worker_is_told_with_its_engine_or_as_one_on_its_host(database: Database) -> None:

@@ -268,6 +268,13 @@ def test_decisions_to_and_fro_are_one_row() -> None:
     assert len(decisions((99, *off), (2, *on))) == 2
 
 
+def test_the_first_decision_of_a_new_worker_does_not_claim_the_time_of_the_one_before() -> None:
+    first, before = decisions((90, "open", 4, "full", 8), (5, "closed_unknown", 0, "open", 4))
+    assert engine._decision(first, before)["lasted"] == ""
+    first, before = decisions((90, "open", 4, "full", 8), (5, "full", 8, "open", 4))
+    assert engine._decision(first, before)["lasted"] == "85\u00a0s"
+
+
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_words_in_the_log_of_decisions(reason: Reason) -> None:
     assert signs._GATES[reason]

@@ -86,6 +86,15 @@ def test_of_an_attached_engine_nobody_can_tell_until_it_was_away_once(time: Time
     assert comeback.expected() == 40
 
 
+def test_an_outage_of_an_attached_engine_that_is_met_again_goes_on(time: Time) -> None:
+    comeback = RecoveryTime(own=False)
+    for _ in range(3):
+        comeback.lost()
+        time.now += 30
+    comeback.answers()
+    assert comeback.learned == 90
+
+
 def test_what_an_earlier_worker_learned_holds_until_we_know_better(time: Time) -> None:
     comeback = RecoveryTime(own=True)
     comeback.recall(35.0)

@@ -14,7 +14,7 @@ class RecoveryTime:
     def __init__(self, *, own: bool) -> None:
         self.learned: float | None = None
         self._own = own
-        self._began = None if own else clock.monotonic()
+        self._began: float | None = None
         self._silent: float | None = None  # since when a managed engine runs and does not answer
 
     def recall(self, seconds: float | None) -> None:
@@ -26,9 +26,9 @@ class RecoveryTime:
         self._began, self._silent = clock.monotonic(), None
 
     def lost(self) -> None:
-        """It has stopped answering. A managed engine counts as dead only when its process is restarted."""
+        """It does not answer. A managed engine counts as dead only when its process is restarted."""
         if not self._own:
-            self._began = clock.monotonic()
+            self._began = clock.monotonic() if self._began is None else self._began
         elif self._began is None:
             self._silent = clock.monotonic()
 

@@ -374,7 +374,10 @@ def _decision(each: Folded, before: Folded | None) -> dict[str, Any]:
     newest = (again[0] if again else entry).change
     because = why_text.decided(row.reason, newest.signal, newest.value, newest.threshold, newest.detail)
     compared = bool(row.signal and why_text.measure(row.signal, row.value, row.threshold))
-    lasted = times.span((each.began - before.entry.at).total_seconds()) if before else ""
+    went_on = (
+        before and before.entry.change.reason == (each.first or entry).change.was_reason
+    )  # else a new worker began
+    lasted = times.span((each.began - before.entry.at).total_seconds()) if before and went_on else ""
     repeated = f"{text.plural(len(again), 'time')} more, the last at {_tenths(again[0].at)}" if again else ""
     if each.turns > 1:
         repeated = f"{each.turns} changes to and fro since {_tenths(each.began)}"
