@@ -69,14 +69,9 @@ async def started(database: Database, part: str) -> None:
         _log.warning("change.not_noted", part=part, error=cause(error))
 
 
-async def died(database: Database, part: str, exit_code: int) -> None:
-    """Note that a part of this machine has ended by itself. Never raises: the database may be what it died of."""
-    facts = {"exit_code": exit_code, "host": socket.gethostname()}
-    try:
-        async with database.relaxed() as conn:
-            await record(conn, ChangeKind.PART_DIED, part, facts)
-    except (TimeoutError, psycopg.Error, *TRANSIENT) as error:
-        _log.warning("change.not_noted", part=part, error=cause(error))
+async def died(conn: Connection, part: str, exit_code: int, at: datetime) -> None:
+    """Note that a part of this machine ended by itself then. The database may be what it died of, so try until this is done."""
+    await record(conn, ChangeKind.PART_DIED, part, {"exit_code": exit_code, "host": socket.gethostname()}, at=at)
 
 
 async def page(

@@ -25,6 +25,7 @@ from app.cli.supervisor import Supervisor, on_signals
 from app.engines import catalogue
 from app.engines import model_weights as weights
 from app.events import EventKind
+from app.quantities import duration
 from app.settings import DEMO_MODELS, Settings
 from app.tenants.key_scope import EVERYTHING
 from app.user_errors import Failure
@@ -234,7 +235,7 @@ async def _poll(plan: DemoPlan, client: httpx.AsyncClient, path: str, request_id
     """Poll until the batch is neither queued nor running. Show its progress and the engine's state meanwhile."""
     text = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    started, waiting = False, demo_output.Waiting(plan.console)
+    started, done, description, waiting = False, 0, "queued", demo_output.Waiting(plan.console)
     with suppress(TimeoutError), Progress(*columns, console=plan.console) as progress:
         task = progress.add_task("queued", total=len(plan.items))
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -253,7 +254,10 @@ async def _poll(plan: DemoPlan, client: httpx.AsyncClient, path: str, request_id
                 progress.update(task, completed=done, description=description)
                 waiting.tell(f"the batch is {description}; {done} of {len(plan.items)} are done")
                 await asyncio.sleep(0.5)
-    raise Failure(f"The batch was not done within {_PATIENCE_SECONDS} seconds.", f"The log is {plan.log_file}.")
+    raise Failure(
+        f"The batch was not done within {duration(_PATIENCE_SECONDS)}: it is {description}; {done} of {len(plan.items)} done.",
+        f"What happened is in {plan.log_file}. A busy machine may only be slow: the demo can be run again.",
+    )
 
 
 async def _engine(settings: Settings) -> str:

@@ -15,6 +15,7 @@ _FACT = re.compile(r"\b(\w+)=('[^']*'|\S+)")
 _STYLES = {"warning": "yellow", "error": "bold red", "critical": "bold red", "debug": "dim"}
 DATABASE_DOWN, DATABASE_BACK = "database.down", "database.restarted"
 _CONNECTION = re.compile(r"connect|database|server|broker", re.IGNORECASE)
+_OURS = re.compile(r"[a-z_]+(\.[a-z_]+)+( |$)")  # the name of an event
 _PROBLEM = "error "  # as app.user_errors prints it
 _TRACEBACK = re.compile(r"\s*(\+ )?(Exception Group )?Traceback \(most recent call last\):")
 
@@ -30,8 +31,8 @@ class LogLine:
 
     @property
     def quiet(self) -> bool:
-        """Whether the level is below warning."""
-        return self.level in ("info", "debug")
+        """Whether the level is below warning, or it is the warning of a library, on which nobody at a terminal can act."""
+        return self.level in ("info", "debug") or (self.level == "warning" and not _OURS.match(self.text))
 
 
 def parse(line: str) -> LogLine | None:

@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import operator
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any, NamedTuple, TextIO
 
 import psycopg
 import structlog
+from tenacity import retry, retry_if_result, wait_fixed
 
 from app import clock, life_signs, optional_packages, processes
 from app.causes import cause
@@ -21,7 +24,7 @@ from app.cli.data_dir_lock import owned
 from app.cli.last_run import KilledRun
 from app.cli.log_files import last_error
 from app.db import cluster, direct, embedded
-from app.db.pool import Database
+from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.db.watched_connection import WatchedConnection
 from app.environment import PART, child_environment
@@ -40,7 +43,7 @@ PARTS = {
 }
 _STOP_MARGIN_SECONDS = 25.0  # after the drain: for the engine's exit and the notifier's last attempts
 _STEADY_SECONDS = 30.0
-_NOTE_SECONDS = 2.0
+_NOTE_SECONDS, _NOTE_PAUSE_SECONDS = 10.0, 2.0
 _LOOK_SECONDS = 10.0  # between two looks for a sign of life
 _WATCHED = ("steward", "gpu-worker")  # whose loops give signs of life
 _BACKOFF_SECONDS = (0.5, 30.0)
@@ -55,6 +58,18 @@ class Child:
     module: str
     process: asyncio.subprocess.Process | None = None
     deaths: int = 0
+
+
+class Death(NamedTuple):
+    """A part that has ended by itself."""
+
+    part: str
+    exit_code: int
+    at: datetime
+
+    async def note(self, conn: Connection) -> None:
+        """Write it to the timeline, at its time."""
+        await changes.died(conn, *self)
 
 
 class Supervisor:
@@ -80,6 +95,7 @@ class Supervisor:
         parts = {name: module for name, module in PARTS.items() if name != "console" or settings.console_port}
         self._children = [Child(name, module) for name, module in parts.items()]
         self._killed: KilledRun | None = None
+        self._deaths: asyncio.Queue[Death] = asyncio.Queue()
         self.stopping = asyncio.Event()
         self.ready = asyncio.Event()
 
@@ -93,6 +109,7 @@ class Supervisor:
         async with self._sole_owner(), self._database():
             await self._note_killed()
             tasks = [asyncio.create_task(self._keep(child)) for child in self._children]
+            tasks.append(asyncio.create_task(self._note_deaths()))
             keeper = asyncio.create_task(self._keep_database())
             self.ready.set()
             await self.stopping.wait()
@@ -206,7 +223,8 @@ class Supervisor:
             log.error(
                 "part.died", name=child.name, exit_code=code, restart_in_seconds=pause, **self._last_words(child, code)
             )
-            await asyncio.gather(asyncio.sleep(pause), self._note_death(child.name, code))
+            self._deaths.put_nowait(Death(child.name, code, clock.now()))
+            await asyncio.sleep(pause)
 
     def _last_words(self, child: Child, code: int) -> dict[str, str]:
         """What a part that ended by itself wrote last, and where the rest is."""
@@ -239,25 +257,28 @@ class Supervisor:
         except OSError:
             return None
 
-    async def _note_death(self, part: str, code: int) -> None:
-        with suppress(TimeoutError):  # without the database it is in the log only
-            async with (
-                asyncio.timeout(_NOTE_SECONDS),
-                Database(embedded.direct_url(self._settings), size=1) as database,
-            ):
-                await changes.died(database, part, code)
+    async def _note_deaths(self) -> None:
+        """Write each death to the timeline, as soon as the database takes it."""
+        while True:
+            death = await self._deaths.get()
+            until_noted = retry(retry=retry_if_result(operator.not_), wait=wait_fixed(_NOTE_PAUSE_SECONDS))
+            await until_noted(self._noted)(death.note)
 
     async def _note_killed(self) -> None:
         """Write to the timeline that the run before this one was killed. Without the database it is not noted."""
-        if self._killed is None:
-            return
+        if self._killed is not None:
+            await self._noted(self._killed.note)
+
+    async def _noted(self, note: Callable[[Connection], Awaitable[None]]) -> bool:
         with suppress(TimeoutError, psycopg.Error, *TRANSIENT):
             async with (
                 asyncio.timeout(_NOTE_SECONDS),
                 Database(embedded.direct_url(self._settings), size=1) as database,
                 database.relaxed() as conn,
             ):
-                await self._killed.note(conn)
+                await note(conn)
+                return True
+        return False
 
     async def _start(self, child: Child) -> asyncio.subprocess.Process:
         signs = self._signs_of(child)

@@ -98,12 +98,13 @@ async def _say_of_the_stop(settings: Settings, supervisor: Supervisor, screen: S
     """Once it stops, say what that waits for and how not to wait."""
     await supervisor.stopping.wait()
     screen.stages.close()
-    what = "running requests"
+    count = None
     with suppress(Failure, TimeoutError):
         async with asyncio.timeout(_COUNT_SECONDS):
-            what = many(await asyncio.to_thread(ready_message.requests_running, settings), "running request")
-    patience = duration(settings.drain_seconds)
-    screen.say(f"Stopping; {what} may take up to {patience} to end. Ctrl-C again stops at once.")
+            count = await asyncio.to_thread(ready_message.requests_running, settings)
+    what = "running requests" if count is None else many(count, "running request")
+    wait = f"; {what} may take up to {duration(settings.drain_seconds)} to end. Ctrl-C again stops at once."
+    screen.say(f"Stopping{'.' if count == 0 else wait}")
 
 
 @asynccontextmanager

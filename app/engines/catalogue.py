@@ -215,7 +215,7 @@ class Catalogue:
         """What whoever names an unknown model is told: the most similar one, else which there are."""
         known = sorted(self.models)
         near = difflib.get_close_matches(name[:_LONGEST_NAME], known, 1)
-        instead = f"did you mean {near[0]}?" if near else f"this installation has {', '.join(known)}"
+        instead = f"did you mean {near[0]}?" if near else f"the catalogue has {', '.join(known)}"
         return f"no such model {name[:_LONGEST_NAME]!r}; {instead}"
 
     def extended(self, more: Sequence[Model]) -> "Catalogue":

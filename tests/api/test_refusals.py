@@ -121,7 +121,7 @@ async def test_one_bad_item_refuses_the_batch_and_names_its_place(
         ([GOOD], SUBMIT, 400, 5006, "object"),
         ("text", SUBMIT, 400, 5006, "object"),
         ({"requests": [GOOD]}, GENERIC, 400, 5006, "model"),
-        ({"requests": [GOOD], "model": "nosuch"}, GENERIC, 400, 5007, "No such model 'nosuch'; this installation has "),
+        ({"requests": [GOOD], "model": "nosuch"}, GENERIC, 400, 5007, "No such model 'nosuch'; the catalogue has "),
     ],
 )
 async def test_bodies_of_the_wrong_form_are_refused(

@@ -229,8 +229,8 @@ async def test_an_outage_of_the_database_is_two_changes_in_their_order_and_the_f
 
 
 async def test_a_part_that_dies_is_a_change_with_its_exit_code(database: Database) -> None:
-    await service.died(database, "notifier", -9)
     async with database.durable() as conn:
+        await service.died(conn, "notifier", -9, clock.now())
         [found] = await service.page(conn, limit=9)
     assert (found.kind, found.subject, found.data["exit_code"]) == ("part.died", "notifier", -9)
     assert found.kind in kinds.TROUBLE
@@ -246,7 +246,6 @@ async def test_a_part_starts_without_the_database_and_without_the_schema(databas
     async with database.durable() as conn:
         await conn.execute("drop table change")
     await service.started(database, "api")
-    await service.died(database, "api", 1)
 
 
 async def test_a_change_of_a_transaction_that_fails_is_not_written(database: Database) -> None:

@@ -26,6 +26,7 @@ from app.api_url import base_url
 from app.batches import incidents as timeline
 from app.changes import service as changes
 from app.cli import demo, doctor, installation, last_run, up
+from app.cli import supervisor as supervisor_module
 from app.cli.leftovers import ENGINE_MARK, MARK
 from app.cli.supervisor import Child, Supervisor
 from app.cli.up_output import Screen
@@ -467,19 +468,30 @@ def test_the_log_of_up_says_from_the_first_moment_what_was_started(
     assert __version__ in told
 
 
-async def test_a_part_that_dies_is_in_the_timeline_before_it_starts_again(
-    database: Database, settings: Settings
+async def test_a_part_that_dies_is_in_the_timeline_as_soon_as_the_database_is_back(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = Supervisor(settings, sys.stderr)
-    keeping = asyncio.create_task(supervisor._keep(Child("notifier", "this")))  # a module that ends at once
+    monkeypatch.setattr(supervisor_module, "_NOTE_PAUSE_SECONDS", 0.1)
+    supervisor = Supervisor(settings.model_copy(update={"database_url": "postgresql://127.0.0.1:1/away"}), sys.stderr)
+    began = clock.now()
+    tasks = [
+        asyncio.create_task(supervisor._keep(Child("notifier", "this"))),  # a module that ends at once
+        asyncio.create_task(supervisor._note_deaths()),
+    ]
     try:
+        while supervisor._deaths.empty():  # of a second one, while the first is not noted
+            await asyncio.sleep(0.05)
+        back = clock.now()
+        supervisor._settings = settings
         async with database.durable() as conn:
             found = await eventually(lambda: changes.page(conn, kinds=["part.died"], limit=9))
     finally:
         supervisor.stop()
-        keeping.cancel()
-        await asyncio.wait([keeping])
-    assert (found[0].subject, found[0].data["exit_code"]) == ("notifier", 0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    assert (found[-1].subject, found[-1].data["exit_code"]) == ("notifier", 0)
+    assert began < found[-1].at < back
 
 
 async def test_a_run_that_was_killed_is_once_in_the_timeline_at_its_last_sign_of_life(

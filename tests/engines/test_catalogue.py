@@ -67,7 +67,7 @@ def test_an_alias_means_the_model_itself(tmp_path: Path) -> None:
 def test_who_names_an_unknown_model_is_told_a_similar_one_else_which_there_are() -> None:
     demo = catalogue.load(DEMO_MODELS)
     assert demo.unknown("smollm-135m") == "no such model 'smollm-135m'; did you mean smollm2-135m-instruct?"
-    assert demo.unknown("xyz").startswith("no such model 'xyz'; this installation has ")
+    assert demo.unknown("xyz").startswith("no such model 'xyz'; the catalogue has ")
 
 
 def test_serves_inherits_all_but_aliases(tmp_path: Path) -> None:
