@@ -31,8 +31,13 @@ class LogLine:
 
     @property
     def quiet(self) -> bool:
-        """Whether the level is below warning, or it is the warning of a library, on which nobody at a terminal can act."""
-        return self.level in ("info", "debug") or (self.level == "warning" and not _OURS.match(self.text))
+        """Whether the level is below warning."""
+        return self.level in ("info", "debug")
+
+    @property
+    def for_developers(self) -> bool:
+        """Whether it is the warning of a library, on which nobody at a terminal can act."""
+        return self.level == "warning" and not _OURS.match(self.text)
 
 
 def parse(line: str) -> LogLine | None:

@@ -31,6 +31,11 @@ _SETTLING_SECONDS = 60.0  # after the database is back, until everything is as b
 _BAR_WIDTH = 20
 
 
+def _follows_from_it(event: log_lines.LogLine) -> bool:
+    """Whether a line comes of the database's end, as far as one can tell."""
+    return event.level == "warning" or log_lines.names_connection(event)
+
+
 class Screen:
     """Follows the logs of all parts and shows warnings and errors, or with `verbose` every line."""
 
@@ -87,7 +92,7 @@ class Screen:
         elif file == self._tails[0].file:
             if not self._told_of_database(event, now):
                 self._show(file, line)
-        elif now < self._database_until and (event.level == "warning" or log_lines.names_connection(event)):
+        elif event.for_developers or (now < self._database_until and _follows_from_it(event)):
             return
         elif not event.quiet and log_lines.names_connection(event):
             self._held.append((now, file, line))
