@@ -225,7 +225,7 @@ class Lines:
     def _parsed(self, text: bytes) -> Any:
         try:
             return self._loads(text)
-        except strict_json.NumberTooLarge as error:
+        except strict_json.NumberUnfit as error:
             raise LineError(OpenAICode.INVALID_VALUE, f"{error}.", error.field) from None
         except (strict_json.JsonError, orjson.JSONDecodeError):
             problem = "" if text == WITHHELD else strict_json.problem(text)

@@ -1,8 +1,8 @@
 """JSON without ambiguity. Pure.
 
 orjson refuses NaN, Infinity and lone surrogates. This module also refuses duplicate keys (orjson keeps the last one), NUL
-characters (PostgreSQL's text cannot store them), deeper nesting than any request needs, and integers that it would
-round.
+characters (PostgreSQL's text cannot store them), deeper nesting than any request needs, and numbers that it would
+round beyond recognition: large integers, and what is so near to 0 that it would become 0.
 """
 
 import json
@@ -18,7 +18,9 @@ from app.batches.validation import not_json
 from app.batches.validation.not_json import DEEPEST
 
 _LONG = b"0" * 19  # digits of the shortest integer that needs more than 64 bits
-_DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
+_TINY = b"0e-000"  # the shortest exponent of other numbers that become 0; it may stand in a string, too
+_DIGITS, _KEPT = b"0123456789", {ord("e"): b"e", ord("E"): b"e", ord("-"): b"-"}
+_SHAPES = b"".join(b"0" if byte in _DIGITS else _KEPT.get(byte, b" ") for byte in range(256))
 _INTEGERS = range(-(1 << 63), 1 << 64)
 _KEY_END = re.compile(rb'"\s*:')
 _SHOWN = 60  # characters of a place
@@ -32,12 +34,12 @@ class JsonError(ValueError):
         self.reason = reason
 
 
-class NumberTooLarge(JsonError):
-    """A number that would reach the engine as another one. `field`: where it is."""
+class NumberUnfit(JsonError):
+    """A number that would reach the engine as another one. `field`: where it is. `other`: what to send instead."""
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, other: str) -> None:
         where = f"{field}: " if field else ""
-        super().__init__(f"{where}the number does not fit into 64 bits; send a smaller one, or a string")
+        super().__init__(f"{where}the number does not fit into 64 bits; send {other}, or a string")
         self.field = field
 
 
@@ -55,7 +57,8 @@ def loads(raw: bytes) -> Any:
     # Each key ends in `":`. Text in strings can only raise the count, so equal counts prove that no key was dropped.
     if len(_KEY_END.findall(raw)) != keys:
         json.loads(raw, object_pairs_hook=_refuse_duplicates)
-    if _LONG in raw.translate(_DIGITS):
+    shapes = raw.translate(_SHAPES)
+    if _LONG in shapes or _TINY in shapes:
         _check_numbers(raw)
     return value
 
@@ -64,20 +67,26 @@ def _brackets(raw: bytes) -> int:
     return raw.count(b"{") + raw.count(b"[")
 
 
-class _TooLarge:
-    """In the place of a number that orjson would round, or refuses."""
+class _Unfit(str):
+    """In the place of a number that orjson would round, or refuses: what to send instead."""
 
 
-def _integer(text: str) -> _TooLarge | None:
-    return _TooLarge() if len(text) > len(_LONG) + 2 or int(text) not in _INTEGERS else None
+_TOO_LARGE, _TOO_SMALL = _Unfit("a smaller one"), _Unfit("0")
 
 
-def _float(text: str) -> _TooLarge | None:
-    return _TooLarge() if math.isinf(float(text)) else None
+def _integer(text: str) -> _Unfit | None:
+    return _TOO_LARGE if len(text) > len(_LONG) + 2 or int(text) not in _INTEGERS else None
+
+
+def _float(text: str) -> _Unfit | None:
+    value = float(text)
+    if math.isinf(value):
+        return _TOO_LARGE
+    return _TOO_SMALL if value == 0 and text.lower().partition("e")[0].strip("-0.") else None
 
 
 def _check_numbers(raw: bytes) -> None:
-    """Raise NumberTooLarge for the first number of a text that is one."""
+    """Raise NumberUnfit for the first number of a text that is one."""
     _check_number(json.loads(raw, parse_int=_integer, parse_float=_float), "")
 
 
@@ -88,8 +97,8 @@ def _check_number(value: Any, field: str) -> None:
     elif isinstance(value, list):
         for place, each in enumerate(value):
             _check_number(each, f"{field}[{place}]")
-    elif isinstance(value, _TooLarge):
-        raise NumberTooLarge(field)
+    elif isinstance(value, _Unfit):
+        raise NumberUnfit(field, value)
 
 
 def problem(raw: bytes) -> str:
