@@ -151,7 +151,7 @@ async def frames_of(
         if not ended:
             yield sse_frames.DONE
     except SlackwaterError as error:
-        yield _frame(sse_frames.failed(error.code, error.message), call.request)
+        yield _frame(sse_frames.failed(error), call.request)
     finally:
         await rest.aclose()
 
