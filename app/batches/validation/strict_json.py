@@ -8,6 +8,7 @@ round beyond recognition: large integers, and what is so near to 0 that it would
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -27,11 +28,13 @@ _SHOWN = 60  # characters of a place
 
 
 class JsonError(ValueError):
-    """The text is not accepted as JSON. `reason`: the problem, its place where that is known, and how to correct it."""
+    """The text is not accepted as JSON. `reason`: the problem, its place where that is known, and how to correct it. `invalid`:
+    it is none.
+    """
 
     def __init__(self, reason: str, *, invalid: bool = False) -> None:
         super().__init__(f"not valid JSON: {reason}" if invalid else reason)
-        self.reason = reason
+        self.reason, self.invalid = reason, invalid
 
 
 class NumberUnfit(JsonError):
@@ -51,12 +54,13 @@ def loads(raw: bytes) -> Any:
         if "infinity" in error.msg and _brackets(raw) <= DEEPEST:
             with suppress(json.JSONDecodeError):  # it has another fault, too
                 _check_numbers(raw)
-        raise JsonError(not_json.reason(raw, error), invalid=True) from None
+        reason = not_json.reason(raw, error)
+        raise JsonError(reason, invalid=not reason.startswith(not_json.TOO_DEEP)) from None
     nul = b"\\u0000" in raw
     keys = _walk(value, look_for_nul=nul) if nul or _brackets(raw) > DEEPEST else _keys(value)
     # Each key ends in `":`. Text in strings can only raise the count, so equal counts prove that no key was dropped.
     if len(_KEY_END.findall(raw)) != keys:
-        json.loads(raw, object_pairs_hook=_refuse_duplicates)
+        _refuse_duplicates(json.loads(raw, object_pairs_hook=_object))
     shapes = raw.translate(_SHAPES)
     if _LONG in shapes or _TINY in shapes:
         _check_numbers(raw)
@@ -101,15 +105,6 @@ def _check_number(value: Any, field: str) -> None:
         raise NumberUnfit(field, value)
 
 
-def problem(raw: bytes) -> str:
-    """The reason of `loads` for refusing a text; empty: it accepts it."""
-    try:
-        loads(raw)
-    except JsonError as error:
-        return error.reason
-    return ""
-
-
 def _keys(value: Any) -> int:
     """The number of keys in a value that has too few brackets to be nested deeply. It takes most of the time of a submit."""
     keys = 0
@@ -145,7 +140,7 @@ def _walk(value: Any, *, look_for_nul: bool) -> int:
             return keys
         level = deeper
     where = _place(value, lambda _, depth: depth > DEEPEST)
-    raise JsonError(f"nested deeper than {DEEPEST} levels, the limit{where}")
+    raise JsonError(f"{not_json.TOO_DEEP}{where}")
 
 
 def _place(value: Any, wrong: Callable[[Any, int], bool]) -> str:
@@ -163,10 +158,23 @@ def _place(value: Any, wrong: Callable[[Any, int], bool]) -> str:
     return ""
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    seen: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in seen:
-            raise JsonError(f"the key {name!r} occurs twice in one object; keep one")
-        seen[name] = value
-    return seen
+class _Twice(dict[str, Any]):
+    """An object that has a key twice."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else _Twice(_twice=Counter(name for name, _ in pairs).most_common(1)[0][0])
+
+
+def _refuse_duplicates(value: Any) -> None:
+    """Raise JsonError for the first key that stands twice in an object."""
+    names: list[str] = []
+
+    def wrong(found: Any, _: int) -> bool:
+        names.extend([found["_twice"]] if isinstance(found, _Twice) else [])
+        return bool(names)
+
+    where = _place(value, wrong)
+    if names:
+        raise JsonError(f"the key {names[0]!r} occurs twice in one object; keep one{where}")
