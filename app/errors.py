@@ -1,21 +1,29 @@
-"""Every error that the API returns: its HTTP status, its code in the envelope, and what a caller can do about it.
+"""Every error that the API returns: its HTTP status, its codes, and what a caller can do about it.
 
 docs/errors.md lists them: of each class the first paragraph of its docstring, and `fix`. The codes are those of Cloudflare's
-documented Workers AI table. 7003 and 10000 are codes of its API gateway.
+documented Workers AI table. 7001, 7003 and 10000 are codes of its API gateway.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 from app.openai_codes import OpenAICode
 
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
 
 class SlackwaterError(Exception):
-    """Base of all errors that the API returns. `param`, `reason`: the fields `param` and `code` on OpenAI's routes.
+    """Base of all errors that the API returns. `param`: the field that is wrong.
 
-    `status`: of HTTP; it may also be one of `other_statuses`. `code`: in the envelope. `fix`: what a caller can do.
+    `status`: of HTTP; it may also be one of `other_statuses`. `code`: in Cloudflare's envelope. `reason`: the code in OpenAI's
+    form; it may also be one of `other_reasons`. `fix`: what a caller can do.
     """
 
     status = 500
     code = 5001
+    reason: OpenAICode | None = None
     other_statuses: tuple[int, ...] = ()
+    other_reasons: Sequence[OpenAICode] = ()
     fix = ""
 
     def __init__(
@@ -23,30 +31,42 @@ class SlackwaterError(Exception):
         message: str,
         *,
         status: int | None = None,
-        code: int | None = None,
         param: str | None = None,
         reason: OpenAICode | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
-        self.reason = reason
         self.status = status or self.status
-        self.code = code or self.code
+        self.reason = reason or self.reason
+
+    def content(self, *, openai: bool = True) -> dict[str, Any]:
+        """The error as callers read it: Cloudflare's envelope, with OpenAI's `error` beside it if `openai`."""
+        found = {"code": self.code, "message": self.message}
+        envelope = {"result": None, "success": False, "errors": [found], "messages": []}
+        return envelope | ({"error": self._openai()} if openai else {})
+
+    def _openai(self) -> dict[str, Any]:
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        if isinstance(self, ModelUnknown):
+            kind = "invalid_request_error"
+        code = self.reason or (OpenAICode.INVALID_VALUE if self.param and self.status == 400 else None)
+        return {"message": self.message, "type": kind, "param": self.param, "code": code}
 
 
 class AuthenticationError(SlackwaterError):
     """No API key, an unknown or revoked one, or one that may not do this (403)."""
 
-    status, code = 401, 10000
+    status, code, reason = 401, 10000, OpenAICode.INVALID_KEY
     other_statuses = (403,)
+    other_reasons = (OpenAICode.NOT_PERMITTED, OpenAICode.NETWORK_DENIED)
     fix = "Send a valid key of this account: `Authorization: Bearer KEY`."
 
 
 class ModelUnknown(SlackwaterError):
     """The model is not known here, or it does not support the task of the route (404 on OpenAI's routes)."""
 
-    status, code = 400, 5007
+    status, code, reason = 400, 5007, OpenAICode.MODEL_UNKNOWN
     other_statuses = (404,)
     fix = "Name a model of `GET /v1/models` that does this task."
 
@@ -55,17 +75,26 @@ class ModelUnknown(SlackwaterError):
 
 
 class BadInput(SlackwaterError):
-    """The request is invalid. The message names the field and what would be valid. 416: a Range that is not in the file; 412: a
-    condition that does not hold.
+    """The request is invalid. The message names the field and what would be valid. 412: a condition that does not hold; 414, 431:
+    the URL or the headers are too long; 416: a Range that is not in the file.
     """
 
     status, code = 400, 5006
-    other_statuses = (412, 416)
+    other_statuses = (412, 414, 416, 431)
+    other_reasons = (  # the first one where `param` names a field, and nothing else is said
+        OpenAICode.INVALID_VALUE,
+        OpenAICode.INVALID_TYPE,
+        OpenAICode.MISSING,
+        OpenAICode.UNKNOWN_PARAMETER,
+        OpenAICode.TOO_LONG,
+    )
     fix = "Correct what the message names."
 
 
 class PlaceUnknown(BadInput):
     """A page shall begin after something that this list does not know."""
+
+    reason = OpenAICode.INVALID_VALUE
 
     def __init__(self, after: object) -> None:
         super().__init__(
@@ -76,6 +105,8 @@ class PlaceUnknown(BadInput):
 class PageTooLong(BadInput):
     """A page shall have more entries than this list gives at once, or less than one."""
 
+    reason = OpenAICode.INVALID_VALUE
+
     def __init__(self, limit: int, most: int) -> None:
         super().__init__(f"limit: must be 1 to {most}, got {limit}", param="limit")
 
@@ -83,10 +114,8 @@ class PageTooLong(BadInput):
 class SensitiveFound(BadInput):
     """The request has a sensitive value where the policy allows none. The message names its kind, never the value."""
 
+    reason = OpenAICode.SENSITIVE
     fix = "Take the value out."
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, reason=OpenAICode.SENSITIVE)
 
 
 class RedactionDown(SlackwaterError):
@@ -136,11 +165,11 @@ class KeyInUse(SlackwaterError):
 class ConversationLocked(SlackwaterError):
     """Another turn of the conversation runs, and did not end in time."""
 
-    status, code = 400, 5006
+    status, code, reason = 400, 5006, OpenAICode.CONVERSATION_LOCKED
     fix = "Send it again when that turn has ended."
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, param="conversation", reason=OpenAICode.CONVERSATION_LOCKED)
+        super().__init__(message, param="conversation")
 
 
 class DemandUnknown(SlackwaterError):
@@ -175,20 +204,34 @@ class MissingInput(SlackwaterError):
 class BodyTooLarge(SlackwaterError):
     """The body exceeds its limit, a file its own (400). Nothing of it was stored."""
 
-    status, code = 413, 3006
+    status, code, reason = 413, 3006, OpenAICode.TOO_LARGE
     other_statuses = (400,)
     fix = "Send less at once; the limit is the operator's."
 
 
 class NotFound(SlackwaterError):
-    """The account has no such object, or no longer (410). An id of another account and an unknown id give the same error.
-
-    Where OpenAI or Cloudflare has no code of its own, it is 404.
-    """
+    """The account has no such object, or no longer (410). An id of another account and an unknown id give the same error."""
 
     status, code = 404, 7003
     other_statuses = (410,)
     fix = "Correct the id or the path."
+
+
+class PathUnknown(NotFound):
+    """There is no such route."""
+
+    reason = OpenAICode.UNKNOWN_URL
+    fix = "Correct the path; most often the client's `base_url` lacks `/v1`."
+
+
+class SubscriptionUnknown(NotFound):
+    """There is no such event subscription. Cloudflare has a code of its own for it."""
+
+    code = 404
+    fix = "Correct the id."
+
+    def __init__(self) -> None:
+        super().__init__("Subscription not found")
 
 
 class AccountUnknown(NotFound):
@@ -197,10 +240,17 @@ class AccountUnknown(NotFound):
     fix = "Correct the account."
 
 
+class MethodUnknown(SlackwaterError):
+    """The path does not have this method. `Allow` names those that it has."""
+
+    status, code = 405, 7001
+    fix = "Use one of those."
+
+
 class ExecutionFailed(SlackwaterError):
     """The engine failed during a synchronous request, or every item of a batch failed."""
 
-    status, code = 500, 5001
+    status, code, reason = 500, 5001, OpenAICode.SERVER_ERROR
     fix = "Send it again; the message has the engine's words."
 
 
@@ -210,8 +260,9 @@ class NoCapacity(SlackwaterError):
     `retry_after`: seconds after which to try again.
     """
 
-    status, code = 429, 3040
+    status, code, reason = 429, 3040, OpenAICode.CAPACITY
     other_statuses = (503,)
+    other_reasons = (OpenAICode.UNAVAILABLE,)
     fix = "Send it again after `Retry-After`, or queue it."
 
     def __init__(
@@ -227,7 +278,7 @@ class RateLimited(SlackwaterError):
     `retry_after`: seconds until the next minute. `final`: the request exceeds the limit of any minute.
     """
 
-    status, code = 429, 3021
+    status, code, reason = 429, 3021, OpenAICode.RATE_LIMIT
     fix = "Send it again after `Retry-After`."
 
     def __init__(self, message: str, retry_after: int, *, final: bool = False) -> None:
@@ -242,10 +293,11 @@ class QuotaExceeded(SlackwaterError):
     `quota`: its name.
     """
 
-    status, code = 429, 3036
+    status, code, reason = 429, 3036, OpenAICode.QUOTA
+    other_reasons = (OpenAICode.QUEUED_TOKENS,)
     fix = "Wait until queued work is done, cancel some, or delete files."
 
-    def __init__(self, message: str, *, quota: str, reason: OpenAICode = OpenAICode.QUOTA) -> None:
+    def __init__(self, message: str, *, quota: str, reason: OpenAICode | None = None) -> None:
         super().__init__(message, reason=reason)
         self.quota = quota
 
@@ -253,31 +305,23 @@ class QuotaExceeded(SlackwaterError):
 class PolicyDenied(SlackwaterError):
     """A rule of the policy refuses the request. The message names the rule and whom to ask."""
 
-    status, code = 403, 3023
+    status, code, reason = 403, 3023, OpenAICode.POLICY_DENIED
+    other_reasons = (OpenAICode.ENDPOINT_DENIED,)
     fix = "Ask whom the message names."
-
-    def __init__(self, message: str, *, reason: OpenAICode = OpenAICode.POLICY_DENIED) -> None:
-        super().__init__(message, reason=reason)
 
 
 class ModelDenied(PolicyDenied):
     """A rule of the policy does not allow the model."""
 
-    code = 5018
+    code, reason = 5018, OpenAICode.MODEL_DENIED
     fix = "Use another model."
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, reason=OpenAICode.MODEL_DENIED)
 
 
 class NotOwner(SlackwaterError):
     """The object is in the account, but somebody else's to change. The message says whose."""
 
-    status, code = 403, 10000
+    status, code, reason = 403, 10000, OpenAICode.NOT_PERMITTED
     fix = "Ask whom the message names."
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, reason=OpenAICode.NOT_PERMITTED)
 
 
 class BudgetSpent(SlackwaterError):
@@ -287,11 +331,11 @@ class BudgetSpent(SlackwaterError):
     never renewed, or never has enough. `again`: only work that runs keeps the money, so another try may help.
     """
 
-    status, code = 429, 3036
+    status, code, reason = 429, 3036, OpenAICode.BUDGET
     fix = "Wait for as long as `Retry-After` says. Without it, shorten the request, or have the budget raised."
 
     def __init__(self, message: str, *, retry_after: int | None = None, again: bool = False) -> None:
-        super().__init__(message, reason=OpenAICode.BUDGET)
+        super().__init__(message)
         self.retry_after = retry_after
         self.again = again
 
@@ -299,8 +343,27 @@ class BudgetSpent(SlackwaterError):
 class TimedOut(SlackwaterError):
     """The engine did not answer a synchronous request in time."""
 
-    status, code = 408, 3007
+    status, code, reason = 408, 3007, OpenAICode.REQUEST_TIMEOUT
     fix = "Lower the limit of the answer, stream it, or queue it."
+
+
+class CallerGone(SlackwaterError):
+    """The caller disconnected before its answer."""
+
+    status, code = 408, 3008
+    fix = "Wait longer, or stream the answer."
+
+    def __init__(self) -> None:
+        super().__init__("Request was aborted")
+
+
+class TestUnanswered(SlackwaterError):
+    """The test of a webhook got no answer from its receiver."""
+
+    # not 408 or 502, because clients try those again, and each try would send a test
+    status, code = 424, 5006
+    fix = "Do what the message says."
+    __test__ = False  # it is none of pytest's
 
 
 class KeysUnavailable(SlackwaterError):
@@ -391,3 +454,17 @@ class StorageFull(StorageError):
 
     status, code = 507, 5001
     fix = "Send it again when the operator has freed space."
+
+
+class DatabaseAway(SlackwaterError):
+    """The database cannot be reached now, or could not do this. What the request asked for may have been stored."""
+
+    status, code = 503, 5001
+    fix = "Send it again after `Retry-After`, with its Idempotency-Key."
+
+
+class InternalError(SlackwaterError):
+    """Our fault. The operator's log has it under the request's id."""
+
+    status, code = 500, 5001
+    fix = "Tell the operator the id."

@@ -61,20 +61,19 @@ def settings() -> str:
 
 def answers() -> str:
     """Every error of the API, as it stands in docs/errors.md: the bases before those that are more exact."""
-    kinds = [
-        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.SlackwaterError)
-    ]
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and each.__module__ == errors.__name__]
     rows = (
         (
             " or ".join(map(str, (kind.status, *vars(kind).get("other_statuses", ())))),
             str(kind.code),
+            ", ".join(f"`{code}`" for code in (kind.reason, *vars(kind).get("other_reasons", ())) if code),
             " ".join((getdoc(kind) or "").partition("\n\n")[0].split()),
             kind.fix,
         )
         for kind in kinds
         if kind is not errors.SlackwaterError
     )
-    return table(("status", "code", "cause", "what to do"), rows)
+    return table(("status", "Cloudflare's code", "OpenAI's code", "cause", "what to do"), rows)
 
 
 def codes() -> str:
@@ -111,24 +110,37 @@ def test_the_tables_of_a_page_are_those_of_the_code(path: Path) -> None:
     assert path.read_text() == renewed(path), f"{path.name} is behind the code; renew it: python -m tests.test_docs"
 
 
-def test_every_error_is_raised_with_a_status_that_its_class_allows() -> None:
-    def given(call: ast.Call) -> tuple[Any, set[int]]:
-        kind = getattr(errors, getattr(call.func, "id", ""), None)
-        values = [word.value for word in call.keywords if word.arg == "status"]
-        return kind, {value.value for value in values if isinstance(value, ast.Constant)}  # type: ignore[misc]
+def every_error() -> list[type[errors.SlackwaterError]]:
+    create_app(Settings())  # which imports them all
+    found = [errors.SlackwaterError]
+    for kind in found:
+        found += kind.__subclasses__()
+    return found
 
-    calls = (
-        (path, given(node))
-        for path in sorted((ROOT / "app").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-    )
-    wrong = [
-        (path, kind, used)
-        for path, (kind, used) in calls
-        if used and kind and used - {kind.status, *kind.other_statuses}
+
+def test_every_error_has_the_statuses_and_codes_that_its_class_lists() -> None:
+    texts = [path.read_text() for path in (ROOT / "app").rglob("*.py")]
+    nodes = [
+        node
+        for text in texts
+        if "app.errors import" in text or "OpenAICode" in text
+        for node in ast.walk(ast.parse(text))
     ]
-    assert not wrong
+    calls = [node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    for kind in every_error():
+        words = [word for call in calls if call.func.id == kind.__name__ for word in call.keywords]  # type: ignore[attr-defined]
+        given = [(word.arg, inner) for word in words for inner in ast.walk(word.value)]
+        statuses = {inner.value for name, inner in given if name == "status" and isinstance(inner, ast.Constant)}
+        codes = {inner.attr for name, inner in given if name == "reason" and isinstance(inner, ast.Attribute)}
+        assert statuses <= {kind.status, *kind.other_statuses}, kind
+        known = {OpenAICode[code] for code in codes if code in OpenAICode.__members__}
+        assert known <= {kind.reason, *kind.other_reasons}, kind
+        listed = kind.__module__ == errors.__name__ or not {"status", "code", "reason"} & vars(kind).keys()
+        assert listed, kind
+    used = {
+        node.attr for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "OpenAICode"
+    }
+    assert used >= set(OpenAICode.__members__)
 
 
 def on_pages(wrong: Callable[[Path, str], Iterable[object]], *more: Path) -> dict[str, list[object]]:

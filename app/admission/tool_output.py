@@ -1,10 +1,12 @@
 """Shortens what tools have answered, where a request asks for it, after redaction: no cut hides a value, or is in a placeholder.
 Pure.
 
-JSON loses nulls and white space; long lists, tables, logs and texts keep head and tail; base64 goes. Each cut says what was
-left out. The same output always becomes the same text, so that prompts keep their common beginning.
+JSON loses nulls and white space, and keeps its numbers as they are written; long lists, tables, logs and texts keep head and
+tail; base64 goes. Each cut says what was left out. The same output always becomes the same text, so that prompts keep their
+common beginning.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +22,7 @@ HEAD_TEXT, TAIL_TEXT = 6_000, 2_000  # characters of a text within JSON, or of a
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 _BASE64 = re.compile(r"(?:data:[\w.+/-]*;base64,|(?<![A-Za-z0-9+/]))[A-Za-z0-9+/]{512,}={0,2}")
 _MARK = "[slackwater: "
+_WRITTEN = orjson.Fragment  # of a number
 
 
 def shortened(item: Any) -> Any:
@@ -70,8 +73,9 @@ def short_text(text: str) -> str:
 
 def _json(text: str) -> str | None:
     try:
-        return orjson.dumps(_value(orjson.loads(text))).decode()
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError):
+        value = json.loads(text, parse_int=_WRITTEN, parse_float=_WRITTEN, parse_constant=_WRITTEN)
+        return orjson.dumps(_value(value)).decode()
+    except (ValueError, orjson.JSONEncodeError, RecursionError):
         return None
 
 

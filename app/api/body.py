@@ -68,7 +68,7 @@ async def read_json(request: Request, cap_mb: float) -> dict[str, Any]:
         raise MissingInput("Request is missing headers or body: the body is empty")
     try:
         value = await off_loop.done(raw, strict_json.loads, bytes(raw))
-    except strict_json.NumberTooLarge as error:
+    except strict_json.NumberUnfit as error:
         raise BadInput(f"{error}", param=error.field) from None
     except strict_json.JsonError as error:
         raise BadInput(f"Bad input: {error}") from None

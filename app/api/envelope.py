@@ -23,14 +23,16 @@ from app.api.response_headers import CLOUDFLARE_ID, REQUEST_ID
 from app.causes import cause
 from app.db.transient_errors import TRANSIENT, away
 from app.errors import (
-    AuthenticationError,
     BadInput,
     BodyTooLarge,
     BudgetSpent,
+    DatabaseAway,
+    InternalError,
     KeyInUse,
+    MethodUnknown,
     ModelUnknown,
     NoCapacity,
-    NotFound,
+    PathUnknown,
     QuotaExceeded,
     RateLimited,
     SlackwaterError,
@@ -39,18 +41,8 @@ from app.errors import (
 from app.openai_codes import OpenAICode
 from app.wrong_values import field_at, wrong
 
-_GATEWAY_CODES = {405: 7001, 413: 3006}
 # Callers of these paths read the envelope; those of others may be OpenAI's clients.
 _OF_CLOUDFLARE = ("/client/", "/admin/", "/operator/")
-# OpenAI's terms, by status and by our code.
-_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-_OPENAI_CODES = {
-    AuthenticationError.code: OpenAICode.INVALID_KEY,
-    ModelUnknown.code: OpenAICode.MODEL_UNKNOWN,
-    RateLimited.code: OpenAICode.RATE_LIMIT,
-    NoCapacity.code: OpenAICode.CAPACITY,
-    BodyTooLarge.code: OpenAICode.TOO_LARGE,
-}
 _ACCOUNT = re.compile(r"(/client/v4/accounts/[^/]+/ai)(?:/v1)?(/.+)")
 _log = structlog.get_logger("api")
 
@@ -62,43 +54,20 @@ def success(result: Any, status: int = 200, **extra: Any) -> Response:
 
 
 def failure(
-    request: Request,
-    status: int,
-    code: int,
-    message: str,
-    headers: dict[str, str] | None = None,
-    *,
-    param: str | None = None,
-    reason: OpenAICode | None = None,
-    openai: bool = False,
+    request: Request, error: SlackwaterError, headers: dict[str, str] | None = None, *, openai: bool = False
 ) -> JSONResponse:
     """An error envelope, with OpenAI's `error` on its routes or if `openai`. The header `x-should-retry` tells the SDK whether to
     retry.
     """
-    content = _content(code, message)
-    if openai or _is_openai(request):
-        content["error"] = _openai(status, code, message, param, reason)
-    retry = {"x-should-retry": "true" if status in (429, 503) else "false"}
-    return JSONResponse(content, status, headers=retry | (headers or {}))
+    retry = {"x-should-retry": "true" if error.status in (429, 503) else "false"}
+    content = error.content(openai=openai or _is_openai(request))
+    return JSONResponse(content, error.status, headers=retry | (headers or {}))
 
 
 def refusal(status: int, message: str) -> tuple[str, bytes]:
     """The envelope of an error that occurs before the route is known, for both kinds of clients: media type and body."""
-    code = NoCapacity.code if status == 503 else BadInput.code
-    content = {**_content(code, message), "error": _openai(status, code, message, None, None)}
-    return "application/json", orjson.dumps(content)
-
-
-def _content(code: int, message: str) -> dict[str, Any]:
-    return {"result": None, "success": False, "errors": [{"code": code, "message": message}], "messages": []}
-
-
-def _openai(status: int, code: int, message: str, param: str | None, reason: OpenAICode | None) -> dict[str, Any]:
-    kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    if code == ModelUnknown.code:
-        kind = "invalid_request_error"
-    openai_code = reason or _OPENAI_CODES.get(code) or (OpenAICode.INVALID_VALUE if param and status == 400 else None)
-    return {"message": message, "type": kind, "param": param, "code": openai_code}
+    error = NoCapacity(message, status=status) if status == 503 else BadInput(message, status=status)
+    return "application/json", orjson.dumps(error.content())
 
 
 def _is_openai(request: Request) -> bool:
@@ -134,21 +103,22 @@ async def _ours(request: Request, error: Exception) -> Response:
         headers = {"x-should-retry": "false"}
     if isinstance(error, BudgetSpent):
         headers |= {"x-should-retry": "true" if error.again else "false"}
-    unknown = isinstance(error, ModelUnknown) and _is_openai(request)
-    status = 404 if unknown else error.status
-    return failure(request, status, error.code, error.message, headers, param=error.param, reason=error.reason)
+    if isinstance(error, ModelUnknown) and _is_openai(request):
+        error.status = 404
+    return failure(request, error, headers)
 
 
 async def _routing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return _unknown_path(request)
-    messages = {405: f"{request.method} not supported for requested URI.", 413: "Request is too large"}
-    code = _GATEWAY_CODES.get(error.status_code, 5001)
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
         headers["allow"] = ", ".join(_methods(request))
-    return failure(request, error.status_code, code, messages.get(error.status_code, str(error.detail)), headers)
+        return failure(request, MethodUnknown(f"{request.method} not supported for requested URI."), headers)
+    if error.status_code == 413:
+        return failure(request, BodyTooLarge("Request is too large"), headers)
+    return failure(request, SlackwaterError(str(error.detail), status=error.status_code), headers)
 
 
 def _unknown_path(request: Request) -> Response:
@@ -156,11 +126,15 @@ def _unknown_path(request: Request) -> Response:
     path = request.url.path
     meant = _openai_path(request)
     if meant is None and not _is_openai(request):
-        message = f"Could not route to {path}, perhaps your object identifier is invalid?"
-        return failure(request, 404, NotFound.code, message)
+        return failure(request, unrouted(path))
     hint = f"did you mean {meant}? Correct the client's base_url" if meant else "GET /openapi.json lists the routes"
     message = f"Invalid URL ({request.method} {path}); {hint}"
-    return failure(request, 404, NotFound.code, message, reason=OpenAICode.UNKNOWN_URL, openai=True)
+    return failure(request, PathUnknown(message), openai=True)
+
+
+def unrouted(path: str) -> PathUnknown:
+    """The error for a path that is no route, in Cloudflare's words."""
+    return PathUnknown(f"Could not route to {path}, perhaps your object identifier is invalid?")
 
 
 def _openai_path(request: Request) -> str | None:
@@ -197,7 +171,7 @@ async def _parameters(request: Request, error: Exception) -> Response:
     what = wrong(first, of=_declared(request, first["loc"]))
     if first["type"] == "extra_forbidden":
         what = "is not a parameter of this route"
-    return failure(request, 400, 5006, f"{where}: {what}", param=str(first["loc"][-1]))
+    return failure(request, BadInput(f"{where}: {what}", param=str(first["loc"][-1])))
 
 
 def _declared(request: Request, place: Sequence[int | str]) -> Any:
@@ -220,7 +194,7 @@ async def _database_away(request: Request, error: Exception) -> Response:
     what = "cannot be reached" if gone else "could not do this"
     stored = "" if request.method in ("GET", "HEAD") else "; the request may have been stored"
     message = f"The database {what} right now. Try again in a few seconds{stored}."
-    return failure(request, 503, 5001, message, {"retry-after": "2"})
+    return failure(request, DatabaseAway(message), {"retry-after": "2"})
 
 
 async def _database_full(request: Request, error: Exception) -> Response:
@@ -242,5 +216,5 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     _log.error("request.failed", path=request.url.path, request_id=name, exc_info=error)
     ids = {REQUEST_ID: name, CLOUDFLARE_ID: name} if name else None
     return failure(
-        request, 500, 5001, "Internal error. The operator's log has the details under this request's id.", ids
+        request, InternalError("Internal error. The operator's log has the details under this request's id."), ids
     )

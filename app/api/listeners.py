@@ -6,8 +6,7 @@ Which port a request came to is what the server knows of the connection, not wha
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.envelope import failure
-from app.errors import NotFound
+from app.api.envelope import failure, unrouted
 
 OF_OPERATORS = ("/admin/", "/operator/")
 ON_BOTH = frozenset({"/health", "/ready", "/version", "/openapi.json", "/docs"})
@@ -21,9 +20,7 @@ class Listeners:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._admin_port and scope["type"] == "http" and not self._is_here(scope):
-            path = scope["path"]
-            message = f"Could not route to {path}, perhaps your object identifier is invalid?"
-            await failure(Request(scope), 404, NotFound.code, message)(scope, receive, send)
+            await failure(Request(scope), unrouted(scope["path"]))(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

@@ -104,6 +104,6 @@ async def _sight(parts: Parts, pipeline_id: str) -> tuple[Listed, PipelineSight]
         async with parts.database.relaxed() as conn:
             found = await listing.one(conn, None, request_id)
     if found is None:
-        raise NotFound(f"No pipeline found with id '{pipeline_id[:60]}'.", code=404)
+        raise NotFound(f"No pipeline found with id '{pipeline_id[:60]}'.")
     tenant = Tenant(found.tenant_id, found.account)
     return found, await reads.sight(parts.database, parts.settings, tenant, found.row)

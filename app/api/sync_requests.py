@@ -21,7 +21,7 @@ from app.budgets import rules as budget_rules
 from app.budgets.calls import CallSize
 from app.engines.catalogue import Model, Task
 from app.engines.requests import CHAT
-from app.errors import NoCapacity, SlackwaterError
+from app.errors import CallerGone, NoCapacity
 from app.gateway import restored_events, sse_frames, withheld_events
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import DONE, SseEvent
@@ -160,16 +160,9 @@ def includes_usage(item: Mapping[str, Any]) -> bool:
     return isinstance(options, dict) and options.get("include_usage") is True
 
 
-class ClientDisconnected(SlackwaterError):
-    """The client closed its connection before the answer."""
-
-    def __init__(self) -> None:
-        super().__init__("Request was aborted", status=408, code=3008)
-
-
 @asynccontextmanager
 async def while_connected(receive: Receive) -> AsyncIterator[None]:
-    """Cancel the block when the client disconnects; it then raises ClientDisconnected. The body must have been read."""
+    """Cancel the block when the client disconnects; it then raises CallerGone. The body must have been read."""
     task, disconnected = asyncio.current_task(), False
     assert task is not None
 
@@ -185,7 +178,7 @@ async def while_connected(receive: Receive) -> AsyncIterator[None]:
         yield
     except asyncio.CancelledError:
         if disconnected and task.uncancel() == 0:
-            raise ClientDisconnected from None
+            raise CallerGone from None
         raise
     finally:
         watcher.cancel()
@@ -194,7 +187,7 @@ async def while_connected(receive: Receive) -> AsyncIterator[None]:
 async def whole(prepared: PreparedCall, request: Request, parts: Parts) -> tuple[bytes, SyncCall]:
     """The engine's answer in one piece, and the call that it answers. A repeated call gets the answer of the call that runs.
 
-    Raises ClientDisconnected.
+    Raises CallerGone.
     """
     sending = submit_params.sending(request.headers)
 
@@ -263,7 +256,7 @@ class _EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with suppress(ClientDisconnected):
+            with suppress(CallerGone):
                 async with while_connected(receive):
                     await self.stream_response(send)
         finally:

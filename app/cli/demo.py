@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import orjson
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -93,11 +92,10 @@ def read_items(file: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
         if line.strip():
             try:
-                item = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                problem = strict_json.problem(line) or error
+                item = strict_json.loads(line)
+            except strict_json.JsonError as error:
                 raise Failure(
-                    f"{file}, line {number}: {problem}", "Each line is one request as a JSON object."
+                    f"{file}, line {number}: {error.reason}", "Each line is one request as a JSON object."
                 ) from error
             if not isinstance(item, dict):
                 raise Failure(f"{file}, line {number}: no JSON object", "Each line is one request as a JSON object.")

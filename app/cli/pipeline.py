@@ -274,9 +274,9 @@ def _definition(client: Client, path: Path, input_file: Path | None, limit: int 
     if not path.is_file():
         raise Failure(f"{path}: there is no such file.", "Name the file with the definition of the pipeline.")
     try:
-        given = orjson.loads(text := path.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise Failure(f"{path} is not JSON: {strict_json.problem(text) or error}.", _FORM) from error
+        given = strict_json.loads(path.read_bytes())
+    except strict_json.JsonError as error:
+        raise Failure(f"{path}: {error}.", _FORM) from error
     if not isinstance(given, dict):
         raise Failure(f"{path} is not a JSON object.", _FORM)
     if input_file is not None:

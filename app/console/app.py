@@ -115,5 +115,5 @@ def _shower(page: Page) -> Callable[[Request], Awaitable[Response]]:
     return shown
 
 
-def _too_much(request: Request, status: int, code: int, message: str, headers: dict[str, str]) -> Response:
-    return PlainTextResponse(f"{message}\n", status, headers)
+def _too_much(request: Request, error: SlackwaterError, headers: dict[str, str]) -> Response:
+    return PlainTextResponse(f"{error.message}\n", error.status, headers)

@@ -49,7 +49,7 @@ def _page(request: Request) -> Page:
     pages: dict[str, Page] = request.app.state.pages
     page = pages.get(request.query_params.get("page", ""))
     if page is None or not page.regions:
-        raise NotFound("There is no such page", code=404)
+        raise NotFound("There is no such page")
     return page
 
 

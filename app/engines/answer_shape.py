@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
+import orjson
+
 from app.engines import mending
+from app.engines.call_parts import CallIndices
 
 _RESULTS = (
     "choices",
@@ -14,6 +17,20 @@ _RESULTS = (
     "item",
     "part",
 )  # of an answer or an event that is no error
+_CALLS = b'"tool_calls"'
+
+
+class EventReader:
+    """Reads the events of one stream, in order."""
+
+    def __init__(self) -> None:
+        self._indices = CallIndices()
+
+    def read(self, data: bytes) -> tuple[dict[str, Any], bytes, list[str]]:
+        """See `read_event`; with the bytes of the event, whose tool calls have each an index of its own."""
+        event, mended = read_event(data)
+        corrected = _CALLS in data and self._indices.correct(event)
+        return event, orjson.dumps(event) if mended or corrected else data, mended
 
 
 def read_event(data: bytes) -> tuple[dict[str, Any], list[str]]:

@@ -9,7 +9,7 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import first_line
-from app.engines.answer_shape import read_event
+from app.engines.answer_shape import EventReader
 from app.engines.continuation import Continuation
 from app.engines.event_stream import DONE, EventSplitter
 from app.engines.outcome import (
@@ -86,6 +86,7 @@ class _Events:
         self._on_event = on_event
         self._begun = begun
         self._prompt_tokens = prompt_tokens
+        self._reader = EventReader()
         self._chunks = Chunks()
         self._pieces = 0
         self.done = False
@@ -96,7 +97,7 @@ class _Events:
         if data == DONE:
             self.done = True
             return None
-        event, mended = read_event(data)
+        event, shown, mended = self._reader.read(data)
         self._mended += (repair for repair in mended if repair not in self._mended)
         kind = event.get("type")
         if kind in ("error", "response.failed") or event.get("error"):
@@ -107,7 +108,7 @@ class _Events:
         if kind in ("response.completed", "response.incomplete"):
             return self._whole(event)
         if not (self._begun and kind in ("response.created", "response.queued")):
-            self._on_event(orjson.dumps(event) if mended else data)
+            self._on_event(shown)
         if kind is None:
             self._chunks.take(event)
         return None

@@ -1,11 +1,12 @@
-"""Merges the chunks of a streamed chat completion into one answer, as of a call without streaming. Pure."""
+"""Merges the chunks of a streamed chat completion into one answer, as of a call without streaming. Pure.
+
+The index of a tool call says to which a part belongs, as `EventReader` has made sure.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-
-from app.engines.call_parts import CallNumbers
 
 # Fields of a message that a stream sends in pieces.
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
@@ -68,15 +69,12 @@ class _Calls:
     """The tool calls of one choice."""
 
     def __init__(self) -> None:
-        self._numbers = CallNumbers()
-        self._calls: list[dict[str, Any]] = []
+        self._calls: dict[int, dict[str, Any]] = {}
 
     def add(self, parts: Sequence[Mapping[str, Any]]) -> None:
         """Add the parts of one chunk."""
-        for number, part in self._numbers.of(parts):
-            if number == len(self._calls):
-                self._calls.append({"id": None, "type": "function"})
-            call = self._calls[number]
+        for part in parts:
+            call = self._calls.setdefault(part["index"], {"id": None, "type": "function"})
             again = part.get("id") and part["id"] == call["id"]
             call["id"] = part.get("id") or call["id"]
             call["type"] = part.get("type") or call["type"]
@@ -86,7 +84,7 @@ class _Calls:
 
     def whole(self) -> list[dict[str, Any]]:
         """The calls, put together, in their order."""
-        return [_completed(call) for call in self._calls]
+        return [_completed(call) for call in self._calls.values()]
 
 
 def _completed(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ async def get(conn: Connection, tenant_id: int, public_id: str) -> File:
     """A file by its public id. Raises NotFound."""
     file = await find(conn, tenant_id, ids.parse_id(public_id))
     if file is None:
-        raise NotFound(f"No such File object: {public_id[:60]}", code=404)
+        raise NotFound(f"No such File object: {public_id[:60]}")
     return file
 
 

@@ -74,7 +74,7 @@ async def get(conn: Connection, tenant_id: int, upload_id: UUID) -> Upload:
     """An upload of the tenant. Raises NotFound."""
     row = await (await conn.execute(sql.GET_UPLOAD, _key(tenant_id, upload_id))).fetchone()
     if row is None:
-        raise NotFound(f"No such Upload object: {PREFIX}{upload_id.hex}", code=404)
+        raise NotFound(f"No such Upload object: {PREFIX}{upload_id.hex}")
     return _upload(row)
 
 

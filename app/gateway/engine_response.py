@@ -6,9 +6,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 import aiohttp
-import orjson
 
-from app.engines.answer_shape import read_event
+from app.engines.answer_shape import EventReader
 from app.engines.answer_streams import is_stream
 from app.engines.event_stream import DONE, EventSplitter
 from app.engines.outcome import (
@@ -86,12 +85,13 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:
     """The events up to the end of the stream. Raises ClientPayloadError if the end is missing, one of UNREADABLE for what is
     no event.
     """
+    reader = EventReader()
     async for data in EventSplitter().events(response.content):
         if data == DONE:
             await _ended(response)
             return
-        body, mended = read_event(data)
-        event = SseEvent(orjson.dumps(body) if mended else data, body)
+        body, shown, _ = reader.read(data)
+        event = SseEvent(shown, body)
         yield event
         if event.ends:
             return

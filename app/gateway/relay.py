@@ -192,7 +192,7 @@ class Gateway:
                 bill.settle(usage)
                 self._time(call, timer, attempt)
             span.failed(failure)
-            yield sse_frames.failed(failure.code, failure.message)
+            yield sse_frames.failed(failure)
 
     def _time(self, call: SyncCall, timer: RequestTimer, attempt: EngineAttempt) -> None:
         """Count how long the tokens of a stream took."""

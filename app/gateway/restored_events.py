@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from app.engines.call_parts import CallNumbers
 from app.gateway.sse_frames import SseEvent
 from app.policy.placeholders import StreamRestorer
 from app.policy.redaction import restored
@@ -36,7 +35,6 @@ class EventRestorer:
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
         self._texts: dict[Hashable, StreamRestorer] = {}
-        self._calls: dict[Hashable, CallNumbers] = {}
         self._last: dict[Hashable, dict[str, Any]] = {}  # deltas of the Responses API
 
     def feed(self, event: SseEvent) -> list[SseEvent]:
@@ -71,10 +69,7 @@ class EventRestorer:
             if isinstance(delta.get(field), str) or (ends and name in self._texts):
                 delta[field] = self._piece(name, delta.get(field) or "", ends=ends)
         if delta.get("tool_calls"):
-            numbers = self._calls.setdefault(index, CallNumbers())
-            delta["tool_calls"] = [
-                self._call((index, _ARGUMENTS, number), dict(call)) for number, call in numbers.of(delta["tool_calls"])
-            ]
+            delta["tool_calls"] = [self._call((index, _ARGUMENTS, call["index"]), call) for call in delta["tool_calls"]]
         return found
 
     def _call(self, name: Hashable, call: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import orjson
 
 from app.engines.catalogue import Price
 from app.engines.pricing import with_cost
+from app.errors import SlackwaterError
 
 DONE = b"data: [DONE]\n\n"
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
@@ -69,9 +70,9 @@ class SseEvent:
         return False
 
 
-def failed(code: int, message: str) -> SseEvent:
-    """The error event that ends a failed stream."""
-    body = {"error": {"message": message, "type": "server_error", "param": None, "code": code}}
+def failed(error: SlackwaterError) -> SseEvent:
+    """The error event that ends a failed stream, in the form of every error."""
+    body = error.content()
     return SseEvent(orjson.dumps(body), body)
 
 

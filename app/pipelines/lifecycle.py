@@ -88,7 +88,7 @@ async def _check_reached(conn: Connection, tenant: Tenant, request_id: UUID, ver
     """Raise unless the verb was done before. Returns the id of the pipeline."""
     standing = await verbs.standing(conn, tenant.tenant_id, request_id)
     if standing is None:
-        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.", code=404)
+        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.")
     if standing.state not in _REACHED[verb]:
         sources = next(t.sources for t in PIPELINE.transitions if t.verb == verb)
         message = f"only one that is {' or '.join(sources)} can be {_DONE[verb]}"

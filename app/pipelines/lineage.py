@@ -62,7 +62,7 @@ async def trace(database: Database, settings: Settings, sight: PipelineSight, cu
         row = await (await day_tables.execute(conn, sql.FIND, first.row.batch_id, values)).fetchone()
     if row is None:
         message = f"The input of the pipeline has no line with the custom_id {custom_id[:60]!r}"
-        raise NotFound(f"{message}; a line without one is named by its number, from 0", code=404)
+        raise NotFound(f"{message}; a line without one is named by its number, from 0")
     found = await _spans(database, settings, sight, row[0])
     async with database.relaxed() as conn:
         return [await _trace(conn, settings, sight, each, found[each.row.n]) for each in sight.stages]

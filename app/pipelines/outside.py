@@ -94,7 +94,7 @@ async def answer(
         async with database.relaxed() as conn:
             known = None if batch_id is None else await parked.standing(conn, batch_id, seq)
         if batch_id is None or known is None:
-            raise NotFound(f"The stage {stage[:60]!r} has no item {seq} that waits for an answer.", code=404)
+            raise NotFound(f"The stage {stage[:60]!r} has no item {seq} that waits for an answer.")
         with suppress(Changed):  # what it asks was redacted meanwhile
             await _stored(database, keeping, (batch_id, seq), known, value)
             return
@@ -155,7 +155,7 @@ async def _find(conn: Connection, tenant: Tenant, request_id: UUID, stage: str |
     values = {"tenant_id": tenant.tenant_id, "request_id": request_id, "stage": stage}
     row = await (await conn.execute(queries.FIND, values)).fetchone()
     if row is None:
-        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.", code=404)
+        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.")
     if stage is not None and row[1] is None:
-        raise NotFound(f"The pipeline has no stage {stage[:60]!r}.", code=404)
+        raise NotFound(f"The pipeline has no stage {stage[:60]!r}.")
     return row[0], row[1]

@@ -126,7 +126,7 @@ class PipelineSight:
             found = same[-1] if same else None
         if found is None:
             known = ", ".join(each.row.name for each in self.stages)
-            raise NotFound(f"The pipeline has no stage {name[:60]!r}; it has {known}", code=404)
+            raise NotFound(f"The pipeline has no stage {name[:60]!r}; it has {known}")
         return found
 
 
@@ -135,7 +135,7 @@ async def row(database: Database, tenant: Tenant, request_id: UUID) -> PipelineR
     async with database.relaxed() as conn:
         found = await _one(conn, sql.ONE, tenant, request_id)
     if found is None:
-        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.", code=404)
+        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.")
     return found
 
 

@@ -46,7 +46,7 @@ async def _begin_run(
     async with database.relaxed() as conn:
         standing = await verbs.standing(conn, tenant.tenant_id, request_id)
     if standing is None:
-        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.", code=404)
+        raise NotFound(f"No pipeline found with id '{ids.format_id(request_id)}'.")
     if of_run is not None and standing.run == of_run + 1:
         return 0
     if standing.state not in PIPELINE.final() or standing.shredded or of_run not in (None, standing.run):

@@ -31,7 +31,7 @@ async def shred(database: Database, settings: Settings, tenant: Tenant, request_
         if emptied is None:
             standing = await verbs.standing(conn, tenant.tenant_id, request_id)
             if standing is None:
-                raise NotFound(f"No pipeline found with id '{name}'.", code=404)
+                raise NotFound(f"No pipeline found with id '{name}'.")
             raise Conflict(f"The pipeline is {standing.state}: cancel it or wait for its end, then delete it")
         pipeline_id, state = emptied
         stages = await reads.stages(conn, pipeline_id)

@@ -7,7 +7,6 @@ sent. See `tool_calls` for the forms.
 
 from typing import Any
 
-from app.engines.call_parts import CallNumbers
 from app.policy import tool_calls
 from app.policy.tool_calls import CallJudge
 
@@ -48,11 +47,10 @@ class EventWithholder:
 
 
 class _Choice:
-    """One choice of a chat. `_places`: by the number of a call, its index for the caller; None: it is withheld."""
+    """One choice of a chat. `_places`: by the index of a call, that for the caller; None: it is withheld."""
 
     def __init__(self, judge: CallJudge) -> None:
         self._judge = judge
-        self._numbers = CallNumbers()
         self._held: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int | None] = {}
         self._refused = False
@@ -61,8 +59,7 @@ class _Choice:
         """The choice as it may be sent; None: nothing of it."""
         delta = choice.get("delta")
         given = delta if isinstance(delta, dict) else {}
-        calls = [part for part in given.get("tool_calls") or () if isinstance(part, dict)]
-        parts: list[tuple[int, dict[str, Any]]] = [(number, dict(part)) for number, part in self._numbers.of(calls)]
+        parts = [(part["index"], part) for part in given.get("tool_calls") or ()]
         if isinstance(old_form := given.get("function_call"), dict):
             parts.append((_OLD_FORM, {"function": old_form}))
         ends = choice.get("finish_reason") is not None

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.db.transient_errors import TRANSIENT
-from app.errors import BadInput, NoCapacity
+from app.errors import BadInput, NoCapacity, SlackwaterError
 from app.serving.connection_limits import RESERVED
 
 _log = structlog.get_logger("api")
@@ -19,8 +19,8 @@ HEADERS = 100
 _UNREAD_BYTES = 64 * 1024  # an unread rest of this size is discarded, so the connection can be used again
 
 
-# The answer to a request that is refused: its status, our code of the error, its message, further headers.
-Answer = Callable[[Request, int, int, str, dict[str, str]], Response]
+# The answer to a request that is refused: why, and further headers.
+Answer = Callable[[Request, SlackwaterError, dict[str, str]], Response]
 
 
 class RequestLimits:
@@ -36,8 +36,7 @@ class RequestLimits:
         body = _Body(scope, receive)
         refused = _refused(scope)
         if refused:
-            status, code, message = refused
-            answer = self._answer(Request(scope), status, code, message, {"connection": "close"})
+            answer = self._answer(Request(scope), refused, {"connection": "close"})
             await answer(scope, receive, send)
             return
 
@@ -79,12 +78,12 @@ class _Body:
         return self._rest > _UNREAD_BYTES
 
 
-def _refused(scope: Scope) -> tuple[int, int, str] | None:
-    """Status, code and message of the refusal; None: the request is accepted."""
+def _refused(scope: Scope) -> SlackwaterError | None:
+    """Why a request is refused; None: it is accepted."""
     url = len(scope.get("raw_path") or b"") + len(scope["query_string"])
     if url > _URL_BYTES:
         message = f"The URL is too long: {url} bytes, at most {_URL_BYTES} are accepted. Send long values in a body."
-        return 414, BadInput.code, message
+        return BadInput(message, status=414)
     headers = scope["headers"]
     size = sum(len(name) + len(value) + 4 for name, value in headers) + url
     if len(headers) > HEADERS or size > HEAD_BYTES:
@@ -92,8 +91,8 @@ def _refused(scope: Scope) -> tuple[int, int, str] | None:
             f"The headers are too many or too long: {len(headers)} with {size} bytes,"
             f" at most {HEADERS} with {HEAD_BYTES} are accepted. Remove some."
         )
-        return 431, BadInput.code, message
+        return BadInput(message, status=431)
     crowded = scope.get("state", {}).get("crowded")
     if crowded and scope["path"] not in RESERVED:
-        return 503, NoCapacity.code, crowded
+        return NoCapacity(crowded, status=503)
     return None

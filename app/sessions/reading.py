@@ -114,7 +114,7 @@ async def item(keeper: Keeper, session_id: UUID, item_id: str) -> tuple[StoredTu
     turn = await turn_of(keeper, session_id, item_id)
     place = None if turn is None else await off_loop.of_size(turn.size, _place, turn.past, item_id)
     if turn is None or place is None:
-        raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.", code=404)
+        raise NotFound(f"Item with id {item_id[:60]!r} not found in the conversation.")
     return turn, place
 
 

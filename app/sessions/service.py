@@ -144,7 +144,7 @@ def parse(text: object, prefix: str, param: str) -> UUID:
 def missing(text: object, param: str | None = None) -> NotFound:
     """The error for an unknown conversation or response."""
     what = "Conversation" if param == "conversation" else "Previous response"
-    return NotFound(f"{what} with id {str(text)[:60]!r} not found.", code=404, param=param)
+    return NotFound(f"{what} with id {str(text)[:60]!r} not found.", param=param)
 
 
 def check_version(given: str | None, version: int, *, waits: bool = False) -> None:

@@ -182,4 +182,4 @@ def _must_be_active(endpoint: Endpoint) -> None:
 
 
 def _no_delivery() -> NotFound:
-    return NotFound("Delivery not found", code=404)
+    return NotFound("Delivery not found")

@@ -16,7 +16,7 @@ from app import cells, clock, crypto
 from app.audit.acts import Act
 from app.audit.record import changed
 from app.db.pool import Connection
-from app.errors import BadInput, Conflict, NotFound, PageTooLong, PlaceUnknown
+from app.errors import BadInput, Conflict, PageTooLong, PlaceUnknown, SubscriptionUnknown
 from app.events import NO_REQUEST, EventData, EventKind
 from app.states import EndpointState
 from app.webhooks import emitter, endpoint_records, endpoint_state, signing, validation
@@ -92,7 +92,7 @@ async def send_test(
     data = EventData(request_id=NO_REQUEST, account_id=account_id)
     delivery_id = await emitter.emit_test(conn, tenant_id, endpoint_id, kind, data)
     if delivery_id is None:
-        raise _no_endpoint()
+        raise SubscriptionUnknown
     return delivery_id
 
 
@@ -246,21 +246,17 @@ async def delete(conn: Connection, tenant_id: int, endpoint_id: UUID) -> Endpoin
         endpoint = await _locked(conn, tenant_id, endpoint_id)
         values = {"tenant_id": tenant_id, "endpoint_id": endpoint_id}
         if (await conn.execute(sql.CLOSE_ENDPOINT.encode(), values)).rowcount == 0:
-            raise _no_endpoint()
+            raise SubscriptionUnknown
         before = endpoint_records.terms(endpoint)
         await endpoint_records.record(conn, tenant_id, Act.WEBHOOK_DELETE, endpoint_id, before)
     return endpoint
 
 
 async def one(conn: Connection, statement: str, **values: Any) -> Endpoint:
-    """The endpoint that a statement returns. Raises `NotFound` if it returns none."""
+    """The endpoint that a statement returns. Raises SubscriptionUnknown if it returns none."""
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
         await cursor.execute(statement.encode(), values)
         endpoint = await cursor.fetchone()
     if endpoint is None:
-        raise _no_endpoint()
+        raise SubscriptionUnknown
     return endpoint
-
-
-def _no_endpoint() -> NotFound:
-    return NotFound("Subscription not found", code=404)

@@ -67,6 +67,7 @@ class FakeEngine(ServerInfo):
         self.count: Counter[str] = Counter()
         self.finished: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
+        self.raw: list[bytes] = []  # the same as they were sent
         self.refused: list[dict[str, Any]] = []  # bodies with a field that this kind of engine refuses
         self.keys: list[str | None] = []
         self.traces: list[str | None] = []
@@ -177,12 +178,13 @@ class FakeEngine(ServerInfo):
 
     async def _note(self, request: web.Request) -> dict[str, Any]:
         body: dict[str, Any] = await request.json()
-        self.bodies.append(body)
-        self._remember(request)
+        await self._remember(request, body)
         self.count[str(body["input"])] += 1
         return body
 
-    def _remember(self, request: web.Request) -> None:
+    async def _remember(self, request: web.Request, body: dict[str, Any]) -> None:
+        self.bodies.append(body)
+        self.raw.append(await request.read())
         self.keys.append(request.headers.get("authorization"))
         self.traces.append(request.headers.get("traceparent"))
 
@@ -198,8 +200,7 @@ class FakeEngine(ServerInfo):
         body = await request.json()
         prompt = prompt_of(body)
         self.count[prompt] += 1
-        self.bodies.append(body)
-        self._remember(request)
+        await self._remember(request, body)
         try:
             self.waiting += 1
             self.longest_queue = max(self.longest_queue, self.running + self.waiting - self.slots)

@@ -46,8 +46,10 @@ async def run_all(
     message: str = "no",
     answer: str = "Paris",
     keyring: Keyring | None = None,
+    whole: str = json.dumps(COMPLETION),
 ) -> None:
-    """Play the GPU worker and the steward until nothing is left. The items `fail` fail with this code and message.
+    """Play the GPU worker and the steward until nothing is left. The items `fail` fail with this code and message, the others
+    have the answer `whole`.
 
     `keyring`: seals the answers of sealed batches.
     """
@@ -56,7 +58,7 @@ async def run_all(
         pool = await ensure_pool(conn, MODEL)
         worker = await support.make_worker(database, pool)
         while lease := await support.claim(conn, pool, worker):
-            good = json.dumps(COMPLETION).replace("Paris", answer).encode()
+            good = whole.replace("Paris", answer).encode()
             bad = json.dumps({"code": code, "message": message}).encode()
             items = await service.load(conn, lease)
             outcome = [

@@ -1,7 +1,11 @@
-"""Claims about what callers send and others read: it arrives with the values that were written, or is refused by its name."""
+"""Claims about what callers send and others read.
+
+requests            every value reaches the engine, in the order of its keys and in one spelling, or is refused by its name
+files, answers      their bytes
+"""
 
 import json
-from typing import Any
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,7 +16,8 @@ from app.engines.requests import Target
 from app.queue import service
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
-from tests.api.support import MODEL
+from tests.api.in_process import running
+from tests.api.support import MODEL, RUN, SUBMIT, run_all
 from tests.api.test_conversations import engine
 from tests.pipelines.test_served import Played
 from tests.queue import support
@@ -25,7 +30,15 @@ ODD = (
     r'"text":["\u00e9\ud83d\ude00\/\b\u007f","\u2028","","115792089237316195423570985008687907853269984665640564039457584"],'
     r'"":{},"none":[null,true,false,[]," "],"deep":' + 40 * "[" + 40 * "]" + "}"
 )
-TOO_LARGE = ("18446744073709551616", "-9223372036854775809", str(2**256 - 1), "1" + 5000 * "0", "1e400", "-1.5E+309")
+# The same as engines read it: values as numbers of 64 bits, characters as UTF-8.
+WRITTEN = (
+    '{"whole":[0,0,9007199254740993,18446744073709551615,-9223372036854775808],'
+    '"parts":[-0.0,1.1,100.0,1e-7,5e-324,1.7976931348623157e+308,0.1,1.2345678901234568e+20],'
+    '"text":["\u00e9\U0001f600/\\b\u007f","\u2028","","115792089237316195423570985008687907853269984665640564039457584"],'
+    '"":{},"none":[null,true,false,[]," "],"deep":' + 40 * "[" + 40 * "]" + "}"
+)
+UNFIT = ("18446744073709551616", "-9223372036854775809", str(2**256 - 1), "1" + 5000 * "0", "1e400", "-1.5E+309",
+         "1e-400", "-1.5E-0400", "0." + 330 * "0" + "1")  # fmt: skip
 NAMES = [
     (b"filename*=UTF-8''%e2%82%ac%20rates.jsonl", "\u20ac rates.jsonl"),
     (b"filename=\"plain.jsonl\"; FileName*=utf-8'en'%C3%A4.jsonl", "\u00e4.jsonl"),
@@ -71,48 +84,73 @@ async def sent(client: httpx.AsyncClient, path: str, body: str | bytes) -> httpx
     return await client.post(path, content=body, headers={"content-type": kind})
 
 
-async def queued(database: Database) -> list[dict[str, Any]]:
+async def queued(database: Database) -> list[bytes]:
     """What the engine would get of the items that wait."""
-    found: list[dict[str, Any]] = []
+    found: list[bytes] = []
     async with database.durable() as conn:
         [(pool,)] = await (await conn.execute("select pool_id from pool")).fetchall()
         worker = await support.make_worker(database, pool)
         while lease := await support.claim(conn, pool, worker):
             for item in await service.load(conn, lease):
-                built = requests.build(json.loads(item.body), item.endpoint, Target(MODEL, 10, 100), "salt")
-                found.append(json.loads(built.body))
+                found.append(requests.build(json.loads(item.body), item.endpoint, Target(MODEL, 10, 100), "salt").body)
     return found
 
 
-def seen(body: dict[str, Any]) -> str:
-    """The schema in a request as the engine reads it: `repr` tells -0.0 from 0 and 1.0 from 1."""
-    function = body["tools"][0].get("function") or body["tools"][0]
-    return repr(function["parameters"]["properties"]["x"]["enum"])
-
-
-async def test_every_legal_value_reaches_the_engine_on_every_path(
+async def test_every_legal_value_reaches_the_engine_in_one_spelling_on_every_path(
     client: httpx.AsyncClient, database: Database, settings: Settings, engine: FakeEngine
 ) -> None:
-    expected = repr([json.loads(ODD)])
-    assert (await sent(client, "/v1/chat/completions", chat(ODD))).status_code == 200
-    assert seen(engine.bodies[-1]) == expected
+    assert repr(json.loads(WRITTEN)) == repr(json.loads(ODD))  # which tells -0.0 from 0 and 1.0 from 1
+    for path, body in (
+        ("/v1/chat/completions", chat(ODD)),
+        ("/v1/chat/completions", chat(ODD).replace('"messages"', '"stream":true,"messages"')),
+        ("/v1/responses", response(ODD).replace('"background":true', '"store":false')),
+        (RUN, chat(ODD)),
+    ):
+        assert (await sent(client, path, body)).status_code == 200
+        assert WRITTEN.encode() in engine.raw.pop()
 
     file = (await sent(client, "/v1/files", file_of(ODD))).json()
     batch = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     assert (await client.post("/v1/batches", json=batch)).json()["status"] != "failed"
-    assert (await sent(client, "/v1/responses", response(ODD))).status_code == 200
-    of_line, of_response = sorted(await queued(database), key=lambda body: "input" in body)
-    assert [seen(of_line), seen(of_response)] == [expected, expected]
+    lines = {"content-type": "application/x-ndjson"}
+    for answer in (
+        await sent(client, "/v1/responses", response(ODD)),
+        await sent(client, SUBMIT, f'{{"requests":[{chat(ODD)}]}}'),
+        await client.post(SUBMIT, content=chat(ODD), headers=lines),
+        await sent(client, "/v1/pipelines", pipeline(ODD)),
+    ):
+        assert answer.status_code == 200, answer.text
+    while await Played(database, settings).feeder.step():
+        pass
+    assert [WRITTEN.encode() in body for body in await queued(database)] == [True] * 5
+    assert ODD.encode() in (await client.get(f"/v1/files/{file['id']}/content")).content
 
-    asked: list[dict[str, Any]] = []
-    made = await sent(client, "/v1/pipelines", pipeline(ODD))
-    assert made.status_code == 200, made.text
-    await Played(database, settings, lambda body: asked.append(body) or "yes").play()
-    assert [seen(body) for body in asked] == [expected]
+
+async def test_an_answer_of_a_model_without_a_price_keeps_its_bytes_on_every_path(
+    settings: Settings, key: str, database: Database, engine: FakeEngine, tmp_path: Path
+) -> None:
+    text = f'{{ "choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{{}},"odd":{ODD}}}'
+    chunk = text.replace("message", "delta").replace('"usage":{},', "")
+    events = f"data: {chunk}\n\ndata: [DONE]\n\n"
+    models = tmp_path / "models.toml"
+    models.write_text(f'[models."{MODEL}"]\ncontext_window = 8192\ncapabilities = ["async_queue"]\n')
+    async with running(settings.model_copy(update={"models_file": models}), key) as (_, client):
+        plain = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+        engine.script({"mode": "junk", "body": text})
+        assert (await client.post("/v1/chat/completions", json=plain)).text == text
+        engine.script({"mode": "status", "status": 200, "type": "text/event-stream", "body": events})
+        assert (await client.post("/v1/chat/completions", json=plain | {"stream": True})).text == events
+
+        file = (await sent(client, "/v1/files", file_of("1"))).json()
+        batch = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        made = (await client.post("/v1/batches", json=batch)).json()["id"]
+        await run_all(database, whole=text)
+        done = (await client.get(f"/v1/batches/{made}")).json()
+        assert text in (await client.get(f"/v1/files/{done['output_file_id']}/content")).text
 
 
-@pytest.mark.parametrize("value", TOO_LARGE, ids=lambda value: value[:22])
-async def test_a_number_that_would_be_rounded_is_refused_by_its_name_on_every_path(
+@pytest.mark.parametrize("value", UNFIT, ids=lambda value: value[:22])
+async def test_a_number_that_would_become_another_is_refused_by_its_name_on_every_path(
     client: httpx.AsyncClient, value: str
 ) -> None:
     odd, place = f'[1,{{"wei":{value}}}]', "properties.x.enum[0][1].wei"
@@ -120,7 +158,7 @@ async def test_a_number_that_would_be_rounded_is_refused_by_its_name_on_every_pa
         ("/v1/chat/completions", chat(odd)),
         ("/v1/responses", response(odd)),
         ("/v1/pipelines", pipeline(odd)),
-        ("/client/v4/accounts/acme/ai/run/" + MODEL, chat(odd)),
+        (RUN, chat(odd)),
         ("/v1/batches", f'{{"requests":[{chat(odd)}]}}'),
     ):
         answer = await sent(client, path, body)

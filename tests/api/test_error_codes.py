@@ -27,7 +27,7 @@ from app.tenants.key_scope import KeyLimits
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 from tests.api.in_process import running
-from tests.api.support import RUN, SUBMIT
+from tests.api.support import RUN, SUBMIT, SUBSCRIPTIONS
 from tests.gateway.support import Registry
 
 MODEL = "smollm2-135m-instruct"
@@ -194,7 +194,12 @@ async def _unknown_batch(scene: Scene) -> httpx.Response:
     return await scene.client.post(RUN, json={"request_id": str(uuid.uuid4())})
 
 
+async def _unknown_subscription(scene: Scene) -> httpx.Response:
+    return await scene.client.get(f"{SUBSCRIPTIONS}/{uuid.uuid4()}")
+
+
 CASES = [
+    Case(404, 404, "there is no such subscription", _unknown_subscription, synchronous=False),
     Case(3003, 400, "a body is missing", _no_body),
     Case(3003, 415, "the body is of another type", _foreign_type),
     Case(3006, 413, "the body is too large", lambda scene: scene.post(user="x" * (1 << 20))),
@@ -217,6 +222,7 @@ CASES = [
     Case(7001, 405, "the method is wrong", lambda scene: scene.client.delete(scene.url)),
     Case(7003, 404, "there is no such route", lambda scene: scene.client.post(f"{scene.url}/x".replace("run", "no"))),
     Case(7003, 404, "there is no such batch", _unknown_batch, synchronous=False),
+    Case(7003, 404, "there is no such file", lambda scene: scene.client.get("/v1/files/file-1"), synchronous=False),
     Case(8007, 400, "the model cannot be queued", _unqueued, synchronous=False),
     Case(10000, 401, "there is no key", _no_key),
     Case(10000, 403, "the key is another account's", _foreign_account),

@@ -81,6 +81,21 @@ async def test_a_native_stream_has_workers_ais_frames_with_usage_at_the_end(
     assert (usage["response"], usage["usage"]["completion_tokens"], done) == ("", 6, "[DONE]")
 
 
+async def test_parallel_calls_that_an_engine_sends_under_one_index_or_none_arrive_apart(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    for given in ({}, {"index": 0}):
+        calls = [{**given, "id": name, "function": {"name": name, "arguments": "{}"}} for name in "ab"]
+        chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]} for call in calls]
+        end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+        sent = "".join(f"data: {json.dumps(each)}\n\n" for each in (*chunks, end)) + "data: [DONE]\n\n"
+        engine.script({"mode": "status", "status": 200, "type": "text/event-stream", "body": sent})
+        for url in (CHAT, RUN):
+            said = frames((await client.post(url, json={**MODEL, **SAY, "stream": True})).text)[:2]
+            deltas = [frame["choices"][0]["delta"] if url == CHAT else frame for frame in said]
+            assert [delta["tool_calls"] for delta in deltas] == [[{**call, "index": i}] for i, call in enumerate(calls)]
+
+
 async def test_a_raw_prompt_streams_too(client: httpx.AsyncClient, engine: FakeEngine) -> None:
     answer = await client.post(RUN, json={"prompt": "hi", "raw": True, "stream": True})
     assert "".join(frame.get("response", "") for frame in frames(answer.text)[:-1]) == "echo: hi"
@@ -128,7 +143,7 @@ async def test_a_stream_that_breaks_off_ends_in_an_error_and_without_done(
     *said, error = frames(answer.text)
     assert answer.status_code == 200
     assert len(said) >= 2
-    assert error["error"]["code"] == 5001
+    assert (error["error"]["code"], error["errors"][0]["code"]) == ("server_error", 5001)
 
 
 async def test_without_an_engine_the_answer_is_503_with_code_3040_and_when_to_try_again(

@@ -91,7 +91,7 @@ TEXTS = {
     "None": f"None is not JSON; send null {PLACE}",
     "'x'": f"single or curly quotes; put strings and keys in double quotes {PLACE}",
     '"x",': f"a comma after the last entry; remove it {PLACE}",
-    '"x","role":"user"': "the key 'role' occurs twice in one object; keep one",
+    '"x","role":"user"': "the key 'role' occurs twice in one object; keep one (messages[0])",
     '"x': f"it ends before it is complete {PLACE}",
     '"\udce9"': "the byte 0xe9 at column N is not UTF-8; send it as UTF-8 (it may be Latin-1)",
     "[" * 70 + "]" * 70: "nested deeper than 64 levels, the limit (messages[0].content…)",
@@ -99,14 +99,21 @@ TEXTS = {
     '"x" // y': f"a comment, which JSON does not have; remove it {PLACE}",
     "*": f"unexpected character '*', expected a JSON value {PLACE}",
     ".5": f"an incomplete number; it begins with a digit, or with - and a digit {PLACE}",
-    "[" * 2000: f"it is nested deeper than 64 levels {PLACE}",
+    "[" * 2000: f"nested deeper than 64 levels, the limit {PLACE}",
+    "[" * 2000 + "]" * 2000: f"nested deeper than 64 levels, the limit {PLACE}",
 }  # fmt: skip
+
+
+# What is JSON, and is not called anything else.
+REFUSED = re.compile("occurs twice|nested deeper|which cannot be stored")
 
 
 def alike(message: str) -> str:
     """A message without what depends on the route."""
+    assert not REFUSED.search(message) or "valid JSON" not in message
     bare = re.sub(r"content[\[0\]]+…", "content…", re.sub(r"column \d+", "column N", message)).replace("(body.", "(")
     bare = bare.removeprefix("Bad input: ").removeprefix("line 2 (requests[1]): ").removeprefix(NO_JSON)
+    bare = bare.removeprefix("This line is refused: ")
     return bare.removeprefix("not valid JSON: ").rstrip(".")
 
 
@@ -165,7 +172,9 @@ async def _reasons(client: httpx.AsyncClient, request: bytes) -> Any:
     wish = {"input_file_id": file.json()["id"], "endpoint": CHAT, "completion_window": "24h"}
     [problem] = (await client.post("/v1/batches", json=wish)).json()["errors"]["data"]
     assert (problem["code"], problem["line"], problem["param"]) == ("invalid_json_line", 2, None)
-    yield alike(problem["message"])
+    message = problem["message"]
+    assert message.startswith("This line is refused: " if REFUSED.search(message) else NO_JSON)
+    yield alike(message)
 
 
 BASE = "Correct the client's base_url"

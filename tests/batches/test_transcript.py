@@ -112,6 +112,9 @@ def test_every_cut_says_what_was_left_out() -> None:
     log = tool_output.short_text("\n".join(["start", *["again"] * 500, *map(str, range(1000))]))
     assert "again\n[slackwater: 499 repetitions left out]\n0" in log
     assert "[slackwater: 703 of 1,003 lines left out]" in log
+    assert tool_output.short_text('{"wei": 115792089237316195423570, "eth": [1.10, 1E5]}') == (
+        '{"wei":115792089237316195423570,"eth":[1.10,1E5]}'
+    )
     assert tool_output.short_text("x" + "A" * 9000) == "[slackwater: 9,001 characters of base64 left out]"
 
 

@@ -93,10 +93,11 @@ def test_what_is_wrong_with_a_definition_is_said_with_its_place(run: Run, defini
     assert refused.exit_code == 1
     assert "stages[1].body.messages[0].content of stage 'title' cannot be read at column" in refused.output
     path.write_text("{")
-    assert "is not JSON" in run("pipeline", "check", definition).output
+    assert "not valid JSON" in run("pipeline", "check", definition).output
     path.write_bytes(b'{\n"name": "\xff"}')
     assert (
-        "is not JSON: the byte 0xff at line 2 column 10 is not UTF-8; " in run("pipeline", "check", definition).output
+        "not valid JSON: the byte 0xff at line 2 column 10 is not UTF-8; "
+        in run("pipeline", "check", definition).output
     )
     path.write_text('{"stages": []}')
     assert "--input" in run("pipeline", "check", definition).output

@@ -1,9 +1,11 @@
-"""The merged chunks of a stream equal the answer of the same call without streaming."""
+"""The chunks of a stream as callers get them, and merged: equal to the answer of the same call without streaming."""
 
 from typing import Any
 
+import orjson
 import pytest
 
+from app.engines.answer_shape import EventReader
 from app.engines.stream_merge import Chunks
 
 HEAD = {"id": "c", "created": 1, "model": "m", "object": "chat.completion.chunk"}
@@ -19,9 +21,9 @@ def part(index: int = 0, finish: str | None = None, logprobs: Any = None, **delt
 
 
 def whole(*chunks: dict[str, Any]) -> dict[str, Any] | None:
-    made = Chunks()
+    made, reader = Chunks(), EventReader()
     for each in chunks:
-        made.take(each)
+        made.take(reader.read(orjson.dumps(each))[0])
     return made.answer()
 
 
@@ -69,11 +71,22 @@ def test_choices_are_told_apart_and_one_without_an_end_makes_no_answer() -> None
 
 
 def called(*deltas: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Id, name and arguments of each call in an answer whose chunks have these parts of calls."""
-    answer = whole(*(chunk(part(tool_calls=each)) for each in deltas), chunk(part(finish="tool_calls")))
+    """Id, name and arguments of each call in an answer whose chunks have these parts of calls, as callers put them together."""
+    chunks = [*(chunk(part(tool_calls=each)) for each in deltas), chunk(part(finish="tool_calls"))]
+    answer, reader, joined = whole(*chunks), EventReader(), list[list[Any]]()
     assert answer is not None
+    for _, data, _ in [reader.read(orjson.dumps(each)) for each in chunks]:
+        for piece in orjson.loads(data)["choices"][0]["delta"].get("tool_calls", ()):
+            joined += [[None, "", ""]] if piece["index"] == len(joined) else []
+            call, said = joined[piece["index"]], piece.get("function") or {}
+            named = said.get("name") if piece.get("id") is None or piece["id"] != call[0] else None
+            arguments = said.get("arguments") or ""
+            text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+            call[:] = [piece.get("id") or call[0], call[1] + (named or ""), call[2] + text]
     calls = answer["choices"][0]["message"]["tool_calls"]
-    return [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+    merged = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+    assert [*map(tuple, joined)] == merged
+    return merged
 
 
 def of(name: str | None = None, arguments: Any = None, **more: Any) -> dict[str, Any]:
@@ -95,6 +108,19 @@ BOTH = [("a", "f", "{1}"), ("b", "g", "{2}")]
         pytest.param([[of("f", "", id="a"), of("g", "", id="b")], [of(None, "{1}"), of(None, "{2}")]], id="places"),
         pytest.param([[of("f", "{", id="a")], [of(None, "1}")], [of("g", "{2}", id="b")]], id="the last call goes on"),
         pytest.param([[of("f", "{1}", id="a", index=3)], [of("g", "{2}", id="b", index=10**9)]], id="gaps"),
+        pytest.param([[of("f", "{1}", id="a", index=0), of("g", "{2}", id="b", index=0)]], id="one index in one chunk"),
+        pytest.param([[of("f", id="a", index=0)], [of("g", id="b", index=0)], [of(None, "{1", id="a", index=0)],
+                      [of(None, "{2", id="b", index=0)], [of(None, "}", id="a", index=0)],
+                      [of(None, "}", id="b", index=0)]], id="one index, and ids in turn"),
+        pytest.param([[of("f", id="a", index=0)], [of("g", id="b", index=1)], [of(None, "{1}", id="a", index=1)],
+                      [of(None, "{2}", id="b", index=0)]], id="indices that contradict ids"),
+        pytest.param([[of("f", id="a")], [of(None, "{1}")], [of("g", id="b", index=1)], [of(None, "{2}", index=1)]],
+                     id="no index but a 1"),
+        pytest.param([[{"id": "a"}], [of("f")], [of(None, "{1}")], [{"id": "b"}], [of("g")], [of(None, "{2}")]],
+                     id="ids, then names"),
+        pytest.param([[of("f", "{", id="a")], [of(None, "1}"), of("g", "{2}", id="b")]], id="an end beside a beginning"),
+        pytest.param([[of("f", index=0, id="a")], [of(None, "{", index=0, id="x")], [of(None, "1}", index=0, id="a")],
+                      [of("g", "{2}", index=1, id="b")]], id="an id for each part"),
     ],
 )  # fmt: skip
 def test_ids_and_places_say_which_call_a_part_belongs_to(deltas: list[list[dict[str, Any]]]) -> None:
@@ -104,6 +130,31 @@ def test_ids_and_places_say_which_call_a_part_belongs_to(deltas: list[list[dict[
 def test_calls_with_neither_ids_nor_indices_are_told_apart_by_their_names() -> None:
     assert called([of("f", "{}")], [of("g", "{}")]) == [(None, "f", "{}"), (None, "g", "{}")]
     assert called([of("f", "{}"), of("g", {"x": 1})]) == [(None, "f", "{}"), (None, "g", '{"x":1}')]
+    assert called([of("f", "{}", index=0)], [of("g", "{}", index=0)]) == [(None, "f", "{}"), (None, "g", "{}")]
+    assert called([of("f", "", index=0), of("g", "{}", index=0)]) == [(None, "f", ""), (None, "g", "{}")]
+    assert called([of("f", "", index=0)], [of("f", "", index=0)], [of(None, "{}", index=0)]) == [(None, "ff", "{}")]
+
+
+def test_calls_with_one_id_are_told_apart_by_their_indices_or_names() -> None:
+    both = [("a", "f", "{1}"), ("a", "g", "{2}")]
+    assert called([of("f", "{1}", id="a", index=0)], [of("g", "{2}", id="a", index=1)]) == both
+    assert called([of("f", "", id="a", index=0)], [of("g", "", id="a", index=1)],
+                  [of(None, "{1}", id="a", index=0)], [of(None, "{2}", id="a", index=1)]) == both  # fmt: skip
+    assert called([of("f", "{1}", id="a")], [of("g", "{2}", id="a")]) == both
+
+
+def test_an_event_whose_indices_are_right_goes_on_as_its_bytes() -> None:
+    reader = EventReader()
+    events = [
+        b'{"choices": [{"index":0, "delta":{"content": "\\u00e9"}}], "n":1.10}',
+        b'{"choices": [{"index":0, "delta":{"tool_calls":[{"index":0, "id":"a", "function":{"name":"f"}}]}}], "n":1.10}',
+        b'{"choices": [{"index":0, "delta":{"tool_calls":[{"index":1, "id":"b", "function":{"name":"g"}}]}}], "n":1.10}',
+        b'{"choices": [{"index":1, "delta":{"tool_calls":[{"index":0, "id":"c", "function":{"name":"h"}}]}}], "n":1.10}',
+        b'{"choices": [{"index":0, "delta":{"tool_calls":[{"index":0, "function":{"arguments":"{}"}}]}}], "n":1E5}',
+    ]
+    assert [reader.read(data)[1] for data in events] == events
+    wrong = b'{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"b"}]}}],"n":1.10}'
+    assert reader.read(wrong)[1] == wrong.replace(b'"index":0,"id"', b'"index":1,"id"').replace(b"1.10", b"1.1")
 
 
 def test_calls_of_other_forms_are_kept() -> None:

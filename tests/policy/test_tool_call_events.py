@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.engines.call_parts import CallIndices
 from app.policy.denials import Denial
 from app.policy.tool_call_events import EventWithholder
 from app.policy.tool_calls import CallJudge, withheld
@@ -203,6 +204,9 @@ def test_a_forbidden_call_without_an_index_is_no_part_of_the_one_before_it() -> 
             chunk({"tool_calls": [{"id": f"call_{name}", **index, "function": {"name": name, "arguments": "{}"}}]})
             for name in ("lookup", "shell", "she")
         ]
+        indices = CallIndices()
+        for body in bodies:
+            indices.correct(body)
         events, noted = fed([*bodies, chunk({}, "tool_calls")])
         message = joined(events)
         assert [call["name"] for call in message["tool_calls"]] == ["lookup", "she"]

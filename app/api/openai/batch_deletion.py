@@ -16,7 +16,7 @@ async def delete(batch_id: str, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Delete the requests and answers of a batch that has ended, and its output files. Its input file is deleted on its own."""
     request_id = submit_params.batch_id(batch_id)
     if request_id is None:
-        raise NotFound(f"No batch found with id '{batch_id[:60]}'.", code=404)
+        raise NotFound(f"No batch found with id '{batch_id[:60]}'.")
     if await refused_batches.find(parts.database, tenant, [request_id]):
         raise refused_batches.nothing_to("delete")
     await shredding.shred(parts.database, parts.settings, tenant, request_id)

@@ -253,7 +253,7 @@ def _output_seconds(given: Any) -> int | None:
 def _parse(batch_id: str) -> UUID:
     parsed = submit_params.batch_id(batch_id)
     if parsed is None:
-        raise NotFound(f"No batch found with id '{batch_id[:60]}'.", code=404)
+        raise NotFound(f"No batch found with id '{batch_id[:60]}'.")
     return parsed
 
 

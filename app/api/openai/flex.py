@@ -20,7 +20,7 @@ from app.api.openai import flex_stream
 from app.api.openai.flex_call import FlexCall, FlexRequest
 from app.api.submit_params import sent_before
 from app.batches import single_request
-from app.errors import SlackwaterError
+from app.errors import CallerGone, SlackwaterError
 from app.queue.types import Kind
 from app.tenants.service import Tenant
 
@@ -66,7 +66,7 @@ async def _whole(call: FlexCall, request: Request) -> Response:
     try:
         async with sync_requests.while_connected(request.receive):
             done, _ = await asyncio.wait({ended}, timeout=SILENT_SECONDS)
-    except sync_requests.ClientDisconnected:
+    except CallerGone:
         ended.cancel()
         raise
     if done:
@@ -89,7 +89,6 @@ async def _blanks_then(ended: "asyncio.Task[dict[str, Any]]") -> AsyncIterator[b
             yield b" \n"
         yield orjson.dumps(await ended)
     except SlackwaterError as error:
-        kind = "invalid_request_error" if error.status < 500 else "server_error"
-        yield orjson.dumps({"error": {"message": error.message, "type": kind, "param": None, "code": error.reason}})
+        yield orjson.dumps(error.content())
     finally:
         ended.cancel()

@@ -82,7 +82,7 @@ def _as_events(answer: dict[str, Any]) -> Sequence[dict[str, Any]]:
     choices = []
     for choice in answer["choices"]:
         message = choice["message"]
-        calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls") or ())]
+        calls = [{**call, "index": i} for i, call in enumerate(message.get("tool_calls") or ())]
         delta = message | {"tool_calls": calls} if calls else message
         choices.append({**{name: value for name, value in choice.items() if name != "message"}, "delta": delta})
     return [{**head, "choices": choices}, {**head, "choices": [], "usage": answer["usage"]}]
@@ -151,7 +151,7 @@ async def frames_of(
         if not ended:
             yield sse_frames.DONE
     except SlackwaterError as error:
-        yield _frame(sse_frames.failed(error.code, error.message), call.request)
+        yield _frame(sse_frames.failed(error), call.request)
     finally:
         await rest.aclose()
 

@@ -78,7 +78,7 @@ def _view(found: Waiting) -> dict[str, Any]:
 def _parsed(text: str) -> Any:
     """The pipeline of an id. Raises NotFound."""
     if (request_id := ids.parse_id(text)) is None:
-        raise NotFound(f"No pipeline found with id '{text[:60]}'.", code=404)
+        raise NotFound(f"No pipeline found with id '{text[:60]}'.")
     return request_id
 
 
@@ -86,5 +86,5 @@ def _item(text: str) -> tuple[str, int]:
     """Stage and number of an item's id. Raises NotFound."""
     stage, _, number = text.rpartition("/")
     if not number.isascii() or not number.isdecimal() or len(number) > 10 or int(number) >= _MOST_SEQ:
-        raise NotFound(f"No item found with id '{text[:60]}'.", code=404)
+        raise NotFound(f"No item found with id '{text[:60]}'.")
     return stage, int(number)

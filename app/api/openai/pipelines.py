@@ -171,5 +171,5 @@ async def _shown(request_id: UUID, tenant: Tenant, parts: Parts) -> Response:
 def _parse(pipeline_id: str) -> UUID:
     parsed = ids.parse_id(pipeline_id)
     if parsed is None:
-        raise NotFound(f"No pipeline found with id '{pipeline_id[:60]}'.", code=404)
+        raise NotFound(f"No pipeline found with id '{pipeline_id[:60]}'.")
     return parsed

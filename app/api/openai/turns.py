@@ -22,14 +22,14 @@ from app.admission import tool_output
 from app.admission.admission import Admission
 from app.api import body, response_headers, submit_params, sync_requests
 from app.api.deps import Parts
-from app.api.sync_requests import ClientDisconnected, EngineRoute, Events, PreparedCall, Render
+from app.api.sync_requests import EngineRoute, Events, PreparedCall, Render
 from app.batches.submit import KEY_REUSED
 from app.causes import cause
 from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Model
 from app.engines.pricing import priced
 from app.engines.request_echo import echo
-from app.errors import BadInput, ConversationLocked, KeyReused, SlackwaterError
+from app.errors import BadInput, CallerGone, ConversationLocked, KeyReused, SlackwaterError
 from app.gateway import sse_frames
 from app.gateway.relay import SyncCall
 from app.gateway.sse_frames import SseEvent
@@ -197,7 +197,7 @@ class _Keeping:
         try:
             kept = await self.kept(call, response)
         except SlackwaterError as error:
-            return sse_frames.failed(error.code, error.message)
+            return sse_frames.failed(error)
         return sse_frames.echoed(event, {"store": kept["store"]})
 
 
@@ -305,7 +305,7 @@ async def _converse(incoming: _Incoming, session_id: UUID) -> Response:
     response_headers.add(incoming.request, {"etag": f'"{n}"'})
     try:
         return await incoming.answered(prepared, keeping)
-    except (ClientDisconnected, asyncio.CancelledError):
+    except (CallerGone, asyncio.CancelledError):
         keeping.given_up("cancel")
         raise
     except BaseException:

@@ -189,7 +189,7 @@ def _parse(text: Any, prefix: str) -> UUID:
         return UUID(str(text).removeprefix(prefix))
     except ValueError:
         kind = "Upload" if prefix == PREFIX else "part"
-        raise NotFound(f"No such {kind} object: {str(text)[:60]}", code=404) from None
+        raise NotFound(f"No such {kind} object: {str(text)[:60]}") from None
 
 
 def _view(upload: Upload, file: File | None, tenant: Tenant) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from app.api.body import read_model
 from app.api.deps import KeyHolder, Parts, PartsDep
 from app.api.openai.list_pages import PageQuery, answer, listed, place_of
 from app.api.permissions import seen_endpoint
-from app.errors import BadInput, NotFound, SlackwaterError
+from app.errors import BadInput, NotFound, TestUnanswered
 from app.queue import wakes
 from app.sentences import ended
 from app.states import DeliveryState
@@ -73,12 +73,6 @@ class EndpointTest(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     event_type: str
-
-
-class _TestUnanswered(SlackwaterError):
-    """The test got no answer. The status is not 408 or 502, because clients retry those and each retry would send a test."""
-
-    status, code = 424, 5006
 
 
 @router.post("/webhook_endpoints")
@@ -176,7 +170,7 @@ async def test(endpoint_id: str, request: Request, tenant: KeyHolder, parts: Par
     attempt = await _outcome(parts, tenant, parsed_id, delivery_id)
     if attempt.error is not None and (attempt.http_status is None or attempt.error in FAULTS):
         why = failure(attempt.http_status, attempt.error, attempt.duration_ms)
-        raise _TestUnanswered(ended(why[0].upper() + why[1:]))
+        raise TestUnanswered(ended(why[0].upper() + why[1:]))
     return answer(
         {
             "object": "webhook_endpoint.test",
@@ -195,7 +189,7 @@ async def event_types(tenant: KeyHolder) -> Response:
 
 
 async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id: int) -> Attempt:
-    """The first attempt of a delivery, after it has ended. Raises _TestUnanswered."""
+    """The first attempt of a delivery, after it has ended. Raises TestUnanswered."""
     begun = clock.monotonic()
     while True:
         async with parts.database.relaxed() as conn:
@@ -205,7 +199,7 @@ async def _outcome(parts: Parts, tenant: Tenant, endpoint_id: UUID, delivery_id:
         if clock.monotonic() - begun >= _TEST_SECONDS:
             async with parts.database.relaxed() as conn:
                 before = await deliveries.listing(conn, tenant.tenant_id, endpoint_id, before=delivery_id, limit=1)
-            raise _TestUnanswered(_why_none(found, before))
+            raise TestUnanswered(_why_none(found, before))
         await asyncio.sleep(_POLL_SECONDS)
 
 
@@ -251,7 +245,7 @@ def _known(endpoint_id: str) -> UUID | None:
 def _parse(endpoint_id: str) -> UUID:
     parsed = _known(endpoint_id)
     if parsed is None:
-        raise NotFound(f"No webhook endpoint found with id {endpoint_id[:60]!r}", code=404)
+        raise NotFound(f"No webhook endpoint found with id {endpoint_id[:60]!r}")
     return parsed
 
 

@@ -76,7 +76,7 @@ async def turns_of(parts: Parts, conversation_id: str, query: TurnQuery, tenant_
     session_id = service.parse(conversation_id, service.CONVERSATION, "conversation")
     async with parts.database.relaxed() as conn:
         if await listing.one(conn, tenant_id, session_id) is None:
-            raise NotFound(f"Conversation with id {conversation_id[:60]!r} not found.", code=404)
+            raise NotFound(f"Conversation with id {conversation_id[:60]!r} not found.")
         rows, more = await listing.turns(conn, session_id, before=query.before, limit=query.limit)
     info = {"count": len(rows), "per_page": query.limit, "cursor": str(rows[-1].n) if more else None}
     return success([_turn(each) for each in rows], result_info=info)

@@ -160,7 +160,7 @@ async def rotate_secret(subscription_id: str, request: Request, tenant: Caller, 
 def _delivery_id(text: str) -> int:
     number = parameter_limits.number(text)
     if number is None:
-        raise NotFound("Delivery not found", code=404)
+        raise NotFound("Delivery not found")
     return number
 
 

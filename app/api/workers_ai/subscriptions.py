@@ -17,7 +17,7 @@ from app.api.envelope import success
 from app.api.permissions import seen_endpoint
 from app.api.unknown_fields import WARNING
 from app.engines.catalogue import Catalogue
-from app.errors import BadInput, NotFound
+from app.errors import BadInput, SubscriptionUnknown
 from app.queue import wakes
 from app.states import EndpointState
 from app.tenants.service import Tenant
@@ -239,7 +239,7 @@ def parse_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise NotFound("Subscription not found", code=404) from None
+        raise SubscriptionUnknown from None
 
 
 def view(endpoint: Endpoint, keys: Keys | None = None) -> dict[str, Any]:

@@ -157,7 +157,7 @@ async def delete(
 
 def missing(text: str) -> NotFound:
     """The error for an unknown id."""
-    return NotFound(f"Response with id '{text[:60]}' not found: it was not stored, or was deleted.", code=404)
+    return NotFound(f"Response with id '{text[:60]}' not found: it was not stored, or was deleted.")
 
 
 # ── views ──────────────────────────────────────────────────────────────────────────────────────────────────

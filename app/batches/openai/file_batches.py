@@ -256,7 +256,7 @@ async def get(database: Database, tenant: Tenant, request_id: UUID) -> FileBatch
     """One batch, submitted on any route. Raises NotFound."""
     found = await _many(database, tenant, [request_id])
     if not found:
-        raise NotFound(f"No batch found with id 'batch_{request_id.hex}'.", code=404)
+        raise NotFound(f"No batch found with id 'batch_{request_id.hex}'.")
     return found[0]
 
 

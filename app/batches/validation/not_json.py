@@ -7,6 +7,7 @@ import orjson
 
 BOM = b"\xef\xbb\xbf"  # Excel and PowerShell write it before UTF-8
 DEEPEST = 64  # levels; no request needs more
+TOO_DEEP = f"nested deeper than {DEEPEST} levels, the limit"
 
 _UTF_8 = "send it as UTF-8"
 _PLAIN = "send it uncompressed"
@@ -80,7 +81,7 @@ def reason(raw: bytes, error: orjson.JSONDecodeError) -> str:
 def _at_place(text: str, at: int, said: str) -> str:
     """What is wrong at this place of a text, of which orjson has said this."""
     if _depth(text[:at]) > DEEPEST:
-        return f"it is nested deeper than {DEEPEST} levels"
+        return TOO_DEEP
     for word, remedy in WORDS.items():
         if text.startswith(word, at) or (word[0] == "-" and at and text.startswith(word, at - 1)):
             return remedy

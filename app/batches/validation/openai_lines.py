@@ -225,12 +225,10 @@ class Lines:
     def _parsed(self, text: bytes) -> Any:
         try:
             return self._loads(text)
-        except strict_json.NumberTooLarge as error:
+        except strict_json.NumberUnfit as error:
             raise LineError(OpenAICode.INVALID_VALUE, f"{error}.", error.field) from None
         except (strict_json.JsonError, orjson.JSONDecodeError):
-            problem = "" if text == WITHHELD else strict_json.problem(text)
-            message = "This line is not parseable as valid JSON" + (f": {problem}." if problem else ".")
-            raise LineError(OpenAICode.INVALID_LINE, message, None) from None
+            raise LineError(OpenAICode.INVALID_LINE, _refused(text), None) from None
 
     def _admitted(
         self, custom_id: str, route: str, model: Model, body: dict[str, Any], values: Mapping[str, str]
@@ -308,6 +306,17 @@ class Lines:
             )
             raise LineError(OpenAICode.OTHER_MODEL, message, "body.model")
         return model
+
+
+def _refused(text: bytes) -> str:
+    """Why a line is not taken as JSON."""
+    no_json = "This line is not parseable as valid JSON"
+    try:
+        if text != WITHHELD:
+            strict_json.loads(text)
+    except strict_json.JsonError as error:
+        return f"{no_json if error.invalid else 'This line is refused'}: {error.reason}."
+    return f"{no_json}."
 
 
 def custom_id_in(given: Mapping[str, Any]) -> str | None:

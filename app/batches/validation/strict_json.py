@@ -1,13 +1,14 @@
 """JSON without ambiguity. Pure.
 
 orjson refuses NaN, Infinity and lone surrogates. This module also refuses duplicate keys (orjson keeps the last one), NUL
-characters (PostgreSQL's text cannot store them), deeper nesting than any request needs, and integers that it would
-round.
+characters (PostgreSQL's text cannot store them), deeper nesting than any request needs, and numbers that it would
+round beyond recognition: large integers, and what is so near to 0 that it would become 0.
 """
 
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -18,26 +19,30 @@ from app.batches.validation import not_json
 from app.batches.validation.not_json import DEEPEST
 
 _LONG = b"0" * 19  # digits of the shortest integer that needs more than 64 bits
-_DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
+_TINY = b"0e-000"  # the shortest exponent of other numbers that become 0; it may stand in a string, too
+_DIGITS, _KEPT = b"0123456789", {ord("e"): b"e", ord("E"): b"e", ord("-"): b"-"}
+_SHAPES = b"".join(b"0" if byte in _DIGITS else _KEPT.get(byte, b" ") for byte in range(256))
 _INTEGERS = range(-(1 << 63), 1 << 64)
 _KEY_END = re.compile(rb'"\s*:')
 _SHOWN = 60  # characters of a place
 
 
 class JsonError(ValueError):
-    """The text is not accepted as JSON. `reason`: the problem, its place where that is known, and how to correct it."""
+    """The text is not accepted as JSON. `reason`: the problem, its place where that is known, and how to correct it. `invalid`:
+    it is none.
+    """
 
     def __init__(self, reason: str, *, invalid: bool = False) -> None:
         super().__init__(f"not valid JSON: {reason}" if invalid else reason)
-        self.reason = reason
+        self.reason, self.invalid = reason, invalid
 
 
-class NumberTooLarge(JsonError):
-    """A number that would reach the engine as another one. `field`: where it is."""
+class NumberUnfit(JsonError):
+    """A number that would reach the engine as another one. `field`: where it is. `other`: what to send instead."""
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, other: str) -> None:
         where = f"{field}: " if field else ""
-        super().__init__(f"{where}the number does not fit into 64 bits; send a smaller one, or a string")
+        super().__init__(f"{where}the number does not fit into 64 bits; send {other}, or a string")
         self.field = field
 
 
@@ -49,13 +54,15 @@ def loads(raw: bytes) -> Any:
         if "infinity" in error.msg and _brackets(raw) <= DEEPEST:
             with suppress(json.JSONDecodeError):  # it has another fault, too
                 _check_numbers(raw)
-        raise JsonError(not_json.reason(raw, error), invalid=True) from None
+        reason = not_json.reason(raw, error)
+        raise JsonError(reason, invalid=not reason.startswith(not_json.TOO_DEEP)) from None
     nul = b"\\u0000" in raw
     keys = _walk(value, look_for_nul=nul) if nul or _brackets(raw) > DEEPEST else _keys(value)
     # Each key ends in `":`. Text in strings can only raise the count, so equal counts prove that no key was dropped.
     if len(_KEY_END.findall(raw)) != keys:
-        json.loads(raw, object_pairs_hook=_refuse_duplicates)
-    if _LONG in raw.translate(_DIGITS):
+        _refuse_duplicates(json.loads(raw, object_pairs_hook=_object))
+    shapes = raw.translate(_SHAPES)
+    if _LONG in shapes or _TINY in shapes:
         _check_numbers(raw)
     return value
 
@@ -64,20 +71,26 @@ def _brackets(raw: bytes) -> int:
     return raw.count(b"{") + raw.count(b"[")
 
 
-class _TooLarge:
-    """In the place of a number that orjson would round, or refuses."""
+class _Unfit(str):
+    """In the place of a number that orjson would round, or refuses: what to send instead."""
 
 
-def _integer(text: str) -> _TooLarge | None:
-    return _TooLarge() if len(text) > len(_LONG) + 2 or int(text) not in _INTEGERS else None
+_TOO_LARGE, _TOO_SMALL = _Unfit("a smaller one"), _Unfit("0")
 
 
-def _float(text: str) -> _TooLarge | None:
-    return _TooLarge() if math.isinf(float(text)) else None
+def _integer(text: str) -> _Unfit | None:
+    return _TOO_LARGE if len(text) > len(_LONG) + 2 or int(text) not in _INTEGERS else None
+
+
+def _float(text: str) -> _Unfit | None:
+    value = float(text)
+    if math.isinf(value):
+        return _TOO_LARGE
+    return _TOO_SMALL if value == 0 and text.lower().partition("e")[0].strip("-0.") else None
 
 
 def _check_numbers(raw: bytes) -> None:
-    """Raise NumberTooLarge for the first number of a text that is one."""
+    """Raise NumberUnfit for the first number of a text that is one."""
     _check_number(json.loads(raw, parse_int=_integer, parse_float=_float), "")
 
 
@@ -88,17 +101,8 @@ def _check_number(value: Any, field: str) -> None:
     elif isinstance(value, list):
         for place, each in enumerate(value):
             _check_number(each, f"{field}[{place}]")
-    elif isinstance(value, _TooLarge):
-        raise NumberTooLarge(field)
-
-
-def problem(raw: bytes) -> str:
-    """The reason of `loads` for refusing a text; empty: it accepts it."""
-    try:
-        loads(raw)
-    except JsonError as error:
-        return error.reason
-    return ""
+    elif isinstance(value, _Unfit):
+        raise NumberUnfit(field, value)
 
 
 def _keys(value: Any) -> int:
@@ -136,7 +140,7 @@ def _walk(value: Any, *, look_for_nul: bool) -> int:
             return keys
         level = deeper
     where = _place(value, lambda _, depth: depth > DEEPEST)
-    raise JsonError(f"nested deeper than {DEEPEST} levels, the limit{where}")
+    raise JsonError(f"{not_json.TOO_DEEP}{where}")
 
 
 def _place(value: Any, wrong: Callable[[Any, int], bool]) -> str:
@@ -154,10 +158,23 @@ def _place(value: Any, wrong: Callable[[Any, int], bool]) -> str:
     return ""
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    seen: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in seen:
-            raise JsonError(f"the key {name!r} occurs twice in one object; keep one")
-        seen[name] = value
-    return seen
+class _Twice(dict[str, Any]):
+    """An object that has a key twice."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else _Twice(_twice=Counter(name for name, _ in pairs).most_common(1)[0][0])
+
+
+def _refuse_duplicates(value: Any) -> None:
+    """Raise JsonError for the first key that stands twice in an object."""
+    names: list[str] = []
+
+    def wrong(found: Any, _: int) -> bool:
+        names.extend([found["_twice"]] if isinstance(found, _Twice) else [])
+        return bool(names)
+
+    where = _place(value, wrong)
+    if names:
+        raise JsonError(f"the key {names[0]!r} occurs twice in one object; keep one{where}")

@@ -44,7 +44,7 @@ async def act(request: Request) -> Response:
     parts, viewer, verb = parts_of(request), viewer_of(request), str(request.path_params["verb"])
     row = await batch.find_of(request, parts, viewer)
     if verb not in DID:
-        raise NotFound("There is no such action", code=404)
+        raise NotFound("There is no such action")
     if not viewer.role.acts:
         raise refuse(viewer, f"{verb} a batch")
     run = str((await forms.read(request)).get("run", ""))

@@ -28,11 +28,11 @@ async def find(parts: Parts, viewer: Viewer, params: Params) -> BatchRow:
     try:
         request_id = UUID(params.get("batch_id", "").removeprefix("batch_"))
     except ValueError:
-        raise NotFound("There is no such batch", code=404) from None
+        raise NotFound("There is no such batch") from None
     async with parts.reader.relaxed() as conn:
         row = await queries.batch(conn, viewer.tenant_id, request_id)
     if row is None:
-        raise NotFound("There is no such batch", code=404)
+        raise NotFound("There is no such batch")
     return row
 
 

@@ -111,7 +111,7 @@ async def _of(request: Request, what: str) -> tuple[Parts, Viewer, Tenant, Budge
             if viewer.tenant_id in (None, each.tenant_id)
         ]
         if not found:
-            raise NotFound("There is no such budget", code=404)
+            raise NotFound("There is no such budget")
         account = await tenants.account_id_of(conn, found[0].tenant_id)
     if not viewer.role.acts:
         raise refuse(viewer, what)

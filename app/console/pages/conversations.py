@@ -56,7 +56,7 @@ async def find(parts: Parts, viewer: Viewer, name: str) -> Listed:
         async with parts.reader.relaxed() as conn:
             row = await listing.one(conn, viewer.tenant_id, session_id)
     if row is None:
-        raise NotFound("There is no such conversation", code=404)
+        raise NotFound("There is no such conversation")
     return row
 
 
@@ -87,7 +87,7 @@ async def reveal(request: Request) -> Response:
     shown = conversation.turn_view(row, turn, viewer, clock.now())
     said = await listing.said(parts.reader, Keyring.of(parts.settings), row.session_id, turn.n)
     if said is None:
-        raise NotFound("There is no such turn", code=404)
+        raise NotFound("There is no such turn")
     shown["revealed"] = conversation.revealed(said)
     target = f"{row.public_id}/{turn.n}"
     await write(
@@ -103,7 +103,7 @@ async def _turn(request: Request) -> tuple[Listed, ListedTurn]:
     async with parts.reader.relaxed() as conn:
         turn = await listing.turn(conn, row.session_id, n) if n <= _MOST_N else None
     if turn is None:
-        raise NotFound("There is no such turn", code=404)
+        raise NotFound("There is no such turn")
     return row, turn
 
 

@@ -14,7 +14,7 @@ from app.errors import NotFound
 async def look(parts: Parts, viewer: Viewer, params: Params) -> Sequence[Standing]:
     """How every duty stands. Raises NotFound for the roles of an account: errors may name hosts."""
     if viewer.role.of_account:
-        raise NotFound("There is no such page", code=404)
+        raise NotFound("There is no such page")
     async with parts.reader.relaxed() as conn:
         return await standing.standings(conn)
 

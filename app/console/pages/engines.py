@@ -63,7 +63,7 @@ async def find(parts: Parts, name: str) -> tuple[EngineRow, queries.EngineDetail
     async with parts.reader.relaxed() as conn:
         found = await queries.engine(conn, name)
     if found is None:
-        raise NotFound("There is no such engine", code=404)
+        raise NotFound("There is no such engine")
     return found
 
 
@@ -146,7 +146,7 @@ async def act(request: Request) -> Response:
     verb = _VERBS.get(str(request.path_params["verb"]))
     await find(parts, name)
     if verb is None:
-        raise NotFound("There is no such action", code=404)
+        raise NotFound("There is no such action")
     if not viewer.role.acts or viewer.role.of_account:
         raise AuthenticationError(f"As {viewer.role} you cannot {verb} an engine; ask an operator", status=403)
 

@@ -69,7 +69,7 @@ async def _find(request: Request) -> tuple[BatchRow, list[ItemFacts]]:
             now = await items.one(conn, keyring, row.batch_id, row.run, seq)
             tries = [*tries[:-1], now or tries[-1]]
     if not tries:
-        raise NotFound("There is no such item", code=404)
+        raise NotFound("There is no such item")
     return row, tries
 
 

@@ -94,7 +94,7 @@ async def revoke(request: Request) -> Response:
     async with parts.reader.relaxed() as conn:
         row = await key_list.key(conn, viewer.tenant_id, key_id)
     if row is None:
-        raise NotFound("There is no such key", code=404)
+        raise NotFound("There is no such key")
     if not viewer.role.acts:
         raise refuse(viewer, "revoke a key")
 

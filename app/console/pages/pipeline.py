@@ -33,7 +33,7 @@ async def find(parts: Parts, viewer: Viewer, params: Params) -> Listed:
         async with parts.reader.relaxed() as conn:
             row = await listing.one(conn, viewer.tenant_id, request_id)
     if row is None:
-        raise NotFound("There is no such pipeline", code=404)
+        raise NotFound("There is no such pipeline")
     return row
 
 
@@ -58,7 +58,7 @@ async def act(request: Request) -> Response:
     parts, viewer, verb = parts_of(request), viewer_of(request), str(request.path_params["verb"])
     found = await find(parts, viewer, {"pipeline_id": str(request.path_params["pipeline_id"])})
     if verb not in DID:
-        raise NotFound("There is no such action", code=404)
+        raise NotFound("There is no such action")
     if not viewer.role.acts:
         raise refuse(viewer, f"{verb} a pipeline")
     form = {name: str(value) for name, value in (await forms.read(request)).items()}

@@ -29,7 +29,7 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> Seen:
     Raises NotFound for the roles of an account: rules name accounts.
     """
     if viewer.role.of_account:
-        raise NotFound("There is no such page", code=404)
+        raise NotFound("There is no such page")
     before = places.number(params.get("before", ""))
     async with parts.reader.relaxed() as conn:
         newest = await service.newest(conn)
@@ -41,7 +41,7 @@ async def try_out(request: Request) -> Response:
     """Show what a text would have done in the last seven days, and to the open batches. Nothing is stored."""
     parts, viewer = parts_of(request), viewer_of(request)
     if viewer.role.of_account:
-        raise NotFound("There is no such page", code=404)
+        raise NotFound("There is no such page")
     text = await _text(request)
     try:
         rules = parse(text, parts.catalogue)
@@ -84,7 +84,7 @@ async def roll_back(request: Request) -> Response:
 def _operator(request: Request, what: str) -> tuple[Parts, Viewer]:
     parts, viewer = parts_of(request), viewer_of(request)
     if viewer.role.of_account:
-        raise NotFound("There is no such page", code=404)
+        raise NotFound("There is no such page")
     if not viewer.role.acts:
         raise refuse(viewer, what)
     return parts, viewer

@@ -57,7 +57,7 @@ async def act(request: Request) -> Response:
 def _verb(viewer: Viewer, given: QueryParams | FormData) -> str:
     verb = str(given.get("verb", ""))
     if verb not in selection.VERBS:
-        raise NotFound("There is no such action", code=404)
+        raise NotFound("There is no such action")
     if not viewer.role.acts:
         raise refuse(viewer, f"{verb} batches")
     return verb
@@ -68,7 +68,7 @@ async def _named(parts: Parts, viewer: Viewer, given: list[str]) -> list[BatchRo
     try:
         ids = {UUID(each) for each in given}
     except ValueError:
-        raise NotFound("There is no such batch", code=404) from None
+        raise NotFound("There is no such batch") from None
     if not ids:
         raise BadInput("No batch is selected: tick at least one, then choose what to do")
     if len(ids) > MOST_AT_ONCE:
@@ -76,7 +76,7 @@ async def _named(parts: Parts, viewer: Viewer, given: list[str]) -> list[BatchRo
     async with parts.reader.relaxed() as conn:
         found = await queries.selected(conn, viewer.tenant_id, ids)
     if len(found) < len(ids):
-        raise NotFound("There is no such batch", code=404)
+        raise NotFound("There is no such batch")
     return found
 
 

@@ -29,7 +29,7 @@ async def revoke(request: Request) -> Response:
         raise refuse(viewer, "end other sessions")
     async with parts.database.transaction() as conn:
         if not await sessions.revoke(conn, session_id, viewer.tenant_id):
-            raise NotFound("There is no such session", code=404)
+            raise NotFound("There is no such session")
     parts.looks.expire()
     return RedirectResponse("/console/access?did=revoked", 303)
 

@@ -49,11 +49,11 @@ async def find(parts: Parts, viewer: Viewer, given: str) -> HookRow:
     try:
         endpoint_id = UUID(given)
     except ValueError:
-        raise NotFound("There is no such webhook", code=404) from None
+        raise NotFound("There is no such webhook") from None
     async with parts.reader.relaxed() as conn:
         row = await queries.hook(conn, viewer.tenant_id, endpoint_id)
     if row is None:
-        raise NotFound("There is no such webhook", code=404)
+        raise NotFound("There is no such webhook")
     return row
 
 
@@ -91,7 +91,7 @@ async def look_at_delivery(parts: Parts, viewer: Viewer, params: Params) -> webh
 
 def _number(given: str) -> int:
     if not given.isdecimal() or not 0 < int(given) < _MOST:
-        raise NotFound("There is no such delivery", code=404)
+        raise NotFound("There is no such delivery")
     return int(given)
 
 
