@@ -200,4 +200,4 @@ def drawings() -> dict[str, Callable[[Path], None]]:
 
 if __name__ == "__main__":
     for file, draw in drawings().items():
-        draw(path=DOCS / file)
+        draw(DOCS / file)
