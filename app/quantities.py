@@ -14,6 +14,11 @@ def duration(seconds: float) -> str:
     return f"{shown} {name}"
 
 
+def milliseconds(number: float) -> str:
+    """A time in milliseconds: 1,348, 348, 9.6."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
+
+
 def used_ago(seconds: float) -> str:
     """How long ago something was used whose use is noted at most once a minute: within the last minute, 5 min ago."""
     if seconds < 120:

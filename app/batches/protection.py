@@ -16,7 +16,7 @@ from app import clock
 from app.db.pool import Connection
 from app.metering import latency, sketch
 from app.metering.latency import Latency
-from app.quantities import duration, many
+from app.quantities import duration, many, milliseconds
 
 LEAST_STREAMS = 50
 LIMIT = 1.25  # callers that take longer than so many times as long as alone are not protected
@@ -110,7 +110,7 @@ class Protection:
         if not self.measured:
             return f"It takes {LEAST_STREAMS} of each. What callers wait alone is learned while no batch work is in the engine."
         said = [
-            f"{name} {duration(beside / 1000)} beside batch work, {duration(alone / 1000)} alone ({beside / alone:.2f} times)"
+            f"{name} {milliseconds(beside)} ms beside batch work, {milliseconds(alone)} ms alone ({beside / alone:.2f} times)"
             for name, beside, alone in (
                 ("first token", self.beside.first_token_p95, self.alone.first_token_p95),
                 ("between tokens", self.beside.gap_p95, self.alone.gap_p95),

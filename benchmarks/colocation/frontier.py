@@ -1,7 +1,6 @@
 """The price of harvest as a curve: batch tokens against the median gap between synchronous tokens, at several step budgets."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from app.protect import BUDGETS
@@ -50,32 +49,3 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         cells = [f"{row[key]:.2f}" for key in keys] + [f"{row['batch_tok_s']:,.0f}", f"{row['harvest']:.2f}"]
         lines.append(f"| {row['workload']} | {row['point']} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-def chart(rows: list[dict[str, Any]], path: Path) -> None:
-    """Harvest against ITL p50: a line for each workload, with the points that have a name."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
-    axis.margins(x=0.12)
-    for workload in dict.fromkeys(row["workload"] for row in rows):
-        mine = [row for row in rows if row["workload"] == workload]
-        places = sorted((row["itl_p50_x"], row["harvest"]) for row in mine if row["point"] not in BUDGETS)
-        axis.plot([1.0, *(x for x, _ in places)], [0.0, *(y for _, y in places)], marker=".", label=workload, zorder=1)
-        for row in mine:
-            if row["point"] in BUDGETS:
-                axis.scatter(row["itl_p50_x"], row["harvest"], s=60, color="tab:red", zorder=2)
-                place = (row["itl_p50_x"], row["harvest"])
-                axis.annotate(
-                    row["point"], place, textcoords="offset points", xytext=(6, -12), fontsize=9, fontweight="bold"
-                )
-    axis.grid(visible=True, alpha=0.2)
-    axis.margins(x=0.12)
-    axis.set_xlabel("synchronous ITL p50, × alone")
-    axis.set_ylabel("batch tokens, of those under priority alone")
-    axis.legend(loc="lower right")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)

@@ -1,16 +1,15 @@
-"""A Markdown table for each workload, and a plot of synchronous latency against batch throughput."""
+"""A Markdown table for each workload, and a picture of synchronous latency against batch throughput."""
 
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.colocation import frontier
+from benchmarks.colocation import frontier, pictures
 from benchmarks.colocation.block_store import write_whole
+from benchmarks.colocation.pictures import Level, Point
 from benchmarks.colocation.result_table import LATENCIES, Figures, Table
-from benchmarks.colocation.simulator_verdict import static_line
 
-OURS = ("l1", "l2", "ours")
 _COLUMNS = (
     ("TTFT p50 ×", "ttft_p50_x", 2),
     ("TTFT p95 ×", "ttft_p95_x", 2),
@@ -29,18 +28,6 @@ _COLUMNS = (
 )
 
 
-_PANELS_PER_ROW = 3
-_LABEL_OFFSETS = {
-    "priority": (6, 2),
-    "gauge": (-34, 4),
-    "fifo": (-8, -14),
-    "static_128": (6, -10),
-    "l1": (-18, -8),
-    "l2": (6, -12),
-    "ours": (8, -8),
-}  # offsets at which labels do not overlap
-
-
 def write_result(folder: Path, found: dict[str, Any]) -> None:
     """Write result.json and table.md, each as a whole."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,14 +36,19 @@ def write_result(folder: Path, found: dict[str, Any]) -> None:
 
 
 def draw(folder: Path, found: dict[str, Any]) -> None:
-    """Write the picture that a result has, if matplotlib is there."""
+    """Write the pictures that a result has, one for each workload, if matplotlib is there."""
     try:
-        if found.get("frontier"):
-            frontier.chart(found["frontier"], folder / "frontier.png")
-        elif found["arms"]:
-            plot(found["arms"], folder / "plot.png")
+        if curve := found.get("frontier"):
+            for workload in dict.fromkeys(row["workload"] for row in curve):
+                mine = (row for row in curve if row["workload"] == workload)
+                levels = [Level(row["point"], row["itl_p50_x"], row["harvest"]) for row in mine]
+                pictures.levels(levels, folder / f"frontier-{workload}.png")
+            return
+        for workload in _workloads(found["arms"]):
+            if points := shared(found["arms"], workload):
+                pictures.sharing(points, folder / f"sharing-{workload}.png")
     except ImportError:
-        print("no plot: matplotlib is not installed", file=sys.stderr)
+        print("no picture: matplotlib is not installed", file=sys.stderr)
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -124,48 +116,11 @@ def _cell(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-def plot(table: Table, path: Path) -> None:
-    """One panel per workload: relative TTFT p99 against batch tokens per second. The static caps form a line."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    workloads = [name for name in _workloads(table) if any(by.get(name, {}).get("ttft_p99_x") for by in table.values())]
-    if not workloads:
-        return
-    columns = min(_PANELS_PER_ROW, len(workloads))
-    rows = -(-len(workloads) // columns)
-    figure, axes = pyplot.subplots(
-        rows, columns, figsize=(4.4 * columns, 3.6 * rows), squeeze=False, layout="constrained"
-    )
-    panels = list(axes.flat)
-    for axis, workload in zip(panels, workloads, strict=False):
-        _panel(axis, table, workload)
-    for axis in panels[len(workloads) :]:
-        axis.axis("off")
-    figure.supylabel("synchronous TTFT p99, × alone")
-    figure.supxlabel("batch tokens/s")
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
-
-
-def _panel(axis: Any, table: Table, workload: str) -> None:
-    axis.set_title(workload)
-    axis.set_yscale("log")
-    axis.yaxis.set_major_formatter("{x:g}")
-    axis.grid(visible=True, which="both", alpha=0.2)
-    axis.axhline(1.0, color="grey", linewidth=0.8)
-    axis.margins(x=0.2)
-    axis.locator_params(axis="x", nbins=5)
-    line = static_line(table, workload)
-    axis.plot([x for x, _ in line], [y for _, y in line], color="grey", linewidth=1, zorder=1)
-    for arm, by_workload in table.items():
-        row = by_workload.get(workload, {})
-        if arm == "sync_only" or row.get("ttft_p99_x") is None:
-            continue
-        place, ours = (row["batch_tok_s"], row["ttft_p99_x"]), arm in OURS
-        axis.scatter(*place, s=60 if ours else 20, color="tab:red" if ours else "tab:blue", zorder=2)
-        label, beside = arm if ours else arm.removeprefix("static_"), _LABEL_OFFSETS.get(arm, (-4, 6))
-        weight = "bold" if ours else "normal"
-        axis.annotate(label, place, textcoords="offset points", xytext=beside, fontsize=9, fontweight=weight)
+def shared(table: Table, workload: str) -> list[Point]:
+    """The ways to share an engine, as a picture shows them."""
+    found = {arm: by_workload.get(workload, {}) for arm, by_workload in table.items() if arm != "sync_only"}
+    return [
+        Point(arm, row["batch_tok_s"], row["ttft_p99_x"])
+        for arm, row in found.items()
+        if row.get("ttft_p99_x") is not None
+    ]

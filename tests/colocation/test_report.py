@@ -8,7 +8,7 @@ from tests import needs
 
 np = needs.module("numpy", "dev")
 
-from benchmarks.colocation.report import markdown, plot  # noqa: E402
+from benchmarks.colocation.report import draw, markdown, shared  # noqa: E402
 from benchmarks.colocation.result_table import LATENCIES, table_with_ratios, tabulate  # noqa: E402
 from benchmarks.colocation.run_samples import RunSamples  # noqa: E402
 
@@ -70,7 +70,8 @@ def test_the_table_shows_every_arm_and_the_verdict(table):
     assert "**fails**: `promise`" in text
 
 
-def test_the_plot_is_a_picture(table, tmp_path):
+def test_each_workload_has_a_picture_of_every_arm_with_callers(table, tmp_path):
     needs.module("matplotlib", "dev")
-    plot(table, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert [each.arm for each in shared(table, "burst")] == ["priority", "l2"]
+    draw(tmp_path, {"arms": table})
+    assert [each.name for each in tmp_path.iterdir()] == ["sharing-burst.png"]

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.console import browser
-from tests.console.walk import PAGES, Addresses, opened, work
+from tests.console.walk import EACH, Addresses, opened, work
 from tests.system.stack import Account, Stack
 
-ONCE = tuple({page.template: page for page in reversed(PAGES)}.values())[::-1]  # the first look of each
 MANY = 60  # items of the batch that runs while all is looked at
 
 
@@ -27,7 +26,7 @@ def ids(installation: Stack, account: Account) -> Iterator[Addresses]:
 def test_every_page_opens_without_a_complaint(installation: Stack, account: Account, ids: Addresses) -> None:
     complaints = []
     with browser.launched() as chromium:
-        for page, reader in opened(chromium, installation, ids, account.name, pages=ONCE):
+        for page, reader in opened(chromium, installation, ids, account.name, pages=EACH):
             reader.page.wait_for_load_state("load")
             complaints += [f"{page.name}: {said}" for said in reader.complaints]
             reader.complaints.clear()

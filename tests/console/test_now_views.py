@@ -71,6 +71,12 @@ def test_what_is_broken_comes_before_what_callers_wait() -> None:
     assert titles == [unmeasured, unmeasured, "One problem", "Two problems"]
 
 
+def test_a_problem_that_is_the_headline_is_said_once_with_what_ends_it() -> None:
+    away = {"code": "no_engine", "message": "No engine has a worker.", "remedy": "Start one.", "severity": "error"}
+    shown = now.view(replace(seen(5), problems=[away]), OPERATOR, {}, NOW)
+    assert (shown["title"], shown["strong"], shown["problems"]) == ("No engine has a worker", "Start one.", [])
+
+
 def test_that_the_protection_is_not_measured_is_said_once() -> None:
     warned = {"code": "callers_unmeasured", "message": "Not measured.", "remedy": "Wait.", "severity": "warning"}
     one = replace(seen(5), engines=[an_engine()], problems=[warned])
@@ -228,17 +234,33 @@ def test_a_reading_has_its_seconds_and_short_numbers() -> None:
 def test_the_plot_of_first_tokens_has_the_baseline_of_the_number_above_it() -> None:
     beside, alone, nothing = (Times(60, each, each, None, None) for each in (348.0, 142.0, None))
     calls = Protection("m", 3600, beside, beside, alone, [Stretch(NOW - HOURS, beside, nothing)])
-    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
-    assert [word.text for word in drawn.words] == ["alone, 7 days: 142 ms", "beside batch 348"]
+    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW)
+    assert [word.text for word in drawn.words] == ["limit 178 ms", "alone, 7 days: 142 ms", "beside batch 348"]
     [line], [end] = drawn.caps, [word.y for word in drawn.words if word.x == 100]
     assert (100 - line) / (100 - end) == pytest.approx(142 / 348, rel=0.01)
     assert calls.first_token_ratio == pytest.approx(348 / 142)
 
 
+@pytest.mark.parametrize(
+    ("first", "title"), [(124, "Synchronous callers are protected"), (126, "Callers wait 1.3 times")]
+)
+def test_headline_number_and_plot_judge_by_one_limit_and_say_one_time(first: float, title: str) -> None:
+    beside, alone = Times(60, first, first, 1.1, 1.1), Times(60, 100.0, 100.0, 1.1, 1.1)
+    calls = Protection("m", 3600, beside, beside, alone, [Stretch(NOW - HOURS, beside, alone)])
+    drawn = replace(seen(5).drawn, calls=calls)
+    shown = now.view(replace(seen(5), engines=[an_engine()], drawn=drawn), OPERATOR, {}, NOW)
+    number, gap = shown["figures"][:2]
+    [end] = [word.y for word in shown["first_token"].words if "beside" in word.text]
+    assert shown["title"].startswith(title)
+    assert (number.words[0].colour == "warn", end < shown["first_token"].limits[0]) == (first > 125, first > 125)
+    assert f"first token {number.value} ms beside" in shown["strong"]
+    assert f"between tokens {gap.value} ms beside" in shown["strong"]
+
+
 def test_a_baseline_of_few_is_said_to_be_one() -> None:
     beside, alone = Times(60, 348.0, 348.0, None, None), Times(3, 142.0, 142.0, None, None)
     calls = Protection("m", 3600, beside, beside, alone, [Stretch(NOW - HOURS, beside, alone)])
-    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
+    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW)
     assert "alone, of few: 142 ms" in [word.text for word in drawn.words]
 
 
@@ -258,5 +280,5 @@ def test_without_a_sample_the_harvest_is_not_known() -> None:
 def test_without_a_baseline_no_line_of_it_is_drawn() -> None:
     beside, nothing = Times(60, 348.0, 348.0, None, None), Times(0, None, None, None, None)
     calls = Protection("m", 3600, beside, beside, nothing, [Stretch(NOW - HOURS, beside, nothing)])
-    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW, None)
+    drawn = now_plots.latency(calls, "first_token_p95", NOW - 2 * HOURS, NOW)
     assert (list(drawn.caps), [word.text for word in drawn.words]) == ([], ["beside batch 348"])

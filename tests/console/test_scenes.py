@@ -1,7 +1,7 @@
-"""Claims about the pages of four moments, in each look: nothing fails, axe-core finds nothing, nothing lies on another
-thing or is cut.
+"""Claims about the pages of four moments: in each look nothing lies on another thing or is cut, and axe-core finds nothing
+in light and in dark.
 
-Each run makes the sheets of `scenes` anew, in the folder TESTS_PICTURES, or in one of its own.
+Each run makes the sheets of `scenes` anew, in the folder TESTS_PICTURES and README's pictures in docs, or all in one of its own.
 """
 
 import os
@@ -19,48 +19,63 @@ from app.settings import Settings
 from tests.console import axe, browser, scenes
 from tests.console.browser import Reader
 from tests.console.conftest import serving
-from tests.console.scenes import KEPT, LOOKS, SCENES
+from tests.console.scenes import LOOKS, SCENES
+from tests.console.walk import Addresses, opened
 
 pytestmark = pytest.mark.slow
-_SETTLE_MS = 300
+_SETTLE_MS = 150
+WIDE = LOOKS["light"]
+AXE_LOOKS = ("light", "narrow-dark")  # test_accessibility has every page in all of them
+DOCS = Path(__file__).parents[2] / "docs"
+README = {"now": ("console-now.png", 1285), "batch": ("console-batch.png", 860)}  # with their heights
 
 
 @pytest.fixture(params=SCENES)
 def scene(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Any]:
     """The console on the rows of a scene."""
     browser.require()
+    ids: Addresses = {}
 
     async def fill(conn: Connection) -> None:
         async with Database.of(settings, "scene") as database:
-            await SCENES[request.param](database)
+            ids.update(await SCENES[request.param](settings, database))
 
     on_database(settings, fill)
-    with serving(settings) as served:
-        yield SimpleNamespace(name=request.param, settings=served)
+    with scenes.parts_connected(settings) as beat, serving(settings) as served:
+        alive = beat if request.param != "broken" else lambda: None
+        yield SimpleNamespace(name=request.param, settings=served, ids=ids, alive=alive)
 
 
 def test_every_page_of_a_scene_is_whole_in_every_look(scene: Any, tmp_path: Path) -> None:
     found: list[str] = []
+    taken: dict[str, dict[str, bytes]] = {look: {} for look in LOOKS}
+    shown: dict[str, bytes] = {}
+    pages = scenes.looks(scene.name, scene.ids)
+    with browser.launched() as chromium:
+        for page, reader in opened(chromium, scene, scene.ids, pages=pages, script=axe.AXE, bypass_csp=True, **WIDE):
+            scene.alive()
+            for look, options in LOOKS.items():
+                reader.page.set_viewport_size(options["viewport"])
+                reader.page.emulate_media(color_scheme=options["color_scheme"])
+                reader.page.wait_for_timeout(_SETTLE_MS)
+                found += [f"{look} {page.name}: {each}" for each in reader.faults()]
+                if look in AXE_LOOKS:
+                    found += [f"{look} {page.name}: {each}" for each in axe.violations(reader)]
+                asked = reader.page.locator("[popover]:popover-open").count()  # over the screen, and not over the page
+                taken[look][page.name] = reader.page.screenshot(type="jpeg", quality=93, full_page=not asked)
+                if look == "light" and page.name in README:
+                    shown[page.name] = reader.page.screenshot(full_page=True)
+            found += [f"{page.name}: {each}" for each in reader.complaints]
+            reader.complaints.clear()
+            reader.page.set_viewport_size(WIDE["viewport"])
     folder = Path(os.environ.get("TESTS_PICTURES") or tmp_path)
     folder.mkdir(exist_ok=True)
-    with browser.launched() as chromium:
-        for look, options in LOOKS.items():
-            reader = Reader(chromium, scene, bypass_csp=True, **options)
-            reader.context.add_init_script(path=axe.AXE)
-            reader.sign_in(Role.OPERATOR)
-            taken = {}
-            for name, address in scenes.addresses(reader).items():
-                status = reader.open(address)
-                reader.page.wait_for_timeout(_SETTLE_MS)
-                found += [f"{look} {name}: {each}" for each in axe.violations(reader)]
-                found += [f"{look} {name}: {status}"] if status != 200 else []
-                found += [f"{look} {name}: {each}" for each in reader.faults()]
-                taken[name] = reader.page.screenshot(type="jpeg", quality=80)
-            found += [f"{look}: {each}" for each in reader.complaints]
-            if look in KEPT:
-                drawn = scenes.sheet(chromium, taken, options["viewport"]["width"])
-                (folder / f"{scene.name}-{look}.jpg").write_bytes(drawn)
-            reader.context.close()
+    for look, pictures in taken.items():
+        (folder / f"{scene.name}-{look}.webp").write_bytes(scenes.sheet(pictures))
+    if scene.name == "busy":
+        docs = DOCS if "TESTS_PICTURES" in os.environ else tmp_path
+        for page, (file, height) in README.items():
+            (docs / file).write_bytes(scenes.top(shown[page], height))
     assert found == []
 
 

@@ -171,7 +171,7 @@ PAGES: tuple[Look, ...] = (
     Look("new-errors", "new_batch", Role.ADMIN, lambda ids: "/console/batches/new", first=_dropped_with_errors),
     Look("access", "access", Role.OPERATOR, lambda ids: "/console/access"),
     Look("engines", "engines", Role.OPERATOR, lambda ids: "/console/engines?range=15m"),
-    Look("engine", "engine", Role.OPERATOR, lambda ids: "/console/engines/engine-0"),
+    Look("engine", "engine", Role.OPERATOR, lambda ids: f"/console/engines/{ids['engine']}"),
     Look("fairness", "fairness", Role.OPERATOR, lambda ids: "/console/fairness"),
     Look("duties", "duties", Role.OPERATOR, lambda ids: "/console/duties"),
     Look("incidents", "incidents", Role.OPERATOR, lambda ids: "/console/incidents"),
@@ -213,7 +213,7 @@ PAGES: tuple[Look, ...] = (
     Look("key-made", "secret", Role.ADMIN, lambda ids: "/console/keys/new", first=_made_a_key),
     Look("webhook-new", "webhook_new", Role.ADMIN, lambda ids: "/console/webhooks/new"),
     Look("find", "find", Role.OPERATOR, lambda ids: "/console/find?q=c"),
-    Look("find-hits", "find", Role.OPERATOR, lambda ids: "/console/find?q=engine-0"),
+    Look("find-hits", "find", Role.OPERATOR, lambda ids: f"/console/find?q={ids['engine']}"),
     Look("login", "login", None, lambda ids: "/console/login"),
     Look("login-link", "login", None, lambda ids: "/console/login", first=_invited),
     Look("login-spent", "login", None, lambda ids: "/console/login?token=spent", status=403),
@@ -221,6 +221,9 @@ PAGES: tuple[Look, ...] = (
     Look("not-found-alone", "error", None, lambda ids: "/console/login/nowhere", status=404),
     Look("not-found", "error", Role.VIEWER, lambda ids: f"/console/batches/{UUID(int=0)}", status=404),
 )
+
+
+EACH = tuple({page.template: page for page in reversed(PAGES)}.values())[::-1]  # the first look of each template
 
 
 def opened(
@@ -256,7 +259,7 @@ def work(stack: Stack, account: Account, many: int = 12_000) -> Addresses:
         {"match": "too long", "mode": "status", "status": 400, "message": "maximum context length is 8192 tokens"},
         {"match": "slowly", "mode": "slow", "seconds": 4},
     )
-    ids = {"hook": _hook(account)}  # its address answers nobody
+    ids = {"engine": "engine-0", "hook": _hook(account)}  # its address answers nobody
     terms = {"max_tokens": 20_000_000, "workflow": "tagging", "alerts_at": [75, 90]}  # which no request has
     account.client.put(f"{account.path}/ai/budgets/tagging", json=terms).raise_for_status()
     ids["budget"] = str(stack.query("select max(budget_id) from budget")[0][0])

@@ -1,6 +1,6 @@
 """Whether a whole installation stays as large as it is: `slackwater up` under a steady load, for an hour by default.
 
-    python -m tests.soak --minutes 60 --json [--rate 40] [--plot docs/soak.svg]
+    python -m tests.soak --minutes 60 --json [--rate 40] [--plot soak.svg]
 
 The engine is timed: it answers after a fixed time. After a warm-up of 15 minutes (of a quarter of a shorter run), the growth of
 each series is a line through its readings, in percent an hour with a 95 % interval. The exit code is 1 if one surely grows by

@@ -15,7 +15,7 @@ from app.console.views.time_range import TimeRange
 _HISTORY_SECONDS = 10.0  # as often as a sample comes
 _WAITS_SECONDS = 5.0
 _POINTS = 120
-_PLOT_POINTS = 60
+_PLOT_POINTS = 30  # a stretch of an hour has enough streams for a quantile
 _MOST_INCIDENTS = 8
 
 

@@ -13,6 +13,7 @@ Progress = tuple[Sequence[datetime], int]  # times at which a sample of the item
 _CONES = {"high": 0.2, "medium": 0.5, "low": 1.0}
 _TABLE_ROWS = 12
 _HIGH = 0.82  # from there on the word of what is done would meet that of the end
+_ROOM = 0.25  # of the time so far, for the word of the end beside the line of now
 _FAR, _FAR_TIMES = timedelta(days=2), 20  # what is further away is not drawn: the items done so far would be a dot
 
 
@@ -22,7 +23,9 @@ def span(row: BatchRow, why: Why | None, now: datetime) -> tuple[datetime, datet
         return row.opened_at, max(row.finalized_at, row.opened_at + timedelta(seconds=1))
     seconds = why.estimate.eta_seconds if why and why.estimate else None
     start = min(row.opened_at, now - timedelta(seconds=10))
-    ahead = timedelta(seconds=1.25 * (seconds or 0.0))
+    if not seconds:
+        return start, now
+    ahead = max(timedelta(seconds=1.25 * seconds), _ROOM * (now - start))
     return start, now + min(ahead, max(_FAR, _FAR_TIMES * (now - start)))
 
 
@@ -50,7 +53,7 @@ def drawing(row: BatchRow, why: Why | None, progress: Progress, start: datetime,
         shapes += _cone(here, now, estimate.eta_seconds, _CONES.get(str(estimate.confidence), 1.0), start, end, top)
         at, far = 100 * plots.place(ends, start, end), " →" if ends > end else ""
         said = f"{batch_state.ending(row, why, now).at}{far}"
-        words.append(Word(min(at, 96), 7, said, 0, 18, "end" if at > 80 else "", "k"))
+        words.append(Word(100, 7, said, 0, 18, "end", "k") if at > 88 else Word(at, 7, said, 4, 18, "", "k"))
         right = here[0] > 0.75
         words.append(
             Word(

@@ -19,9 +19,9 @@ from app.console.views.problems import Problems
 from app.console.views.signs import Sign
 from app.console.views.time_range import TimeRange
 from app.headroom.samples import StoredSample
+from app.quantities import milliseconds
 from app.states import EngineIntake
 
-OBJECTIVE = 1.10  # of the first token beside batch work, over alone
 PATH = "/console/now"
 USUAL_RANGE = "1h"
 _QUIET_CODES = {"open", "harvest", "ramp", "hold", "full", "deadline_ramp", "shrink_latency"}
@@ -84,8 +84,8 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "figures": figures(seen, viewer, now),
         "engines": [engine(each, seen.history.get(each.engine_id, ()), shown, now) for each in seen.engines],
         "ticks": plots.ticks(start, end, ends=shown.ends),
-        "first_token": now_plots.latency(seen.calls, "first_token_p95", start, end, _objective(seen.calls)),
-        "gap": now_plots.latency(seen.calls, "gap_p95", start, end, None),
+        "first_token": now_plots.latency(seen.calls, "first_token_p95", start, end),
+        "gap": now_plots.latency(seen.calls, "gap_p95", start, end),
         "tide_table": now_plots.tide_table({each.engine_id: each.name for each in seen.engines}, seen.history),
         "first_token_table": now_plots.latency_table(seen.calls, "first_token_p95"),
         "gap_table": now_plots.latency_table(seen.calls, "gap_p95"),
@@ -101,12 +101,11 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
 def _unsaid(seen: Seen, title: str) -> Problems:
     """The problems without the one that the title is."""
     said = "callers_unmeasured" if title == seen.calls.headline and not seen.calls.measured else ""
-    return [each for each in seen.problems if each["code"] != said]
+    return [each for each in seen.problems if each["code"] != said and not _is(each, title)]
 
 
-def _objective(calls: Protection) -> float | None:
-    alone = calls.alone.first_token_p95 if calls.measured else None
-    return alone * OBJECTIVE if alone else None
+def _is(problem: Mapping[str, Any], title: str) -> bool:
+    return str(problem["message"]) == f"{title}."
 
 
 def headline(seen: Seen) -> tuple[Sign, str]:
@@ -127,7 +126,9 @@ def headline(seen: Seen) -> tuple[Sign, str]:
 
 
 def sentences(seen: Seen) -> tuple[str, str]:
-    """How long callers wait, if the headline is of them, and what is remarkable about engines, in at most three sentences."""
+    """How long callers wait, if the headline is of them, or what ends the problem that it is; and what is remarkable about
+    engines, in at most three sentences.
+    """
     said = [_gate(each) + "." for each in seen.engines if not each.ready or each.code not in _QUIET_CODES]
     if not said and seen.engines:
         number = len(seen.engines)
@@ -135,7 +136,9 @@ def sentences(seen: Seen) -> tuple[str, str]:
         said.append(f"{text.sentence(few(number))} {verb} batch work what callers leave.")
     if not seen.open:
         said.append("No batch is open.")
-    details = seen.calls.details if headline(seen)[1] == seen.calls.headline else ""
+    title = headline(seen)[1]
+    details = seen.calls.details if title == seen.calls.headline else ""
+    details = next((str(each["remedy"]) for each in seen.problems if _is(each, title)), details)
     return details, " ".join(said[:3])
 
 
@@ -161,7 +164,8 @@ def figures(seen: Seen, viewer: Viewer, now: datetime) -> list[Figure]:
     return [
         _milliseconds("First token, p95", calls, "first_token_p95", calls.first_token_ratio, when),
         _milliseconds("Between tokens, p95", calls, "gap_p95", calls.gap_ratio, when),
-        figure("Harvest", value, f"{unit} tok/s".strip(), f"{whose}{_lately(seen)}{_places(batch, slots)}",
+        figure("Harvest", value, f"{unit} tok/s".strip() if known else "",
+               whose + (_lately(seen) + _places(batch, slots) if slots else "no engine is ready"),
                spark=plots.spark(pace, "h")),
         _waiting(seen),
         figure("Harvested", done, f"{done_unit} tokens".strip() if samples else "",
@@ -188,16 +192,16 @@ def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | No
         return figure(name, "–", "", "no synchronous stream in this time")
     if ratio is not None:
         words = Part(
-            f"beside batch work {when}, {ratio:.2f} × alone; objective {OBJECTIVE:.2f}", "warn" if ratio > LIMIT else ""
+            f"beside batch work {when}, {ratio:.2f} × alone; limit {LIMIT:.2f}", "warn" if ratio > LIMIT else ""
         )
     elif beside is None:
         streams = text.plural(calls.everything.requests, "stream")
         words = Part(f"of {streams} alone {when}; no batch work ran beside")
     else:
         streams = text.plural(calls.beside.requests, "stream")
-        others = f"{text.milliseconds(alone)} ms alone, of {calls.alone.requests:,}" if alone is not None else ""
+        others = f"{milliseconds(alone)} ms alone, of {calls.alone.requests:,}" if alone is not None else ""
         words = Part(f"of {streams} beside batch work {when}; {others or 'none alone yet'}")
-    return figure(name, text.milliseconds(value), "ms", words, spark=now_plots.spark(calls, quantile))
+    return figure(name, milliseconds(value), "ms", words, spark=now_plots.spark(calls, quantile))
 
 
 def _waiting(seen: Seen) -> Figure:

@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from app.batches.protection import DAYS, Protection, Stretch
+from app.batches.protection import DAYS, LIMIT, Protection, Stretch
 from app.console.queries_engines import Tide
 from app.console.views import engine_plots, plots, text
 from app.console.views.engine_plots import Frame
 from app.console.views.plots import Plot, Reading, Series, Word
 from app.headroom.samples import StoredSample, callers_rate
+from app.quantities import milliseconds
 
 _FRESH = timedelta(seconds=45)
 _LOW = 92.0  # per cent; a word below a line from there on would meet the axis
@@ -89,9 +90,12 @@ def spark(calls: Protection, name: str) -> plots.Spark | None:
     return plots.spark([value for value in found if value is not None], "s")
 
 
-def latency(calls: Protection, name: str, start: datetime, end: datetime, objective: float | None) -> Plot:
-    """A quantile over time: beside batch work as the strong line, alone as the quiet one. What it is compared with is dashed."""
+def latency(calls: Protection, name: str, start: datetime, end: datetime) -> Plot:
+    """A quantile over time: beside batch work as the strong line, alone as the quiet one. What it is compared with is dashed, and
+    so is how long it may take before callers count as slowed.
+    """
     usual = getattr(calls.alone, name)
+    most = usual * LIMIT if usual and calls.measured else None
     beside = [(each.start, _values(each, name)[0]) for each in calls.stretches]
     alone = [(each.start, _values(each, name)[1]) for each in calls.stretches]
     known = [value for _, value in (*beside, *alone) if value is not None]
@@ -101,7 +105,7 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
     if not known:
         why = "no answer had a second token" if name.startswith("gap") else "no answer had a token"
         return plots.blank(label, f"{why} in this time", grid)
-    top = max(known + [each for each in (usual, objective) if each]) * _HEAD
+    top = max(known + [each for each in (usual, most) if each]) * _HEAD
     shapes, words = [], []
     for values, kind, said in ((alone, "l-q", "alone"), (beside, "l-sync", "beside batch")):
         points = [(plots.place(at, start, end), value / top) for at, value in values if value is not None]
@@ -113,15 +117,15 @@ def latency(calls: Protection, name: str, start: datetime, end: datetime, object
         if points:
             last = next(value for _, value in reversed(values) if value is not None)
             colour = "k" if kind == "l-sync" else ""
-            words.append(Word(100, _up(last, top), f"{said} {text.milliseconds(last)}", colour=colour))
-    limits = [_up(objective, top)] if objective else []
+            words.append(Word(100, _up(last, top), f"{said} {milliseconds(last)}", colour=colour))
+    limits = [_up(most, top)] if most else []
     caps = [_up(usual, top)] if usual else []
-    if objective:
-        words.append(Word(0, limits[0], f"objective {objective:.0f} ms", 0, -5, "", "bad"))
+    if most:
+        words.append(Word(0, limits[0], f"limit {milliseconds(most)} ms", 0, -5, "", "bad"))
     if usual:
         of = f"{DAYS} days" if calls.measured else "of few"
-        place = (caps[0], 12) if caps[0] < _LOW else (limits[0], -18) if objective else (caps[0], -5)
-        words.append(Word(0, place[0], f"alone, {of}: {text.milliseconds(usual)} ms", 0, place[1]))
+        place = (caps[0], 12) if caps[0] < _LOW else (limits[0], -18) if most else (caps[0], -5)
+        words.append(Word(0, place[0], f"alone, {of}: {milliseconds(usual)} ms", 0, place[1]))
     reading = _reading(calls, name, start, end)
     return Plot(label, shapes, grid, limits=limits, caps=caps, words=_apart(words), reading=reading)
 

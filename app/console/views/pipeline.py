@@ -99,7 +99,7 @@ def _end(seen: Seen, now: datetime) -> Figure:
         value, _, unit = times.span((row.finalized_at - row.opened_at).total_seconds()).partition(text.NBSP)
         return figure("Took", value, unit, f"ended {times.clock_time(row.finalized_at, now)}")
     end = pipeline_state.ending(seen.outlook, now)
-    inside = f"in {times.span(seen.outlook.seconds)}" if end.at is not None else ""
+    inside = f"in {times.span(max(1.0, seen.outlook.seconds or 0.0))}" if end.at is not None else ""
     at = times.clock_time(end.at, now) if end.at is not None else "–"
     return figure("Ends", at, inside, Part(end.due, "warn" if end.late else ""))
 

@@ -163,7 +163,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
             for each in spend_budgets.ordered(seen.budgets)
         ],
         "rows": [_row(line, table) for line in table.lines[:_MOST_ROWS] if line.week.requests],
-        "words": _top(len(table.lines)),
+        "words": _top(len(table.lines), "most expensive" if table.currency else "most tokens"),
         "others": ", ".join(table.others),
         "empty": not table.lines,
         "tz": seen.tz,
@@ -178,11 +178,18 @@ def unexplained(seen: Seen) -> str:
     """Why no change is explained."""
     if seen.day is None:
         return "No whole day of the last week can be compared with the same day a week before. Choose a day:"
-    return f"Nothing was used on {seen.day.day} {seen.day:%B}, nor a week before. Choose another day:"
+    on = f"{seen.day.day} {seen.day:%B}"
+    if (
+        seen.table.currency is None
+        and seen.day in seen.table.days
+        and seen.table.by_day()[seen.table.days.index(seen.day)]
+    ):
+        return f"No model that was used on {on} has a price, so there is no cost to explain. Choose another day:"
+    return f"Nothing was used on {on}, nor a week before. Choose another day:"
 
 
-def _top(lines: int) -> str:
-    return f"the {_MOST_ROWS} most expensive of {lines:,}" if lines > _MOST_ROWS else f"{lines}, most expensive first"
+def _top(lines: int, most: str) -> str:
+    return f"{_MOST_ROWS} of {lines:,}, {most} first" if lines > _MOST_ROWS else f"{lines}, {most} first"
 
 
 def _beside(seen: Seen) -> list[tuple[str, str]]:
@@ -226,9 +233,16 @@ def figures(seen: Seen) -> list[Figure]:
     table, counts = seen.table, UsageCounts()
     for line in table.lines:
         counts += line.week
-    week = table.shown(sum(line.recent for line in table.lines))
+    week = sum(line.recent for line in table.lines)
+    value, unit = (table.shown(week), "") if table.currency else text.si(week)
     found = [
-        figure("Last 7 days", week, "", _weekly(*table.weeks()), spark=plots.spark(table.by_day())),
+        figure(
+            "Last 7 days",
+            value,
+            "" if table.currency else f"{unit} tokens".strip(),
+            _weekly(*table.weeks()),
+            spark=plots.spark(table.by_day()),
+        ),
         *_harvested(seen.harvested),
         *_cached(seen.priced, table),
     ]

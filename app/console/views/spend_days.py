@@ -19,6 +19,7 @@ _GRID, _EARLY, _LATE = (
     20.0,
     90.0,
 )  # per cent: where those numbers end; a word around a bar beyond these would not fit
+_BESIDE = 3  # bars on each side that its words are above as well
 _HEAD = 0.86  # of the height, for the highest bar
 _STEPS = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0)
 
@@ -114,11 +115,11 @@ def _step(about: float) -> float:
 
 
 def _peak(table: "Table", sums: Sequence[float], top: float, width: float, chosen: date | None) -> list[Word]:
-    """The amount of the chosen day above its bar, beside the numbers of the grid, and within the drawing."""
+    """The amount of the chosen day above its bar and those beside it, beside the numbers of the grid, and within the drawing."""
     if chosen is None or chosen not in table.days or not top:
         return []
     index = table.days.index(chosen)
-    y = 100 - 100 * _HEAD * sums[index] / top
+    y = 100 - 100 * _HEAD * max(sums[max(0, index - _BESIDE) : index + _BESIDE + 1]) / top
     x = _LEFT + (index + 0.5) * width
     at, anchor = (max(x, _GRID), "start") if x < _EARLY else (100.0, "end") if x > _LATE else (x, "middle")
     return [Word(_two(at), _two(y), table.shown(sums[index]), dy=-6, anchor=anchor)]

@@ -39,11 +39,6 @@ def count(number: float | None) -> str:
     return "–" if number is None else f"{number:,.0f}"
 
 
-def milliseconds(number: float) -> str:
-    """A time in milliseconds: 348, 9.6."""
-    return f"{number:.0f}" if number >= 10 else f"{number:.1f}"
-
-
 def si(number: float | None) -> tuple[str, str]:
     """A large number as three digits and its unit: ("138", "M"), ("4.3", "k"), ("820", "")."""
     if number is None:
