@@ -96,10 +96,9 @@ class PlaceUnknown(BadInput):
 
     reason = OpenAICode.INVALID_VALUE
 
-    def __init__(self, after: object) -> None:
-        super().__init__(
-            f"after: {str(after)[:60]!r} is not in this list; send the last id of the page before", param="after"
-        )
+    def __init__(self, given: object, param: str = "after") -> None:
+        said = f"{str(given)[:60]!r} is not in this list; send the last id, or the cursor, of the page before"
+        super().__init__(f"{param}: {said}", param=param)
 
 
 class PageTooLong(BadInput):

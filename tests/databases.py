@@ -141,7 +141,7 @@ def server_settings() -> Iterator[Settings]:
         settings = Settings(data_dir=folder)
         embedded.start(settings)
         with psycopg.connect(embedded.database_url(settings), autocommit=True) as conn:
-            for name, value in session_settings.OF_ROLE.items():  # a copy of the template has none of its own
+            for name, value in session_settings.of_server(conn).items():  # a copy of the template has none of its own
                 conn.execute(f"alter role current_user set {name} = '{value}'".encode())
             conn.execute("alter system set max_wal_size = '256MB'")  # it may lie in memory
             conn.execute("select pg_reload_conf()")

@@ -185,6 +185,7 @@ SHORT = {
     "app.policy.tool_call_events._Output.feed": OF_ENGINE,
     "app.sessions.service.parse": QUERY,
     "app.tenants.api_key.parse": HEADER,
+    "app.tenants.key_list.parse_id": QUERY,
     "app.trace_context.parse": HEADER,
     "app.webhooks.retry_policy.parse_retry_after": HEADER,
 }

@@ -7,6 +7,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from app import off_loop
+from app.api.header_texts import HeaderTexts
 from app.batches.validation import not_json, strict_json
 from app.errors import BadInput, BodyTooLarge, MissingInput
 from app.openai_codes import OpenAICode
@@ -26,7 +27,7 @@ def content_type(request: Request, *known: str) -> str:
     The media types that `curl -d` sends by default count as JSON, as at Workers AI.
     """
     check_plain(request)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = HeaderTexts(request.headers).get("content-type", "").partition(";")[0].strip().lower()
     known = known or (JSON, NDJSON)
     if kind in known:
         return kind
@@ -37,8 +38,8 @@ def content_type(request: Request, *known: str) -> str:
 
 def check_plain(request: Request) -> None:
     """Raise MissingInput for a compressed body."""
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding != "identity":
+    encoding = HeaderTexts(request.headers).get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("identity", ""):
         raise MissingInput(f"Content-Encoding {encoding!r} is not accepted; send the body uncompressed", status=415)
 
 

@@ -3,21 +3,14 @@
 python-multipart parses; this class stores the fields that OpenAI's clients send before the file.
 """
 
-import re
-from urllib.parse import unquote_to_bytes
-
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.errors import BadInput, MissingInput
+from app.files import names
 from app.openai_codes import OpenAICode
 
 _FIELD_BYTES = 4096
 _FIELDS = 32
-_HEADER_BYTES = 4096  # of a Content-Disposition that are looked at
-# RFC 7578 wants no such parameter, but some clients send it alone (RFC 5987); python-multipart leaves it out.
-_EXTENDED_NAME = re.compile(rb";\s*filename\*\s*=\s*([\w-]+)'[^';]*'([^\s;]*)", re.IGNORECASE)
-_QUOTED = re.compile(rb'"(?:\\.|[^"])*+(?:"|\Z)', re.DOTALL)
-_CHARSETS = {b"utf-8": "utf-8", b"iso-8859-1": "latin-1"}
 
 
 class Form:
@@ -90,27 +83,16 @@ class Form:
         self._header = self._value = b""
 
     def _headers_end(self) -> None:
-        disposition = self._headers.get(b"content-disposition", b"")
-        _, options = parse_options_header(disposition)
-        self._name = options.get(b"name", b"").decode(errors="replace")
+        given = names.parameters(self._headers.get(b"content-disposition", b""), self._file)
+        self._name = given.get("name", b"").decode(errors="replace")
         self._in_file = self._name == self._file
         if self._in_file:
             if self.filename is not None:
                 raise BadInput(f"{self._file}: was sent more than once; send one file", param=self._file)
-            name = self._extended_name(disposition[:_HEADER_BYTES])
-            self.filename = options.get(b"filename", b"upload").decode(errors="replace") if name is None else name
+            name = names.among(given, self._file)
+            self.filename = "upload" if name is None else name
         elif len(self.fields) >= _FIELDS:
             raise BadInput("The form has too many fields")
-
-    def _extended_name(self, disposition: bytes) -> str | None:
-        """The name in `filename*`, which comes before that in `filename`. Raises BadInput."""
-        found = _EXTENDED_NAME.search(_QUOTED.sub(b'""', disposition))
-        if found is None:
-            return None
-        try:
-            return unquote_to_bytes(found[2]).decode(_CHARSETS[found[1].lower()])
-        except (KeyError, UnicodeDecodeError):
-            raise BadInput(f"{self._file}: filename* must be in UTF-8 or ISO-8859-1, and say which") from None
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         if self._in_file:

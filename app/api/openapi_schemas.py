@@ -17,6 +17,7 @@ from app.batches.validation.schemas import ROLE
 from app.batches.validation.text_generation import LENGTHS
 from app.budgets import terms as budget_terms
 from app.budgets.rules import Queued, Reserve, Synchronous
+from app.files import names
 from app.metering.windows import Period
 
 Schema = dict[str, Any]
@@ -237,7 +238,7 @@ UPLOAD: Schema = one(
     "filename",
     "purpose",
     "bytes",
-    filename={"type": "string", "minLength": 1, "pattern": BOUNDED["pattern"]},
+    filename=_text(1, names.LONGEST),
     purpose=_PURPOSE,
     bytes={"type": "integer", "minimum": 1},
     mime_type=STRING,

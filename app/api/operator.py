@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
-from app.api import operator_batches, operator_flows
+from app import places
+from app.api import operator_batches, operator_flows, submit_params
 from app.api.admin import guard
 from app.api.deps import PartsDep
 from app.api.envelope import success
@@ -25,7 +26,7 @@ from app.api.workers_ai.history import (
     incidents_page,
     protection_of,
 )
-from app.api.workers_ai.listing_filters import BatchListQuery, cursor, filters
+from app.api.workers_ai.listing_filters import BatchListQuery, filters
 from app.api.workers_ai.standing import FindQuery, finding_view, queue_view, standing_view
 from app.api.workers_ai.usage import (
     ExportQuery,
@@ -64,7 +65,7 @@ class AccountsQuery(BatchListQuery):
 @router.get("/batches")
 async def batches(parts: PartsDep, query: Annotated[AccountsQuery, Query()]) -> Response:
     """The batches of all accounts, newest first, with the filters of an account's own list."""
-    after = cursor(query.after) if query.after is not None else None
+    after = places.parsed(query.after, submit_params.batch_id)
     wanted = filters(query, parts.catalogue)
     found, more = await all_accounts.page(parts.database, wanted, query.account, after=after, limit=query.limit)
     views: dict[str, dict[str, Any]] = {}

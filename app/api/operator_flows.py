@@ -6,12 +6,13 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app import places
 from app.api.deps import Parts, PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Text
 from app.api.workers_ai import conversations
 from app.api.workers_ai.conversations import ConversationQuery, TurnQuery
-from app.errors import BadInput, NotFound
+from app.errors import NotFound
 from app.pipelines import ids, lineage, listing, outlook, reads, views
 from app.pipelines.listing import Filter, Listed
 from app.pipelines.reads import PipelineSight
@@ -54,9 +55,7 @@ class AccountConversationsQuery(ConversationQuery):
 @router.get("/pipelines")
 async def pipelines(parts: PartsDep, query: Annotated[PipelineQuery, Query()]) -> Response:
     """The pipelines of all accounts, newest first."""
-    after = None if query.after is None else ids.parse_id(query.after)
-    if query.after is not None and after is None:
-        raise BadInput("after: is no cursor of this list", param="after")
+    after = places.parsed(query.after, ids.parse_id)
     wanted = Filter(
         account=query.account, state=query.state or "", waits=query.waits or "", name=query.name, after=after
     )

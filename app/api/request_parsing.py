@@ -12,6 +12,7 @@ from app.admission import control
 from app.admission.admission import Admission, Admitted
 from app.api import policy_header, response_headers
 from app.api.deps import Parts
+from app.api.header_texts import HeaderTexts
 from app.batches.request_labels import RequestLabels
 from app.batches.submit import Order, rules_of
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts
@@ -44,7 +45,7 @@ def labels_of(
 
     `item`: the body of a single request, whose own `metadata` may name its workflow, too.
     """
-    headers = request.headers
+    headers = HeaderTexts(request.headers)
     session = next((headers[name] for name in _SESSION_HEADERS if headers.get(name)), None)
     traceparent, origin = _trace(request)
     own = item.get("metadata")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from uuid import UUID
 
+from app.api.header_texts import HeaderTexts
 from app.errors import BadInput
 from app.gateway.resent_requests import Sending
 from app.labels import MOST_TAGS
@@ -19,6 +20,7 @@ TAGS = f"^({TAG}(,{TAG}){{0,{MOST_TAGS - 1}}})?$"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LONGEST_WINDOW = 90 * 86_400
 _LONGEST_KEY = 255
+KEY_HEADER = "idempotency-key"
 RETRY_COUNT = "x-stainless-retry-count"  # the clients of OpenAI and Cloudflare count their retries in it
 
 
@@ -30,7 +32,7 @@ def sent_before(headers: Mapping[str, str]) -> bool:
 
 def sending(headers: Mapping[str, str]) -> Sending | None:
     """How a call is repeated by its client; None: the client does not declare that it may be."""
-    key = headers.get("idempotency-key")
+    key = headers.get(KEY_HEADER)
     if key is None and RETRY_COUNT not in headers:
         return None
     return Sending(key, again=key is not None or sent_before(headers))
@@ -53,6 +55,11 @@ def window_seconds(text: str) -> float | None:
     parsed = _WINDOW.fullmatch(text)
     seconds = float(parsed[1]) * _SECONDS[parsed[2]] if parsed else 0.0
     return seconds if 1 <= seconds <= _LONGEST_WINDOW else None
+
+
+def key_of(headers: Mapping[str, str]) -> str | None:
+    """The idempotency key in these headers. Raises BadInput."""
+    return idempotency_key(HeaderTexts(headers).get(KEY_HEADER), "Idempotency-Key")
 
 
 def idempotency_key(given: object, where: str) -> str | None:

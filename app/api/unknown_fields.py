@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import Request
 
 from app.api import boolean_params, response_headers
+from app.api.header_texts import HeaderTexts
 from app.batches.validation.fields import FIELDS
 from app.batches.validation.text_generation import LENGTHS
 from app.errors import BadInput
@@ -108,7 +109,7 @@ def _warning(name: str, known: Collection[str], noun: str) -> str | None:
 
 def _is_strict(request: Request) -> bool:
     """Whether the request asks for strict mode; the header comes before the query. Raises BadInput."""
-    by_header = request.headers.get(STRICT) or None
+    by_header = HeaderTexts(request.headers).get(STRICT) or None
     if by_header is None and not request.scope["query_string"]:
         return False
     by_query = boolean_params.parse(request.query_params.get("strict") or None, "strict")

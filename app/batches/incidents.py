@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from app import clock
@@ -12,7 +12,6 @@ from app.changes import service as changes
 from app.changes.kinds import PRIVATE, TROUBLE, ChangeKind
 from app.changes.service import Change, ChangePosition
 from app.db.pool import Connection
-from app.errors import BadInput
 from app.quantities import moment
 
 MOST = 500  # in one page
@@ -39,7 +38,7 @@ async def timeline(
     conn: Connection,
     *,
     since: datetime | None = None,
-    before: ChangePosition | None = None,
+    before: tuple[datetime, int] | None = None,
     only_trouble: bool = False,
     subject: str | None = None,
     tenant_id: int | None = None,
@@ -101,16 +100,3 @@ def document(each: Incident) -> dict[str, Any]:
         "ids": dict(each.ids),
         "facts": dict(each.facts),
     }
-
-
-def cursor_of(position: ChangePosition) -> str:
-    """The position as the cursor of a page."""
-    return f"{round(position.at.timestamp() * 1_000_000)}.{position.change_id}"
-
-
-def position_of(cursor: str) -> ChangePosition:
-    """The position of a cursor. Raises BadInput."""
-    at, dot, change_id = cursor.partition(".")
-    if not (dot and at.isdecimal() and change_id.isdecimal() and len(at) <= 16 and len(change_id) <= 18):
-        raise BadInput(f"after: must be the cursor of the page before, got {cursor[:60]}", param="after")
-    return ChangePosition(datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(at)), int(change_id))

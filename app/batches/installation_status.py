@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from app import __version__, clock
 from app.batches import part_problems, protection, why_text
 from app.batches.protection import Protection, Verdict
+from app.db import embedded
 from app.db.pool import Connection, Database
 from app.db.transient_errors import TRANSIENT
 from app.duties import standing
@@ -62,6 +63,14 @@ _GIVE_MORE = (
 )
 
 
+_Rooms = tuple[int | None, int | None]
+
+
+def _rooms_of(settings: Settings) -> _Rooms:
+    """The bytes free for objects, and for the embedded database; None: unknown, or not ours to watch. Touches the disks."""
+    return store.room(settings), embedded.room(settings)
+
+
 class Installation:
     """The state, queried at most once a second for any number of requests."""
 
@@ -69,7 +78,7 @@ class Installation:
         self._database = database
         self._settings = settings
         self._querying = asyncio.Lock()
-        self._asked: asyncio.Future[int | None] | None = None  # the room of the store
+        self._asked: asyncio.Future[_Rooms] | None = None
         self._latest: tuple[float, dict[str, Any]] | None = None
         self._callers: tuple[float, Protection] | None = None
 
@@ -85,8 +94,8 @@ class Installation:
         about: dict[str, Any] = {
             "webhooks_to": self._settings.webhook_allow_private,
             "database_embedded": not self._settings.database_url,
-            "room": await self._room(),
         }
+        about["room"], about["database_room"] = await self._rooms()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
                 told = await engine_overview.recent_engines(conn)
@@ -96,15 +105,15 @@ class Installation:
         except (TimeoutError, *TRANSIENT):
             return describe((), None, **about)
 
-    async def _room(self) -> int | None:
-        """What `store.room` says, unless the disk hangs: then nothing, and it is not asked again before it has answered."""
+    async def _rooms(self) -> _Rooms:
+        """What `_rooms_of` says, unless a disk hangs: then nothing, and it is not asked again before it has answered."""
         if self._asked is None:
-            self._asked = asyncio.ensure_future(asyncio.to_thread(store.room, self._settings))
+            self._asked = asyncio.ensure_future(asyncio.to_thread(_rooms_of, self._settings))
         done, _ = await asyncio.wait([self._asked], timeout=PATIENCE_SECONDS)
         if not done:
-            return None
-        room, self._asked = self._asked.result(), None
-        return room
+            return None, None
+        rooms, self._asked = self._asked.result(), None
+        return rooms
 
     async def _protection(self, conn: Connection) -> Protection:
         if self._callers is None or clock.monotonic() - self._callers[0] >= CALLERS_SECONDS:
@@ -121,17 +130,20 @@ def describe(
     *,
     database_embedded: bool = False,
     room: int | None = None,
+    database_room: int | None = None,
 ) -> dict[str, Any]:
     """The document. `overview` and `callers` are None while the database does not answer. `webhooks_to`: the addresses that are
     not public to which webhooks may go. `database_embedded`: the database is the one that `slackwater up` runs. `room`: the
-    bytes free for objects; None: unknown.
+    bytes free for objects; None: unknown. `database_room`: those for the embedded database.
     """
     inside, young = (overview.inside, part_problems.young(overview)) if overview else ({}, None)
     views = [_engine(engine, young, *inside.get(engine.name, (None, None))) for engine in engines]
     problems = [*_of_parts(engines, overview, young, embedded=database_embedded)]
-    problems += (
-        [_problem(part_problems.store_full(room))] if room is not None and room < part_problems.LEAST_ROOM else []
-    )
+    problems += [
+        _problem(full(left))
+        for full, left in ((part_problems.database_full, database_room), (part_problems.store_full, room))
+        if left is not None and left < part_problems.LEAST_ROOM
+    ]
     problems += [*map(_stuck, (each for each in duties if each.stuck))]
     problems += _slowed_or_unmeasured(callers)
     problems += [problem for view in views for problem in view["problems"]]

@@ -6,7 +6,7 @@ from app.engines.adoption import EngineProblem
 from app.quantities import duration
 from app.queue.overview import Overview
 
-LEAST_ROOM = 64 << 20  # bytes free for objects; a file of a batch may have 100 MB and more
+LEAST_ROOM = 64 << 20  # bytes free for objects, and for the database; a file of a batch may have 100 MB and more
 YOUNG_SECONDS = 60.0  # so long after the start of the database, parts and workers may still be about to connect to it
 
 
@@ -39,6 +39,15 @@ def store_full(room: int) -> EngineProblem:
     return EngineProblem(
         "store_full",
         f"The object store has {room / 1e6:.1f} MB left: files and large results are refused with 507, and not stored.",
+        "Free space there, or give it a larger disk: docs/operate.md.",
+    )
+
+
+def database_full(room: int) -> EngineProblem:
+    """The problem of an embedded database with `room` bytes left on its disk."""
+    return EngineProblem(
+        "database_full",
+        f"The disk of the database has {room / 1e6:.1f} MB left: without room nothing can be submitted, and no result is stored.",
         "Free space there, or give it a larger disk: docs/operate.md.",
     )
 

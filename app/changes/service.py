@@ -78,7 +78,7 @@ async def page(
     conn: Connection,
     *,
     since: datetime | None = None,
-    before: ChangePosition | None = None,
+    before: tuple[datetime, int] | None = None,
     kinds: Sequence[str] = (),
     subject: str | None = None,
     tenant_id: int | None = None,
@@ -89,7 +89,7 @@ async def page(
     """
     values = {"since": since, "kinds": list(kinds), "subject": subject, "tenant_id": tenant_id, "limit": limit}
     given = {name for name, value in values.items() if value} - {"limit"} | ({"before"} if before else set())
-    values |= {"before_at": before and before.at, "before": before and before.change_id}
+    values |= {"before_at": before and before[0], "before": before and before[1]}
     rows = await (await conn.execute(sql.page(frozenset(given)).encode(), values)).fetchall()
     return [Change(*row) for row in rows]
 

@@ -8,6 +8,7 @@ import fcntl
 import os
 import pwd
 import shlex
+import shutil
 import subprocess
 import warnings
 from collections.abc import Iterator
@@ -45,6 +46,14 @@ def direct_url(settings: Settings) -> str:
     if settings.database_direct_url:
         return noticed(settings.database_direct_url, settings.lease_seconds)
     return database_url(settings)
+
+
+def room(settings: Settings) -> int | None:
+    """The bytes free on the disk of the embedded server; None of another, and of one that cannot be asked. Touches the disk."""
+    try:
+        return None if settings.database_url else shutil.disk_usage(cluster.place(settings).cluster).free
+    except OSError:
+        return None
 
 
 def start(settings: Settings) -> str:

@@ -38,8 +38,13 @@ OF_ROLE: Mapping[str, str] = MappingProxyType(
         "TimeZone": "UTC",
         "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "off",
+        "array_nulls": "on",
+        "extra_float_digits": "1",
+        "row_security": "on",
+        "idle_session_timeout": "0",
         "lock_timeout": "0",
         "statement_timeout": "0",
+        "transaction_timeout": "0",  # from PostgreSQL 17 on
     }
 )
 ENCODING = "UTF8"
@@ -48,19 +53,27 @@ DURABILITY_SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"synchronous_commit": ("on", "remote_apply"), "fsync": ("on",), "full_page_writes": ("on",)}
 )
 
+# A setting that this version of PostgreSQL does not have is left out.
 _READ = """
 select session_user::text, current_database()::text, array_agg(name), array_agg(current_setting(name))
-from unnest(%(names)s::text[]) name"""
+from unnest(%(names)s::text[]) name where current_setting(name, true) is not null"""
 _NAMES = {"names": [*OF_ROLE, *DURABILITY_SETTINGS, "server_encoding"]}
 _SET_FOR = """
 select coalesce((select s.setconfig from pg_db_role_setting s join pg_roles r on r.oid = s.setrole
   join pg_database d on d.oid = s.setdatabase where r.rolname = %s and d.datname = current_database()), '{}')"""
 
 
+def of_server(conn: psycopg.Connection[TupleRow]) -> dict[str, str]:
+    """Those of OF_ROLE that this version of PostgreSQL has."""
+    has = read(conn).settings
+    return {name: value for name, value in OF_ROLE.items() if name in has}
+
+
 def adopt(conn: psycopg.Connection[TupleRow]) -> None:
     """Set them for this session, whose role may not have them yet."""
+    own = of_server(conn)
     names = "select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as own (name, value)"
-    conn.execute(names, ([*OF_ROLE], [*OF_ROLE.values()]))
+    conn.execute(names, ([*own], [*own.values()]))
 
 
 def apply(conn: psycopg.Connection[TupleRow], roles: Iterable[str]) -> None:
@@ -68,11 +81,11 @@ def apply(conn: psycopg.Connection[TupleRow], roles: Iterable[str]) -> None:
 
     Raises InsufficientPrivilege for other roles than one's own, unless one may create roles.
     """
-    database = sql.Identifier(conn.info.dbname)
+    database, own = sql.Identifier(conn.info.dbname), of_server(conn)
     for role in roles:
         row = conn.execute(_SET_FOR, (role,)).fetchone()
         there = set(row[0]) if row else set()
-        for name, value in OF_ROLE.items():
+        for name, value in own.items():
             if f"{name}={value}" not in there:
                 names = {"role": sql.Identifier(role), "database": database, "name": sql.Identifier(name)}
                 statement = sql.SQL("alter role {role} in database {database} set {name} = {value}")
@@ -111,7 +124,7 @@ def problem(found: Reading) -> tuple[str, str] | None:
     if (loss := losing(found)) is not None:
         return loss
     has = found.settings
-    if wrong := [name for name, value in OF_ROLE.items() if has[name] != value]:
+    if wrong := [name for name, value in OF_ROLE.items() if has.get(name, value) != value]:
         role, database = f'"{found.role}"', f'"{found.database}"'
         return (
             f"The database is not set for Slackwater: {', '.join(f'{name} = {has[name]}' for name in wrong)}",

@@ -157,7 +157,7 @@ async def _place(conn: Connection, tenant_id: int, after: str) -> tuple[UUID, da
         return file_id, at
     values = {"tenant_id": tenant_id, "file_id": file_id}
     row = await (await conn.execute(sql.PLACE_OF_OUTPUT, values)).fetchone()
-    if file_id is None or row is None:
+    if file_id is None or row is None or row[0] is None:
         raise PlaceUnknown(after)
     return file_id, row[0]
 
@@ -168,7 +168,7 @@ async def note_cancel(conn: Connection, tenant_id: int, request_id: UUID) -> Non
 
 
 async def assign_output_files(conn: Connection, tenant_id: int, request_id: UUID) -> None:
-    """Give a batch new ids for its output and error files, for a new run. The old ids become unknown."""
+    """Give a batch new ids for its output and error files, for a new run. The old ones are only places in the list then."""
     values = {"output_file_id": cells.new_id(), "error_file_id": cells.new_id()}
     await conn.execute(sql.NEW_FILES, values | {"tenant_id": tenant_id, "request_id": request_id})
 

@@ -78,10 +78,13 @@ order by created_at {order}, file_id {order} limit %(limit)s
 """
 
 
-# The place of an output file, which stays when it is deleted.
+# The place of an output file, which stays when it is deleted, or replaced by that of another run.
 PLACE_OF_OUTPUT = f"""
 select {_CREATED_AT} from file_batch f join batch b using (batch_id)
-where f.tenant_id = %(tenant_id)s and %(file_id)s::uuid in (f.output_file_id, f.error_file_id)"""
+where f.tenant_id = %(tenant_id)s and %(file_id)s::uuid in (f.output_file_id, f.error_file_id)
+union all
+select former_at[(array_position(former_files, %(file_id)s::uuid) + 1) / 2] from file_batch
+where tenant_id = %(tenant_id)s and former_files is not null and %(file_id)s::uuid = any(former_files)"""
 
 # A batch whose row came while it ended was not listed then. What nobody can read any more is no longer looked at.
 LIST_LATE = f"""
@@ -186,7 +189,9 @@ select created_at from file_batch where tenant_id = %(tenant_id)s and request_id
 # Every run has its own files, so that a caller who still reads those of the previous run gets no duplicates and misses nothing.
 NEW_FILES = """
 update file_batch set output_file_id = %(output_file_id)s, error_file_id = %(error_file_id)s, output_deleted_at = null,
-                      error_deleted_at = null, cancelling_at = null, listed_at = case when partial then created_at end
+                      error_deleted_at = null, cancelling_at = null, listed_at = case when partial then created_at end,
+                      former_files = (array[output_file_id, error_file_id] || former_files)[1:32],
+                      former_at = (array_prepend(nullif(listed_at, '-infinity'), former_at))[1:16]
 where tenant_id = %(tenant_id)s and request_id = %(request_id)s
 """
 CANCELLING = """

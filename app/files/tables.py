@@ -17,7 +17,7 @@ from sqlalchemy import (
     Uuid,
     func,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from app.db.metadata import metadata
 from app.states import FILE, UPLOAD, UploadState
@@ -106,6 +106,8 @@ file_batch = Table(
         Timestamp,
         comment="since when its files can be read: its place among all; null: not yet; -infinity: no longer",
     ),
+    Column("former_files", ARRAY(Uuid), comment="output and error files of the latest runs before, the last one first"),
+    Column("former_at", ARRAY(Timestamp), comment="their places among all, one for each run"),
     _rewrites(),
     CheckConstraint("(batch_id is null) = (problems is not null)", name="refused_or_running"),
 )
@@ -124,6 +126,7 @@ Index(
     file_batch.c.listed_at,
     postgresql_where="listed_at > '-infinity'",
 )
+Index("file_batch_former", file_batch.c.tenant_id, postgresql_where="former_files is not null")
 Index(
     "file_batch_unlisted",
     file_batch.c.batch_id,

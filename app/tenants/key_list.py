@@ -3,16 +3,15 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from app.db.pool import Connection
-from app.errors import BadInput
 from app.tenants import key_list_sql as sql
 
 PAGE_KEYS = 50
 VIEWS = tuple(sql.VIEWS)
-PLACE = "[0-9]{1,16}[.][0-9a-zA-Z]{1,32}"  # microseconds since 1970, and the id
+ID = "[0-9a-zA-Z]{1,32}"  # of a key, as a pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +66,8 @@ async def summary(conn: Connection, tenant_id: int | None) -> KeySummary:
     return KeySummary(*row)
 
 
-def place(row: KeyRow) -> str:
-    """The place of a key in a list: PLACE."""
-    return f"{round(row.created_at.timestamp() * 1_000_000)}.{row.key_id}"
-
-
-def at_place(given: str) -> tuple[datetime, str] | None:
-    """The time and the id of a place; empty: none. Raises BadInput."""
-    if not given:
-        return None
-    if not re.fullmatch(PLACE, given):
-        raise BadInput("after: is not a place in this list; open the list again", param="after")
-    micros, _, key_id = given.partition(".")
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=int(micros)), key_id
+def parse_id(text: str) -> str:
+    """The id of a key. Raises ValueError for what is none."""
+    if not re.fullmatch(ID, text):
+        raise ValueError(text)
+    return text

@@ -10,9 +10,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from functools import partial
-from string import ascii_letters, digits, punctuation
 from typing import Any, Protocol, Self
-from urllib.parse import quote, urlsplit
 
 import aiohttp
 from ssrfguard import Address as Checked
@@ -22,7 +20,7 @@ from yarl import URL
 
 from app import clock, host_lists
 from app.settings import PrivateTargets, Settings
-from app.webhooks.egress_rules import SECURE, broken, policies, reason
+from app.webhooks.egress_rules import SECURE, broken, policies, reason, request_target, unkept
 from app.webhooks.name_resolution import NameResolver
 from app.webhooks.response_policy import CONTROL, Answer, Refusal, status_error
 from app.webhooks.retry_policy import parse_retry_after
@@ -41,8 +39,6 @@ FAULTS = {
     "protocol": "its response is not HTTP (protocol)",
     "connect": "no connection to it could be made (connect)",
 }
-
-_AS_WRITTEN = ascii_letters + digits + punctuation  # all that a request line can carry
 
 
 def failure(status: int | None, error: str, duration_ms: int) -> str:
@@ -135,6 +131,8 @@ class Egress:
 
     async def check(self, url: str, hosts: Sequence[str] | None = None, *, owner: int | None = None) -> bool:
         """See `EgressClient.check`."""
+        if (wrong := unkept(url)) is not None:
+            raise TargetRefused(wrong)
         secure = True
         try:
             target = self._target(url, hosts)
@@ -217,15 +215,8 @@ class Egress:
         body: bytes,
         heard: dict[str, Any],
     ) -> None:
-        written = urlsplit(url)
-        dialled = URL.build(
-            scheme=target.scheme,
-            host=str(address.ip),
-            port=target.port,
-            path=quote(written.path or "/", safe=_AS_WRITTEN),
-            query_string=quote(written.query, safe=_AS_WRITTEN),
-            encoded=True,
-        )
+        path = request_target(url)  # with the query: yarl leaves out an empty one
+        dialled = URL.build(scheme=target.scheme, host=str(address.ip), port=target.port, path=path, encoded=True)
         name = f"[{target.host}]" if ":" in target.host else target.host
         host = name if target.port == (443 if target.scheme == "https" else 80) else f"{name}:{target.port}"
         async with self._open_session().post(

@@ -1,9 +1,11 @@
-"""Which addresses webhooks may go to, by SLACKWATER_WEBHOOK_ALLOW_PRIVATE. Pure."""
+"""Which addresses webhooks may go to, by SLACKWATER_WEBHOOK_ALLOW_PRIVATE, and how their URLs are written. Pure."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from urllib.parse import SplitResult, urlsplit
+from string import ascii_letters, digits, punctuation
+from urllib.parse import SplitResult, quote, urlsplit
 
 from ssrfguard import DEFAULT_DENIED, AddressTable, Block, Policy, Reach
 
@@ -18,6 +20,8 @@ _EXTRA_DENIED: tuple[tuple[IPv4Network | IPv6Network, str], ...] = (
 )
 _EVERYTHING = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 SECURE = ("https", 443)
+_AS_WRITTEN = ascii_letters + digits + punctuation  # all that a request line can carry
+_BLANK = re.compile(r"[\0-\x20\x7f]")
 _RULES: dict[PrivateTargets, str] = {
     "off": "must be https on port 443 of a public address, without credentials",
     "loopback": "must be https on port 443 of a public address, or http or https on a loopback address, without credentials",
@@ -64,6 +68,23 @@ def reason(allows: PrivateTargets, broken: str) -> str:
     return f"{broken}; {rule(allows)}" + (f" (SLACKWATER_WEBHOOK_ALLOW_PRIVATE is {allows}; {more})" if more else "")
 
 
+def unkept(url: str) -> str | None:
+    """What of a URL no request carries as it is written, and what to do. None: nothing."""
+    if found := _BLANK.search(url):
+        what = "a space" if found[0] == " " else "a control character"
+        return f"has {what} as character {found.start() + 1}; write it as %{ord(found[0]):02X}, or leave it out"
+    if "#" in url:
+        return "has a fragment, from `#` on, which no request carries; leave it out, or write `#` as %23"
+    return None
+
+
+def request_target(url: str) -> str:
+    """The path and the query as they are written; only what is not ASCII is escaped."""
+    written = urlsplit(url)
+    mark = "?" if "?" in url.partition("#")[0] else ""  # also before an empty query
+    return quote(f"{written.path or '/'}{mark}{written.query}", safe=_AS_WRITTEN)
+
+
 def broken(allows: PrivateTargets, url: str, *, by_address: bool) -> str:
     """What of a URL breaks the rule: its scheme, its port, its host, or its address. `by_address`: where it leads was refused.
 
@@ -72,8 +93,8 @@ def broken(allows: PrivateTargets, url: str, *, by_address: bool) -> str:
     try:
         written = urlsplit(url)
         port = written.port
-    except ValueError:
-        return "this is not a valid URL"
+    except ValueError as error:
+        return f"this is not a valid URL: {error}"
     if (form := _form(written)) is not None:
         return form
     plain = ["the scheme is http"] if written.scheme.lower() == "http" else []

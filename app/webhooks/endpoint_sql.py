@@ -27,8 +27,9 @@ LOCK_TENANT = "select from tenant where tenant_id = %(tenant_id)s for no key upd
 COUNT_ENDPOINTS = f"select count(*) from endpoint where {_VISIBLE}"
 
 LIST_ENDPOINTS = f"""
-select {{columns}} from endpoint where {_VISIBLE}
-order by {{order}} {{direction}}, endpoint_id limit %(limit)s offset %(offset)s
+select {ENDPOINT_COLUMNS} from endpoint
+where {_VISIBLE} and (%(after)s::uuid is null or (created_at, endpoint_id) {{beyond}} (%(after_at)s, %(after)s))
+order by {{order}} {{direction}}, endpoint_id {{direction}} limit %(limit)s offset %(offset)s
 """
 
 NEWEST_ENDPOINTS = f"""

@@ -12,11 +12,11 @@ from uuid import UUID
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from app import cells, clock, crypto
+from app import clock, crypto, places
 from app.audit.acts import Act
 from app.audit.record import changed
 from app.db.pool import Connection
-from app.errors import BadInput, Conflict, PageTooLong, PlaceUnknown, SubscriptionUnknown
+from app.errors import BadInput, Conflict, PageTooLong, SubscriptionUnknown
 from app.events import NO_REQUEST, EventData, EventKind
 from app.states import EndpointState
 from app.webhooks import emitter, endpoint_records, endpoint_state, signing, validation
@@ -28,7 +28,8 @@ from app.webhooks.validation import DeliveryLimits
 Switch = Literal["pause", "disable", "enable"]
 _BY_OWNER = "by its owner"
 _SWITCHED = {"pause": Act.WEBHOOK_PAUSE, "disable": Act.WEBHOOK_DISABLE, "enable": Act.WEBHOOK_ENABLE}
-ORDERS = {"created_at": "created_at", "name": "name", "enabled": "state = 'disabled'", "source": "coalesce(model, '')"}
+BY_TIME = "created_at"
+ORDERS = {BY_TIME: "created_at", "name": "name", "enabled": "state = 'disabled'", "source": "coalesce(model, '')"}
 MOST_PAGES, MOST_LISTED = 1_000_000, 100
 
 
@@ -107,22 +108,26 @@ async def listing(
     *,
     page: int = 1,
     per_page: int = 20,
-    order: str = "created_at",
+    order: str = BY_TIME,
     descending: bool = False,
+    after: UUID | None = None,
 ) -> tuple[list[Endpoint], int]:
-    """A page (from 1) of the tenant's endpoints, and how many there are in all. Raises `BadInput`."""
+    """A page (from 1) of the tenant's endpoints, and how many there are in all. `after`: it begins behind that one, which may
+    have been deleted; then the order is BY_TIME. Raises BadInput, PlaceUnknown.
+    """
     if not 1 <= page <= MOST_PAGES or not 1 <= per_page <= MOST_LISTED:
         raise BadInput(f"page: must be 1 to {MOST_PAGES}, and per_page 1 to {MOST_LISTED}")
     if order not in ORDERS:
         raise BadInput(f"order: must be one of {', '.join(ORDERS)}")
-    statement = sql.LIST_ENDPOINTS.format(
-        columns=sql.ENDPOINT_COLUMNS, order=ORDERS[order], direction="desc" if descending else "asc"
-    )
+    if after is not None and order != BY_TIME:
+        raise BadInput(f"after: a list ordered by {order} has only pages; leave after out, or order by {BY_TIME}")
+    direction, beyond = ("desc", "<") if descending else ("asc", ">")
+    statement = sql.LIST_ENDPOINTS.format(order=ORDERS[order], direction=direction, beyond=beyond)
+    values = {"tenant_id": tenant_id, "after": after, "after_at": places.time_of(after)}
+    values |= {"limit": per_page, "offset": (page - 1) * per_page if after is None else 0}
     counted = await (await conn.execute(sql.COUNT_ENDPOINTS, {"tenant_id": tenant_id})).fetchone()
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
-        await cursor.execute(
-            statement.encode(), {"tenant_id": tenant_id, "limit": per_page, "offset": (page - 1) * per_page}
-        )
+        await cursor.execute(statement.encode(), values)
         return await cursor.fetchall(), counted[0] if counted else 0
 
 
@@ -136,10 +141,7 @@ async def newest(
     if not 1 <= limit <= MOST_LISTED:
         raise PageTooLong(limit, MOST_LISTED)
     async with conn.cursor(row_factory=class_row(Endpoint)) as cursor:
-        at = None if after is None else cells.made_at(after)
-        if after is not None and at is None:
-            raise PlaceUnknown(after)
-        values = {"tenant_id": tenant_id, "after": after, "after_at": at, "limit": limit + 1}
+        values = {"tenant_id": tenant_id, "after": after, "after_at": places.time_of(after), "limit": limit + 1}
         await cursor.execute(sql.NEWEST_ENDPOINTS.encode(), values)
         page = await cursor.fetchall()
     return page[:limit], len(page) > limit

@@ -77,6 +77,8 @@ CREATE TABLE file_batch (
   error_bytes BIGINT,
   counted_run SMALLINT,
   listed_at TIMESTAMP WITH TIME ZONE,
+  former_files UUID[],
+  former_at TIMESTAMP WITH TIME ZONE[],
   rewrites INTEGER DEFAULT 0 NOT NULL,
   CONSTRAINT file_batch_pkey PRIMARY KEY (request_id),
   CONSTRAINT file_batch_refused_or_running CHECK ((batch_id is null) = (problems is not null)),
@@ -86,6 +88,7 @@ CREATE TABLE file_batch (
   CONSTRAINT file_batch_error_file_id_key UNIQUE (error_file_id)
 );
 CREATE INDEX file_batch_batch ON file_batch (batch_id);
+CREATE INDEX file_batch_former ON file_batch (tenant_id) WHERE former_files is not null;
 CREATE INDEX file_batch_listed ON file_batch (tenant_id, listed_at) WHERE listed_at > '-infinity';
 CREATE INDEX file_batch_refused ON file_batch (tenant_id, created_at, request_id) WHERE batch_id is null;
 CREATE INDEX file_batch_tenant ON file_batch (tenant_id, created_at, request_id);
@@ -100,6 +103,8 @@ COMMENT ON COLUMN file_batch.mixed IS 'its lines may name several models and end
 COMMENT ON COLUMN file_batch.terms IS 'hash of all parameters of the create beside the file; null: not created from a file';
 COMMENT ON COLUMN file_batch.counted_run IS 'the run whose files have output_bytes and error_bytes';
 COMMENT ON COLUMN file_batch.listed_at IS 'since when its files can be read: its place among all; null: not yet; -infinity: no longer';
+COMMENT ON COLUMN file_batch.former_files IS 'output and error files of the latest runs before, the last one first';
+COMMENT ON COLUMN file_batch.former_at IS 'their places among all, one for each run';
 COMMENT ON COLUMN file_batch.rewrites IS 'how often what was stored has been redacted: its content is another one since then';
 
 -- A file that is uploaded in parts.

@@ -6,6 +6,7 @@ files, answers      their bytes
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from app.queue import service
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from tests.api.in_process import running
-from tests.api.support import MODEL, RUN, SUBMIT, run_all
+from tests.api.support import BATCHES, MODEL, RUN, SUBMIT, run_all
 from tests.api.test_conversations import engine
 from tests.pipelines.test_served import Played
 from tests.queue import support
@@ -43,11 +44,27 @@ NAMES = [
     (b"filename*=UTF-8''%e2%82%ac%20rates.jsonl", "\u20ac rates.jsonl"),
     (b"filename=\"plain.jsonl\"; FileName*=utf-8'en'%C3%A4.jsonl", "\u00e4.jsonl"),
     (b"filename*=iso-8859-1''%e4.jsonl", "\u00e4.jsonl"),
+    (b"filename*=\"UTF-8''%C3%A4;.jsonl\"", "\u00e4;.jsonl"),
     (b"filename=\"x; filename*=UTF-8''y\"", "x; filename*=UTF-8''y"),
     (b'filename="\xe2\x82\xac.jsonl"', "\u20ac.jsonl"),
     (b'filename="50%25~a.jsonl"', "50%25~a.jsonl"),
-    (b"filename*=UTF-8''%ff", None),
-    (b"filename*=utf-7''a", None),
+    (b'filename="a%22b%0A.jsonl"', 'a"b\n.jsonl'),  # as browsers, httpx and curl send a"b
+    (rb'filename="a\"b\\c.jsonl"', r'a"b\c.jsonl'),  # as RFC 9110 writes it
+    (rb'filename="C:\x\name.jsonl"', r"C:\x\name.jsonl"),
+    (rb'filename="\\\\server\\share.jsonl"', r"\\server\share.jsonl"),
+    (b"filename = plain name.jsonl", "plain name.jsonl"),
+    (b'filename="' + 255 * b"x" + b'"', 255 * "x"),
+]
+WRONG_NAMES = [
+    (b"filename*=UTF-8''%ff", "filename* must be in UTF-8 or ISO-8859-1, and say which"),
+    (b"filename*=utf-7''a", "filename* must be in UTF-8 or ISO-8859-1, and say which"),
+    (b"filename*=a", "filename* must be in UTF-8 or ISO-8859-1, and say which"),
+    (b"filename*=UTF-8''%00", "NUL"),
+    (b'filename*0="a"; filename*1="b"', "filename*0: a name in pieces (RFC 2231) is not read"),
+    (b'filename="\xe4.jsonl"', "filename has the byte 0xe4, which is not UTF-8"),
+    (b'filename="a"; filename="b"', "filename twice"),
+    (b'filename="a', "a quote without its end"),
+    (b'filename="' + 256 * b"x" + b'"', "has 256 characters; shorten it to 255"),
 ]
 
 
@@ -168,11 +185,51 @@ async def test_a_number_that_would_become_another_is_refused_by_its_name_on_ever
     assert f"{place}: the number does not fit into 64 bits" in file["status_details"]
 
 
+def named(disposition: bytes) -> bytes:
+    return file_of("1").replace(b'filename="a.jsonl"', disposition)
+
+
 @pytest.mark.parametrize(("disposition", "name"), NAMES)
 async def test_the_name_of_a_file_is_the_one_that_was_sent(
-    client: httpx.AsyncClient, disposition: bytes, name: str | None
+    client: httpx.AsyncClient, disposition: bytes, name: str
 ) -> None:
-    body = file_of("1").replace(b'filename="a.jsonl"', disposition)
-    answer = await sent(client, "/v1/files", body)
-    assert (answer.status_code, answer.json().get("filename")) == (200 if name else 400, name), answer.text
-    assert name or "filename*" in answer.text
+    answer = await sent(client, "/v1/files", named(disposition))
+    assert (answer.status_code, answer.json().get("filename")) == (200, name), answer.text
+
+
+@pytest.mark.parametrize(("disposition", "reason"), WRONG_NAMES)
+async def test_a_name_that_cannot_be_kept_is_refused_with_the_reason(
+    client: httpx.AsyncClient, disposition: bytes, reason: str
+) -> None:
+    answer = await sent(client, "/v1/files", named(disposition))
+    assert answer.status_code == 400, answer.text
+    assert (answer.json()["error"]["param"], reason in answer.json()["error"]["message"]) == ("file", True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ('{"team":"équipe €"}'.encode(), {"team": "équipe €"}),
+        (b'{"n":1.10,"large":12345678901234567890}', {"n": "1.10", "large": "12345678901234567890"}),
+        (b'{"team":"\xe9quipe"}', "cf-aig-metadata: the byte 0xe9 at column 10 is not UTF-8; send the header in UTF-8"),
+        (b'{"n":18446744073709551616}', "cf-aig-metadata: n: the number does not fit into 64 bits"),
+        (b'{"n":1,}', "cf-aig-metadata: not valid JSON: a comma after the last entry; remove it (column 7)"),
+        (b'{"n":1,"n":2}', "cf-aig-metadata: "),
+    ],
+)
+async def test_metadata_in_a_header_is_stored_as_it_was_sent_or_refused_with_the_reason(
+    client: httpx.AsyncClient, sent: bytes, stored: dict[str, str] | str
+) -> None:
+    headers: Any = {"cf-aig-metadata": sent}
+    answer = await client.post(SUBMIT, json={"requests": [{"prompt": "hi"}]}, headers=headers)
+    if isinstance(stored, str):
+        assert (answer.status_code, answer.json()["errors"][0]["message"][: len(stored)]) == (400, stored)
+        return
+    made = answer.json()["result"]["request_id"]
+    assert (await client.get(f"{BATCHES}/{made}")).json()["result"]["metadata"] == stored
+
+
+async def test_a_name_of_an_upload_in_parts_that_cannot_be_kept_is_refused(client: httpx.AsyncClient) -> None:
+    body = {"filename": 256 * "x", "purpose": "batch", "bytes": 1, "mime_type": "text/plain"}
+    answer = await client.post("/v1/uploads", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "filename"), answer.text

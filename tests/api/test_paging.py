@@ -10,7 +10,7 @@ from app.db.pool import Database
 from app.settings import Settings
 from app.webhooks import endpoint_removal
 from testing.fakes.engine import FakeEngine
-from tests.api.support import line, uploaded
+from tests.api.support import NEW_SUBSCRIPTION, SUBSCRIPTIONS, line, uploaded
 from tests.api.test_conversations import engine, new, say
 from tests.api.test_openai_files import wish
 from tests.api.test_pipelines import two
@@ -85,6 +85,12 @@ async def conversations(client: httpx.AsyncClient) -> str:
     return f"{GROWN}/conversations?"
 
 
+async def subscriptions(client: httpx.AsyncClient) -> str:
+    for _ in range(OBJECTS):
+        assert (await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION)).status_code == 200
+    return f"{SUBSCRIPTIONS}?"
+
+
 async def delete(client: httpx.AsyncClient, database: Database, path: str, each: dict[str, Any]) -> None:
     """Delete an object of the list at this path, with its row where that goes at all."""
     folder = path.partition("?")[0]
@@ -99,13 +105,18 @@ async def delete(client: httpx.AsyncClient, database: Database, path: str, each:
         await endpoint_removal.step(conn)
 
 
+DIRECTIONS = ((subscriptions, "&direction=desc"), (subscriptions, ""))
 BOTH = (files, outputs, items, input_items)
 ONE = (batches, pipelines, webhooks, own_batches, conversations)
 
 
 @pytest.mark.parametrize(
     ("make", "order"),
-    [*((make, f"&order={order}") for make in BOTH for order in ("asc", "desc")), *((make, "") for make in ONE)],
+    [
+        *((make, f"&order={order}") for make in BOTH for order in ("asc", "desc")),
+        *((make, "") for make in ONE),
+        *DIRECTIONS,
+    ],
 )
 async def test_what_is_deleted_while_a_list_is_paged_hides_nothing(
     client: httpx.AsyncClient,
@@ -118,13 +129,14 @@ async def test_what_is_deleted_while_a_list_is_paged_hides_nothing(
     path = await make(client) + order
     if make is pipelines:
         await Played(database, settings).play()  # until they are cancelled
-    key = "result" if path.startswith(GROWN) else "data"
+    key = "result" if path.startswith("/client") else "data"
+    size = "per_page" if make is subscriptions else "limit"
     whole = (await client.get(path)).json()[key]
     assert len(whole) == OBJECTS
     found: list[dict[str, Any]] = []
     after: str | None = ""
     while after is not None:
-        page = (await client.get(f"{path}&limit=2{after and f'&after={after}'}")).json()
+        page = (await client.get(f"{path}&{size}=2{after and f'&after={after}'}")).json()
         assert 0 < len(page[key]) <= 2, page
         for each in page[key]:
             await delete(client, database, path, each)
@@ -135,6 +147,22 @@ async def test_what_is_deleted_while_a_list_is_paged_hides_nothing(
     ]
     if make in (items, input_items):
         assert [each["content"] for each in found] == [each["content"] for each in whole]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_file_that_a_retry_has_replaced_stays_a_place_in_the_list(
+    client: httpx.AsyncClient, order: str
+) -> None:
+    path = f"{await outputs(client)}&order={order}"
+    whole = [each["id"] for each in (await client.get(path)).json()["data"]]
+    page, found = (await client.get(f"{path}&limit=2")).json(), list[str]()
+    while page["data"]:
+        found += [each["id"] for each in page["data"]]
+        for each in page["data"]:
+            batch = each["filename"].partition("_")[0]
+            assert (await client.post(f"{GROWN}/batches/{batch}/retry")).status_code == 200
+        page = (await client.get(f"{path}&limit=2&after={found[-1]}")).json()
+    assert found == whole
 
 
 @pytest.mark.parametrize("path", ["files", "batches", "pipelines", "webhook_endpoints"])

@@ -34,11 +34,15 @@ async def test_listing_pages_and_the_page_after_the_last_is_empty(client: httpx.
         await client.post(SUBSCRIPTIONS, json=NEW_SUBSCRIPTION | {"name": f"n{n}"})
     first = (await client.get(SUBSCRIPTIONS, params={"page": 1, "per_page": 2})).json()
     assert [each["name"] for each in first["result"]] == ["n0", "n1"]
-    assert first["result_info"] == {"count": 2, "total_count": 3, "page": 1, "per_page": 2, "total_pages": 2}
+    info = {"count": 2, "total_count": 3, "page": 1, "per_page": 2, "total_pages": 2}
+    assert first["result_info"] == info | {"cursor": first["result"][-1]["id"]}
     last = (await client.get(SUBSCRIPTIONS, params={"page": 3, "per_page": 2})).json()
     assert last["result"] == []
     turned = (await client.get(SUBSCRIPTIONS, params={"order": "name", "direction": "desc", "extra": "x"})).json()
     assert [each["name"] for each in turned["result"]] == ["n2", "n1", "n0"]
+    assert turned["result_info"]["cursor"] is None
+    refused = await client.get(SUBSCRIPTIONS, params={"order": "name", "after": first["result_info"]["cursor"]})
+    assert (refused.status_code, "after: a list ordered by name" in refused.text) == (400, True)
 
 
 async def test_patch_changes_what_is_named_and_delete_answers_what_was(client: httpx.AsyncClient) -> None:

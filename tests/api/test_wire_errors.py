@@ -29,11 +29,21 @@ FILES = {
         NO_JSONL + "The file is text in UTF-16, or binary; send it as UTF-8",
     ),
     "UTF-32": (GOOD.encode("utf-32"), NO_JSONL + "The file is text in UTF-32; send it as UTF-8"),
+    "UTF-32 without a mark": (
+        GOOD.encode("utf-32-le"),
+        NO_JSONL + "The file is text in UTF-32, or binary; send it as UTF-8",
+    ),
     "Latin-1": (
         b'{"a":"\xe9"}\n',
         f"{NO_JSONL}Line 1: {NO_JSON}the byte 0xe9 at column 7 is not UTF-8; send it as UTF-8 (it may be Latin-1)",
     ),
     "gzip": (gzip.compress(GOOD.encode()), NO_JSONL + "The file is compressed with gzip; send it uncompressed"),
+    "lz4": (b"\x04\x22\x4d\x18\x64\n", NO_JSONL + "The file is compressed with lz4; send it uncompressed"),
+    "brotli": (
+        b"\x0b\x02\x80{}\n\x03",
+        NO_JSONL + "The file is binary, or compressed, as with brotli; send text, uncompressed",
+    ),
+    "tar": (b"in.jsonl".ljust(257, b"\0") + b"ustar", NO_JSONL + "The file is a tar archive; send the text itself"),
     "zip": (b"PK\x03\x04", NO_JSONL + "The file is a ZIP archive or an office document; send the text itself"),
     "HTML": (b"<html>\n</html>", NO_JSONL + "The file is HTML or XML; send JSON"),
     "an array": (
@@ -58,6 +68,14 @@ FILES = {
         b"Hello there\nand more\n",
         NO_JSONL + "The file is plain text, such as CSV; put a JSON object on each line",
     ),
+    "quoted CSV": (
+        b'"id","text"\n"1","x"\n',
+        NO_JSONL + "The file is plain text, such as CSV; put a JSON object on each line",
+    ),
+    "numbered CSV": (
+        b"1,x\n2,y\n",
+        NO_JSONL + "The file is plain text, such as CSV; put a JSON object on each line",
+    ),
     "a picture": (
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
         NO_JSONL + "The file is binary, or has NUL bytes; send text",
@@ -68,6 +86,7 @@ FILES = {
         + "The file is one JSON array; put each of its elements on a line of its own, without a comma (`jq -c '.[]' FILE`)",
     ),
     "an array in each line": (b"[1]\n[2]", f"{NO_JSONL}Line 1: This line is not a JSON object, but an array"),
+    "nulls": (b"null\nnull", f"{NO_JSONL}Line 1: This line is not a JSON object, but null"),
     "strings": (b'"a"\n"b"', f"{NO_JSONL}Line 1: This line is not a JSON object, but a string"),
     "nothing": (
         b"",
@@ -78,6 +97,10 @@ FILES = {
         "Invalid file format for Batch API. The file has only empty lines; it needs a request in each line",
     ),
 }  # fmt: skip
+
+FORMS = {
+    name: said.removeprefix(NO_JSONL) for name, (_, said) in FILES.items() if said.startswith(NO_JSONL + "The file")
+}
 
 PLACE = "(column N)"
 # By what stands in the place of "x": the reason, whose column depends on the route.
@@ -130,6 +153,18 @@ async def test_a_file_that_is_no_lines_of_json_is_called_what_it_is(client: http
     }
 
 
+async def test_a_body_of_lines_that_has_none_is_called_what_it_is(client: httpx.AsyncClient) -> None:
+    bodies = {name: FILES[name][0] for name in FORMS} | {"blank lines": b"\n \n"}
+    told = {name: await client.post(SUBMIT, content=content, headers=NDJSON) for name, content in bodies.items()}
+    assert {name: answer.json()["errors"] for name, answer in told.items()} == {
+        name: [{"code": 5006, "message": said}]
+        for name, said in (
+            *((name, said.replace("The file is", "The body is")) for name, said in FORMS.items()),
+            ("blank lines", "requests: the body has only empty lines; it needs an item in each line"),
+        )
+    }
+
+
 async def test_a_byte_order_mark_before_utf_8_and_lines_that_end_in_crlf_are_taken(client: httpx.AsyncClient) -> None:
     answer = await upload(client, GOOD.replace("\n", "\r\n").encode("utf-8-sig"))
     assert (answer.status_code, answer.json()["status_details"]) == (200, None)
@@ -145,6 +180,12 @@ async def test_a_compressed_body_is_refused_by_its_name_whatever_the_route(clien
     assert {answer.status_code for answer in told} == {415}
     said = "Content-Encoding 'gzip' is not accepted; send the body uncompressed"
     assert {answer.json()["error"]["message"] for answer in told} == {said}
+
+
+@pytest.mark.parametrize("plain", ["identity", "Identity", " IDENTITY "])
+async def test_a_body_that_is_declared_uncompressed_is_taken_in_any_case(client: httpx.AsyncClient, plain: str) -> None:
+    answer = await client.post(SUBMIT, json={"requests": [{"prompt": "x"}]}, headers={"content-encoding": plain})
+    assert answer.status_code == 200, answer.text
 
 
 def asked(content: str) -> bytes:
@@ -227,6 +268,13 @@ async def test_what_is_too_long_is_named_with_its_size_and_the_limit_of_the_oper
             assert (told.status_code, told.json()["error"]["message"]) == (400, said)
             told = await client.post(SUBMIT, content=b'{"prompt":"x"}\n' + long + end, headers=NDJSON)
             assert (told.status_code, told.json()["errors"][0]["message"]) == (400, said)
+        for told in (
+            (await upload(client, json.dumps(LINES * 9).encode())).json()["error"],
+            (await client.post(SUBMIT, content=json.dumps(LINES * 9), headers=NDJSON)).json()["errors"][0],
+        ):
+            assert told["message"].startswith(
+                "The text is one JSON array; put each of its elements on a line of its own"
+            )
         told = await upload(client, b"".join(line(n) for n in range(200)))
         assert told.json()["error"]["message"] == (
             "File is too large. It may have at most 0.01 MB; split it, or ask the operator to raise SLACKWATER_NDJSON_BODY_MB"

@@ -11,6 +11,7 @@ import pytest
 
 from app.batches import installation_status
 from app.batches.protection import Protection, Times
+from app.db import cluster, embedded
 from app.db.pool import Database
 from app.duties.schedule import BY_NAME
 from app.duties.standing import Standing
@@ -202,6 +203,15 @@ def test_a_store_without_room_is_a_problem(tmp_path: Path) -> None:
         shutil.disk_usage(tmp_path).free, rel=0.1
     )
     assert store.room(Settings(storage_url="s3://bucket")) is None
+
+
+def test_an_embedded_database_without_room_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = installation_status.describe([engine()], CALM, database_room=3_000_000, room=1 << 30)
+    assert (found["status"], [problem["code"] for problem in found["problems"]]) == ("degraded", ["database_full"])
+    assert "3.0 MB left" in found["problems"][0]["message"]
+    monkeypatch.setattr(cluster, "place", lambda _: cluster.ClusterFolders(tmp_path, tmp_path))
+    assert embedded.room(Settings()) == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
+    assert embedded.room(Settings(database_url="postgresql://db/x")) is None
 
 
 async def test_how_long_the_database_has_run_is_known(database: Database) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.batches.validation.openai import completion, embedding, response
-from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules
+from app.batches.validation.text_generation import ItemError, ItemFacts, ItemRules, examine
 
 RULES = ItemRules(context_window=100, default_max_tokens=16, names=frozenset({"m"}), stream=True)
 Check = Callable[[Any, ItemRules], ItemFacts]
@@ -29,6 +29,21 @@ def test_a_response_takes_a_text_or_input_items_and_its_own_limit() -> None:
     assert response({"input": "four", "max_output_tokens": 5}, RULES).answer_tokens == 5
     items = [{"role": "user", "content": [{"type": "input_text", "text": "four four"}]}]
     assert response({"input": items}, RULES).est_tokens == 4 // 4 + 9 // 4 + 16
+
+
+@pytest.mark.parametrize("role", ["control", "agent.2", "tool response", "\u52a9\u624b", "x" * 64])
+def test_any_word_may_be_a_role_of_a_chat_and_of_a_response(role: str) -> None:
+    said = [{"role": role, "content": "x"}]
+    assert examine({"messages": said}, RULES).answer_tokens == response({"input": said}, RULES).answer_tokens == 16
+
+
+@pytest.mark.parametrize("role", ["", "a\nb", "\x9bm", "x" * 65, 5, ["user"]])
+def test_what_can_be_no_role_is_named_on_both(role: Any) -> None:
+    said = [{"role": role, "content": "x"}]
+    for check, item, field in ((examine, {"messages": said}, "messages"), (response, {"input": said}, "input")):
+        with pytest.raises(ItemError, match="1 to 64 characters") as told:
+            check(item, RULES)
+        assert told.value.field == f"{field}[0].role"
 
 
 @pytest.mark.parametrize(("check", "name"), [(completion, "prompt"), (embedding, "input"), (response, "input")])

@@ -25,13 +25,11 @@ from app.console.views import (
     find,
     incidents,
     keys,
-    places,
     playground,
     signs,
     webhooks,
 )
 from app.console.views.engine_plots import Frame, Held
-from app.errors import BadInput
 from app.headroom.decision_log import AllowanceChange, LoggedChange
 from app.headroom.gate_rules import Reason
 from app.headroom.samples import EngineSample, StoredSample
@@ -535,14 +533,6 @@ def test_what_was_found_is_named_once_and_leads_to_its_page() -> None:
         ("Batch", f"/console/batches/{UUID(int=5)}"),
         ("Tag", "/console/batches?view=all&q=tag%3Ax%26y"),
     ]
-
-
-def test_a_place_in_a_list_survives_its_address() -> None:
-    assert places.at_place(places.place(NOW, 7).replace("+", " ")) == (NOW, 7)
-    assert places.at_place("") is None
-    for wrong in ("x", "2026-11-23T14:16:02_7", f"{NOW.isoformat()}_-1", f"{NOW.isoformat()}_x"):
-        with pytest.raises(BadInput):
-            places.at_place(wrong)
 
 
 def test_webhooks_of_one_name_are_told_apart_by_where_they_go() -> None:

@@ -166,14 +166,6 @@ def test_first_digits_are_a_range_of_ids() -> None:
     assert id_prefix.id_range("5f") is None
 
 
-def test_a_cursor_is_read_back_as_it_was_written() -> None:
-    identity = id_prefix.id_range("5f1c")
-    assert identity is not None
-    assert batch_filter.at_cursor(batch_filter.cursor(NOW, identity[0])) == (NOW, identity[0])
-    with pytest.raises(BadInput, match="open the list again"):
-        batch_filter.at_cursor("nonsense")
-
-
 def test_a_prompt_is_shown_as_text_whatever_its_form() -> None:
     chat = b'{"messages": [{"role": "user", "content": "<b>x</b>"}, {"role": "tool", "content": [1]}]}'
     assert item.prompt(chat) == "user:\n<b>x</b>\n\ntool:\n[\n  1\n]"

@@ -13,7 +13,7 @@ from app.cli.doctor.check import CheckStatus
 from app.db import migrate, schema, session_settings
 from app.db.pool import Database
 from app.db.session_settings import DURABILITY_SETTINGS, ENCODING, OF_ROLE, Reading
-from app.errors import ServerUnfit
+from app.errors import SchemaMismatch, ServerUnfit
 from app.settings import Settings
 from workers.notifier.async_bridge import AsyncBridge
 from workers.steward.leader import leadership
@@ -34,6 +34,9 @@ FIT = {**OF_ROLE, **{name: good[0] for name, good in DURABILITY_SETTINGS.items()
         ("idle_in_transaction_session_timeout", "0"),
         ("DateStyle", "SQL, DMY"),
         ("default_transaction_read_only", "on"),
+        ("extra_float_digits", "0"),
+        ("idle_session_timeout", "1min"),
+        ("transaction_timeout", "1min"),
     ],
 )
 def test_a_server_that_loses_what_it_confirms_or_plans_otherwise_is_named_with_the_remedy(
@@ -87,6 +90,10 @@ STRANGE = {
     "default_transaction_read_only": "on",
     "statement_timeout": "2s",
     "lock_timeout": "1ms",
+    "extra_float_digits": "0",
+    "array_nulls": "off",
+    "row_security": "off",
+    "idle_session_timeout": "1s",
 }
 
 
@@ -114,8 +121,17 @@ async def test_whatever_was_set_for_a_role_migrate_sets_what_statements_rely_on(
     moment = datetime(2026, 11, 27, tzinfo=UTC)
     async with Database(url) as database, database.durable() as conn:
         await session_settings.require(conn)
-        row = await (await conn.execute("select %s::timestamptz, 'é😀', interval '36 hours'", (moment,))).fetchone()
-    assert row == (moment, "é😀", timedelta(hours=36))
+        odd = "select %s::timestamptz, 'é😀', interval '36 hours', 0.1::float8 + 0.2::float8, %s::text[]"
+        row = await (await conn.execute(odd, (moment, ["a", None]))).fetchone()
+    assert row == (moment, "é😀", timedelta(hours=36), 0.1 + 0.2, ["a", None])
+
+
+def test_a_setting_that_a_server_does_not_have_is_not_asked_of_it(database_url: str) -> None:
+    without = {name: value for name, value in FIT.items() if name != "transaction_timeout"}
+    assert session_settings.problem(Reading("ann", "batches", without)) is None
+    with psycopg.connect(database_url) as conn:
+        has, version = session_settings.of_server(conn), conn.info.server_version
+    assert ("transaction_timeout" in has) == (version >= 170_000)
 
 
 def test_a_database_that_has_no_place_for_every_character_is_refused_before_it_is_migrated(
@@ -142,6 +158,41 @@ def test_a_role_that_may_not_make_tables_is_told_what_an_administrator_grants(
     with psycopg.connect(url.replace("odd@", "postgres@"), autocommit=True) as conn:
         conn.execute(grant.encode())
     migrate.upgrade(url)
+
+
+ELSEWHERE = "alter role odd in database empty set search_path = nowhere"
+
+
+def test_a_role_whose_search_path_is_elsewhere_is_told_so(
+    settings: Settings, empty: Callable[..., str], administer: Callable[[str], None]
+) -> None:
+    url, remedy = empty(role="superuser"), 'alter role "odd" in database "empty" set search_path = "public";'
+    administer(ELSEWHERE)
+    with pytest.raises(ServerUnfit, match=re.escape(remedy)) as told:
+        migrate.upgrade(url)
+    assert "search_path" in str(told.value)
+    assert "grant" not in str(told.value)
+    check = doctor.database(settings.model_copy(update={"database_url": url}))
+    assert (check.status, remedy in check.fix) == (CheckStatus.FAIL, True)
+
+
+async def test_tables_that_a_role_does_not_find_are_not_made_again(
+    settings: Settings, empty: Callable[..., str], administer: Callable[[str], None]
+) -> None:
+    url, remedy = empty(role="superuser"), 'alter role "odd" in database "empty" set search_path = "public";'
+    migrate.upgrade(url)
+    administer(ELSEWHERE)
+    with pytest.raises(SchemaMismatch, match=re.escape(remedy)):
+        migrate.upgrade(url)
+    async with Database(url) as database, database.durable() as conn:
+        with pytest.raises(SchemaMismatch, match=r"are in the schema public.*search_path.*nowhere"):
+            await schema.require(conn)
+    check = doctor.database(settings.model_copy(update={"database_url": url}))
+    assert (check.status, check.fix) == (CheckStatus.FAIL, f"`{remedy}`")
+    administer("alter role odd reset all")
+    administer("alter role odd in database empty set search_path = public")
+    with psycopg.connect(url) as conn:
+        assert schema.read(conn).problem(schema.own_revision()) is None
 
 
 def test_what_an_administrator_has_set_for_the_database_does_not_make_commits_lossy_in_silence(

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from app import clock
-from app.batches import incidents
 from app.changes import sql as changes_sql
 from app.db.day_tables import on_day
 from app.headroom import samples_sql
@@ -96,7 +95,6 @@ def statements(conn: psycopg.Connection) -> dict[str, tuple[str, Parameters]]:
     items = {"batch_id": batch, "run": run, "after": 500_000, "limit": 51}
     hour, day = now - timedelta(hours=1), now - timedelta(days=1)
     page = changes_sql.page(frozenset({"since", "tenant_id", "before"}))
-    position = incidents.position_of(f"{round(hour.timestamp() * 1e6)}.77")
     return {
         "list": (listing(), account),
         "list, next page": (listing("after"), account),
@@ -119,7 +117,7 @@ def statements(conn: psycopg.Connection) -> dict[str, tuple[str, Parameters]]:
         "failed items": (on_day(items_sql.FAILED, batch), items),
         "items with a rare error": (on_day(items_sql.FAILED_WITH, batch), items | {"error": "timeout"}),
         "one item": (on_day(items_sql.ONE, batch), {"batch_id": batch, "run": run, "seq": 777_777}),
-        "incidents": (page, {"since": day, "tenant_id": 1, "before_at": position.at, "before": 77, "limit": 101}),
+        "incidents": (page, {"since": day, "tenant_id": 1, "before_at": hour, "before": 77, "limit": 101}),
         "engine, an hour": (samples_sql.SAMPLES, {"engine_id": 2, "since": hour, "until": now, "stretch": 30.0}),
         "latency, an hour and a week": (
             latency_sql.READ,

@@ -15,6 +15,7 @@ from app.access.oidc import OidcError
 from app.access.operator_tokens import PREFIX, Operator
 from app.access.roles import Role
 from app.api.deps import Parts, PartsDep
+from app.api.header_texts import HeaderTexts
 from app.audit import actor
 from app.audit.actor import Actor
 from app.audit.acts import Act
@@ -97,7 +98,7 @@ class Change:
 
 async def change(request: Request, parts: PartsDep, by: OperatorDep) -> Change:
     """The change that this request makes. Raises BadInput for a reason that is too long."""
-    reason = request.headers.get(REASON)
+    reason = HeaderTexts(request.headers).get(REASON)
     if reason and len(reason) > _LONGEST_REASON:
         raise BadInput(f"{REASON}: at most {_LONGEST_REASON} characters are kept", param=REASON)
     actor.enter(Actor(by.subject, str(by.role), correlation=request.state.request_id, reason=reason))

@@ -9,11 +9,12 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app import clock, trace_context
+from app import clock, places, trace_context
 from app.admission.admission import Admission
 from app.api import body, policy_header, request_parsing, submit_metrics, submit_params, unknown_fields
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import PageQuery, answer, listed, place_of
+from app.api.header_texts import HeaderTexts
+from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.openai.metadata import read_metadata
 from app.batches.openai import file_batches, uploads
 from app.batches.openai.file_batches import FileBatch, NewFileBatch
@@ -116,7 +117,7 @@ def _of_stages(new: NewFileBatch, tenant: Tenant, parts: Parts) -> Callable[[], 
 @router.get("/batches")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
     """The newest batches, including those of Workers AI's routes."""
-    after = place_of(page.after, submit_params.batch_id)
+    after = places.parsed(page.after, submit_params.batch_id)
     found, more = await file_batches.listing(parts.database, tenant, Filters(), after=after, limit=page.limit)
     return listed([view(batch, _price(batch, parts)) for batch in found], more=more)
 
@@ -176,7 +177,7 @@ def _read(given: dict[str, Any], request: Request, tenant: Tenant, parts: Parts)
     if endpoint not in ROUTES:
         message = f"Invalid endpoint: {endpoint[:60]!r}. Supported values: {', '.join(map(repr, ROUTES))}."
         raise BadInput(message, param="endpoint", reason=OpenAICode.INVALID_VALUE)
-    key = request.headers.get("idempotency-key") or given.get("idempotency_key")
+    key = HeaderTexts(request.headers).get(submit_params.KEY_HEADER) or given.get("idempotency_key")
     metadata = read_metadata(given.get("metadata"))
     output_seconds = _output_seconds(given.get("output_expires_after"))
     key = submit_params.idempotency_key(key, "idempotency_key")

@@ -1,17 +1,14 @@
 """Answers in OpenAI's form: one object, or a page. The last id of a page is the cursor of the next one."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.parameter_limits import Text, declared
-from app.errors import PlaceUnknown
 
 MOST_LISTED = 100
-T = TypeVar("T")
 
 
 class PageQuery(BaseModel):
@@ -21,14 +18,6 @@ class PageQuery(BaseModel):
 
     after: Text | None = None
     limit: int = Field(20, json_schema_extra=declared(1, MOST_LISTED))
-
-
-def place_of(after: str | None, parse: Callable[[str], T | None]) -> T | None:
-    """What a page begins after; None: nothing. Raises PlaceUnknown for what is no id."""
-    found = parse(after) if after else None
-    if after and found is None:
-        raise PlaceUnknown(after)
-    return found
 
 
 def answer(content: dict[str, Any]) -> Response:

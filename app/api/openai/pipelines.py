@@ -8,9 +8,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app import places
 from app.api import body, request_parsing, submit_params
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import PageQuery, answer, listed, place_of
+from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.parameter_limits import LARGEST, Text
 from app.api.response_headers import COMPLETE
 from app.api.streams import streamed
@@ -42,7 +43,7 @@ class ResultQuery(BaseModel):
 async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Response:
     """Create a pipeline from its definition. With `limit`, only so many lines of the input are used: a sample."""
     given = await body.read_json(request, parts.settings.json_body_mb)
-    key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
+    key = submit_params.key_of(request.headers)
     caller, usual = _caller(request, tenant, parts, key), parts.lengths.of(tenant.tenant_id)
     database, settings = parts.database, parts.settings
     request_id = await service.create(database, settings, caller, Given.of(given), parts.queued_catalogue, usual)
@@ -67,7 +68,7 @@ async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery,
     """The newest pipelines."""
     if not 1 <= page.limit <= reads.MOST_LISTED:
         raise PageTooLong(page.limit, reads.MOST_LISTED)
-    after = place_of(page.after, ids.parse_id)
+    after = places.parsed(page.after, ids.parse_id)
     found, more = await reads.page(parts.database, tenant, after=after, limit=page.limit)
     return listed([views.listed(*each) for each in found], more=more)
 

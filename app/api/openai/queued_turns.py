@@ -81,7 +81,7 @@ async def _ordered(
         request_parsing.SingleRoute(RESPONSES, examine, Kind.RESPONSE),
         model,
         found.item(asked),
-        idempotency_key=submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key"),
+        idempotency_key=submit_params.key_of(request.headers),
         affinity=found.affinity,
         values=found.values,
     )

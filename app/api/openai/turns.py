@@ -315,7 +315,7 @@ async def _converse(incoming: _Incoming, session_id: UUID) -> Response:
 
 async def _begun(incoming: _Incoming, session_id: UUID) -> tuple[Continued, PreparedCall, NewTurn, int] | StoredTurn:
     headers, keeper = incoming.request.headers, incoming.keeper
-    key = submit_params.idempotency_key(headers.get("idempotency-key"), "Idempotency-Key")
+    key = submit_params.key_of(headers)
     request_hash = await incoming.request_hash() if key else None
     deadline = clock.monotonic() + incoming.parts.settings.line_seconds
     while True:

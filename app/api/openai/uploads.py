@@ -20,7 +20,7 @@ from app.api.openai.list_pages import answer
 from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.openai import uploads
 from app.errors import BadInput, Conflict, NotFound, SensitiveFound
-from app.files import sealed_files, upload_parts
+from app.files import names, sealed_files, upload_parts
 from app.files import service as files
 from app.files.service import File
 from app.files.upload_parts import PART_PREFIX, PREFIX, Upload
@@ -44,8 +44,9 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     most = int(parts.settings.ndjson_body_mb * 2**20)
     if type(size) is not int or not 1 <= size <= most:
         raise BadInput(f"bytes: must be an integer between 1 and {most}", param="bytes")
-    if not isinstance(filename, str) or not filename or "\0" in filename:
+    if not isinstance(filename, str) or not filename:
         raise BadInput("filename: must be a non-empty string", param="filename")
+    names.checked(filename, "filename")
     if not isinstance(given.get("mime_type", ""), str):
         raise BadInput("mime_type: must be a string", param="mime_type")
     after = given.get("expires_after")
@@ -58,7 +59,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
     )
     async with parts.database.transaction() as conn:
         upload = await upload_parts.create(
-            conn, tenant.tenant_id, filename=filename[:255], purpose=purpose, size=size, file_seconds=seconds, seal=seal
+            conn, tenant.tenant_id, filename=filename, purpose=purpose, size=size, file_seconds=seconds, seal=seal
         )
     return answer(_view(upload, None, tenant))
 

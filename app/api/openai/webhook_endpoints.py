@@ -12,10 +12,10 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from app import clock
+from app import clock, places
 from app.api.body import read_model
 from app.api.deps import KeyHolder, Parts, PartsDep
-from app.api.openai.list_pages import PageQuery, answer, listed, place_of
+from app.api.openai.list_pages import PageQuery, answer, listed
 from app.api.permissions import seen_endpoint
 from app.errors import BadInput, NotFound, TestUnanswered
 from app.queue import wakes
@@ -99,7 +99,7 @@ async def create(request: Request, tenant: KeyHolder, parts: PartsDep) -> Respon
 @router.get("/webhook_endpoints")
 async def listing(tenant: KeyHolder, parts: PartsDep, page: Annotated[PageQuery, Query()]) -> Response:
     """A page of webhooks, newest first."""
-    after = place_of(page.after, _known)
+    after = places.parsed(page.after, _known)
     async with parts.database.relaxed() as conn:
         found, more = await endpoints.newest(conn, tenant.tenant_id, after=after, limit=page.limit)
     return listed([_view(seen_endpoint(tenant, endpoint)) for endpoint in found], more=more)

@@ -5,13 +5,14 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
+from app import places
 from app.api import body, submit_params
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.response_headers import COMPLETE
 from app.api.streams import streamed
 from app.api.workers_ai import batch_views, results
-from app.api.workers_ai.listing_filters import BatchListQuery, ResultQuery, cursor, filters
+from app.api.workers_ai.listing_filters import BatchListQuery, ResultQuery, filters
 from app.batches import lifecycle, listing, refused_batches, shredding
 from app.errors import NotFound
 from app.tenants.service import Tenant
@@ -35,7 +36,7 @@ async def listed(tenant: Caller, parts: PartsDep, query: Annotated[BatchListQuer
 
     The order is the same for every page; `result_info.cursor` is null on the last page.
     """
-    after = cursor(query.after) if query.after is not None else None
+    after = places.parsed(query.after, submit_params.batch_id)
     positions, more = await listing.page(
         parts.database, tenant, filters(query, parts.catalogue), after=after, limit=query.limit
     )

@@ -1,25 +1,22 @@
 """`…/ai/conversations`: how the conversations of an account grow, and their turns, without what was said."""
 
-import re
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app import clock
+from app import clock, places
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import LARGEST, Text
-from app.errors import BadInput, NotFound
+from app.errors import NotFound
 from app.sessions import listing, service
 from app.sessions.listing import Filter, Listed, ListedTurn
 
 router = APIRouter(prefix="/ai/conversations")
 
-_CURSOR = "^[0-9]{1,16}_[0-9a-f]{32}$"  # when it was last used, in microseconds since 1970; its id
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_CURSOR = f"^{places.TIME}[0-9a-f]{{32}}$"  # when it was last used; its id
 
 
 class ConversationQuery(BaseModel):
@@ -62,11 +59,11 @@ async def conversations_of(
     parts: Parts, query: ConversationQuery, tenant_id: int | None, account: str = ""
 ) -> Response:
     """A page of conversations. `tenant_id` None: of all accounts, or of `account`."""
-    after = None if query.after is None else _place(query.after)
+    after = places.read(query.after, UUID)
     wanted = Filter(tenant_id, account, query.busy, query.growing, after=after)
     async with parts.database.relaxed() as conn:
         rows, more = await listing.page(conn, wanted, query.limit)
-    cursor = f"{(rows[-1].used_at - _EPOCH) // _MICROSECOND}_{rows[-1].session_id.hex}" if more else None
+    cursor = places.written(rows[-1].used_at, rows[-1].session_id) if more else None
     shown = [({"account": each.account} if tenant_id is None else {}) | _view(each, parts) for each in rows]
     return success(shown, result_info={"count": len(rows), "per_page": query.limit, "cursor": cursor})
 
@@ -80,13 +77,6 @@ async def turns_of(parts: Parts, conversation_id: str, query: TurnQuery, tenant_
         rows, more = await listing.turns(conn, session_id, before=query.before, limit=query.limit)
     info = {"count": len(rows), "per_page": query.limit, "cursor": str(rows[-1].n) if more else None}
     return success([_turn(each) for each in rows], result_info=info)
-
-
-def _place(cursor: str) -> tuple[datetime, UUID]:
-    if not re.fullmatch(_CURSOR, cursor):
-        raise BadInput("after: is no cursor of this list", param="after")
-    at, _, identity = cursor.partition("_")
-    return _EPOCH + int(at) * _MICROSECOND, UUID(identity)
 
 
 def _view(each: Listed, parts: Parts) -> dict[str, Any]:

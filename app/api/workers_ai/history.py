@@ -10,14 +10,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app import clock
+from app import clock, places
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Text
 from app.api.workers_ai.why import decision_view
 from app.batches import incidents, protection
 from app.batches.protection import Protection
-from app.changes.service import ChangePosition
 from app.db.pool import Connection
 from app.engines import service as engines
 from app.errors import BadInput, NotFound
@@ -39,7 +38,9 @@ Since = Annotated[
 
 Cursor = Annotated[
     str | None,
-    Field(json_schema_extra={"pattern": r"^[0-9]{1,16}\.[0-9]{1,18}$"}, description="the `cursor` of the page before"),
+    Field(
+        json_schema_extra={"pattern": f"^{places.TIME}{places.NUMBER}$"}, description="the `cursor` of the page before"
+    ),
 ]
 
 
@@ -94,7 +95,7 @@ async def timeline(tenant: Caller, parts: PartsDep, query: Annotated[IncidentQue
 
 async def incidents_page(parts: PartsDep, query: IncidentQuery, tenant_id: int | None) -> Response:
     """A page of the timeline as an account may see it, or the operator (None)."""
-    before = incidents.position_of(query.after) if query.after is not None else None
+    before = places.read(query.after, places.number)
     async with parts.database.relaxed() as conn:
         found = await incidents.timeline(
             conn,
@@ -106,7 +107,7 @@ async def incidents_page(parts: PartsDep, query: IncidentQuery, tenant_id: int |
             limit=query.limit + 1,
         )
     page = found[: query.limit]
-    cursor = incidents.cursor_of(page[-1].position) if len(found) > len(page) else None
+    cursor = places.written(*page[-1].position) if len(found) > len(page) else None
     info = {"count": len(page), "per_page": query.limit, "cursor": cursor}
     return success([incidents.document(each) for each in page], result_info=info)
 
@@ -139,13 +140,13 @@ async def decisions_page(parts: PartsDep, name: str, query: DecisionQuery) -> Re
     """A page of an engine's decisions, which an account sees as the operator does."""
     if query.kind not in decision_log.KINDS:
         raise BadInput(f"kind: must be one of {', '.join(decision_log.KINDS)}, got {query.kind[:20]}", param="kind")
-    before = incidents.position_of(query.after) if query.after is not None else None
+    before = places.read(query.after, places.number)
     async with parts.database.relaxed() as conn:
         engine_id = await _engine_id(conn, name)
         found = await decision_log.recent(conn, engine_id, query.limit + 1, kind=query.kind, before=before)
     page = found[: query.limit]
-    last = ChangePosition(page[-1].at, page[-1].decision_id) if len(found) > len(page) else None
-    info = {"count": len(page), "per_page": query.limit, "cursor": incidents.cursor_of(last) if last else None}
+    cursor = places.written(page[-1].at, page[-1].decision_id) if len(found) > len(page) else None
+    info = {"count": len(page), "per_page": query.limit, "cursor": cursor}
     return success([decision_view(name, each) for each in page], result_info=info)
 
 

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -104,11 +103,3 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _with_zone(moment: datetime | None) -> datetime | None:
     return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
-
-
-def cursor(text: str) -> UUID:
-    """The batch after which a page begins. Raises BadInput."""
-    parsed = submit_params.batch_id(text)
-    if parsed is None:
-        raise BadInput(f"after: must be the cursor of the page before, got {text[:60]}", param="after")
-    return parsed

@@ -1,19 +1,20 @@
 """A submit to `…/ai/run?queueRequest=true`: the items in `requests` or as NDJSON become one batch."""
 
+import json
 import re
 from typing import Any
 from uuid import UUID
 
-import orjson
 from fastapi import Request, Response
 
 from app import labels
 from app.api import body, boolean_params, policy_header, request_parsing, submit_params, unknown_fields
 from app.api.deps import Parts
 from app.api.envelope import success
+from app.api.header_texts import HeaderTexts
 from app.api.unknown_fields import ItemFields
 from app.batches import submit as batches
-from app.batches.validation import not_json
+from app.batches.validation import not_json, strict_json
 from app.engines.catalogue import Model
 from app.errors import BadInput, NotQueueable
 from app.queue.types import Kind
@@ -61,7 +62,7 @@ def _order(model: Model, request: Request, tenant: Tenant, parts: Parts, fields:
         raise BadInput("requests: a batch is queued; add ?queueRequest=true to the URL")
     _check_queue(model)
     unknown_fields.check(request, request.query_params, _QUERY, noun="query parameter")
-    key = submit_params.idempotency_key(request.headers.get("idempotency-key"), "Idempotency-Key")
+    key = submit_params.key_of(request.headers)
     labels = request_parsing.labels_of(
         request, tenant, tags=_tags(request), metadata=_metadata(request), idempotency_key=key
     )
@@ -106,16 +107,18 @@ def _deadline(request: Request) -> float | None:
 
 def _metadata(request: Request) -> dict[str, str] | None:
     """The metadata in the header that Cloudflare's AI Gateway uses for it: one flat JSON object."""
-    given = request.headers.get(METADATA)
+    given = HeaderTexts(request.headers).get(METADATA)
     if given is None:
         return None
     try:
-        pairs = orjson.loads(given)
-    except orjson.JSONDecodeError:
-        pairs = None
-    if not isinstance(pairs, dict) or not all(isinstance(value, str | int | float | bool) for value in pairs.values()):
-        raise BadInput(f'{METADATA}: must be a JSON object of strings, numbers and booleans, like {{"team": "search"}}')
-    texts = {key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in pairs.items()}
+        strict_json.loads(given.encode())
+    except strict_json.JsonError as error:
+        raise BadInput(f"{METADATA}: {error}", param=METADATA) from None
+    pairs = json.loads(given, parse_int=str, parse_float=str)  # a number keeps its digits
+    if not isinstance(pairs, dict) or not all(isinstance(value, str | bool) for value in pairs.values()):
+        message = f'{METADATA}: must be a JSON object of strings, numbers and booleans, like {{"team": "search"}}'
+        raise BadInput(message, param=METADATA)
+    texts = {key: value if isinstance(value, str) else str(value).lower() for key, value in pairs.items()}
     labels.check_metadata(texts, METADATA)
     return texts
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app import clock
+from app import clock, places
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
 from app.api.parameter_limits import Text
@@ -46,7 +46,9 @@ class KeysQuery(BaseModel):
 
     view: str = Field("live", json_schema_extra={"enum": list(key_list.VIEWS)}, description="which keys")
     after: Text | None = Field(
-        None, json_schema_extra={"pattern": f"^{key_list.PLACE}$"}, description="the `cursor` of the page before"
+        None,
+        json_schema_extra={"pattern": f"^{places.TIME}{key_list.ID}$"},
+        description="the `cursor` of the page before",
     )
 
 
@@ -165,10 +167,10 @@ async def keys(tenant: Caller, parts: PartsDep, query: Annotated[KeysQuery, Quer
     """The API keys of the account without their secrets, newest first, with their use in the present minute."""
     if query.view not in key_list.VIEWS:
         raise BadInput(f"view: must be one of {', '.join(key_list.VIEWS)}, got {query.view[:20]}", param="view")
-    after = None if query.after is None else key_list.at_place(query.after)
+    after = places.read(query.after, key_list.parse_id)
     async with parts.database.relaxed() as conn:
         rows, more = await key_list.keys(conn, tenant.tenant_id, query.view, None, after)
-    cursor = key_list.place(rows[-1]) if more else None
+    cursor = places.written(rows[-1].created_at, rows[-1].key_id) if more else None
     info = {"count": len(rows), "per_page": key_list.PAGE_KEYS, "cursor": cursor}
     return success([_key_view(row) for row in rows], result_info=info)
 

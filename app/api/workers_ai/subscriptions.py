@@ -11,6 +11,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app import places
 from app.api import body, parameter_limits, response_headers
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
@@ -94,9 +95,10 @@ class Paging(_Strict):
 
     model_config = ConfigDict(extra="ignore", strict=False)
 
+    after: parameter_limits.Text | None = Field(None, description="the `cursor` of the page before, instead of `page`")
     page: int = Field(1, json_schema_extra=parameter_limits.declared(1, endpoints.MOST_PAGES))
     per_page: int = Field(20, json_schema_extra=parameter_limits.declared(1, endpoints.MOST_LISTED))
-    order: str = Field("created_at", json_schema_extra={"enum": [*endpoints.ORDERS]})
+    order: str = Field(endpoints.BY_TIME, json_schema_extra={"enum": [*endpoints.ORDERS]})
     direction: Literal["asc", "desc"] = "asc"
 
 
@@ -135,7 +137,8 @@ async def create(request: Request, tenant: Caller, parts: PartsDep) -> Response:
 
 @router.get("")
 async def listing(tenant: Caller, parts: PartsDep, paging: Annotated[Paging, Query()]) -> Response:
-    """A page of subscriptions."""
+    """A page of subscriptions. `page` counts from the first one there is; whoever deletes while paging goes on by `after`."""
+    after = places.parsed(paging.after, UUID)
     async with parts.database.relaxed() as conn:
         found, total = await endpoints.listing(
             conn,
@@ -144,7 +147,9 @@ async def listing(tenant: Caller, parts: PartsDep, paging: Annotated[Paging, Que
             per_page=paging.per_page,
             order=paging.order,
             descending=paging.direction == "desc",
+            after=after,
         )
+    full = len(found) == paging.per_page and paging.order == endpoints.BY_TIME
     pages = -(-total // paging.per_page)
     info = {
         "count": len(found),
@@ -152,6 +157,7 @@ async def listing(tenant: Caller, parts: PartsDep, paging: Annotated[Paging, Que
         "page": paging.page,
         "per_page": paging.per_page,
         "total_pages": pages,
+        "cursor": found[-1].endpoint_id.hex if full else None,
     }
     return success([view(seen_endpoint(tenant, endpoint)) for endpoint in found], result_info=info)
 

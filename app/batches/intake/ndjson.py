@@ -1,5 +1,6 @@
 """Lines of JSON: a byte stream is split into them, and those that we write stay whole. Pure."""
 
+from app.batches.validation import not_json
 from app.batches.validation.not_json import BOM
 from app.errors import BadInput
 
@@ -15,13 +16,14 @@ def unbroken(lines: bytes) -> bytes:
 
 
 class LineTooLong(BadInput):
-    """A line exceeds the limit, which is the operator's; `number` counts from 1."""
+    """A line exceeds the limit, which is the operator's; `number` counts from 1. `what`: the text is that, and no lines."""
 
-    def __init__(self, number: int, size: int, cap: int) -> None:
-        super().__init__(
+    def __init__(self, number: int, size: int, cap: int, what: str = "") -> None:
+        too_long = (
             f"line {number} has {size:,} bytes, and a line may have at most {cap:,}; make it shorter, or ask the operator to "
             "raise SLACKWATER_NDJSON_LINE_MB"
         )
+        super().__init__(f"The text is {what}" if what else too_long)
 
 
 class LineSplitter:
@@ -32,9 +34,16 @@ class LineSplitter:
         self._rest = bytearray()  # of the line that has not ended, unless it is too long already
         self._size = 0  # of that line so far
         self._seen = 0
+        self._head = b""
+
+    @property
+    def head(self) -> bytes:
+        """The beginning of the text, for `not_json.of_file`."""
+        return self._head.removeprefix(BOM)
 
     def feed(self, block: bytes) -> list[bytes]:
         """The lines that end in this block, without line ends. Raises LineTooLong."""
+        self._head += block[: not_json.HEAD - len(self._head)]
         *ends, rest = block.split(b"\n")
         lines = [self._line(end) for end in ends]
         self._take(rest)
@@ -55,7 +64,7 @@ class LineSplitter:
         self._seen += 1
         size, self._size = self._size + len(end), 0
         if size > self._cap:
-            raise LineTooLong(self._seen, size, self._cap)
+            raise LineTooLong(self._seen, size, self._cap, not_json.of_file(self.head) if self._seen == 1 else "")
         line = end
         if self._rest:
             line = bytes(self._rest + end)

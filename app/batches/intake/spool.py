@@ -132,7 +132,7 @@ class Spool(ABC):
         """To be called after the last item. Raises BadInput for an empty batch."""
         self.end_lines()
         if not self.est_tokens:
-            raise BadInput("requests: must hold at least one item")
+            raise BadInput(f"requests: {self._empty()}")
         self._write_rows()
         self._write(copy_format.TRAILER)
         with catch_disk_full():
@@ -175,6 +175,10 @@ class Spool(ABC):
     @abstractmethod
     def _add_lines(self, lines: Sequence[bytes]) -> None:
         """Add these lines."""
+
+    def _empty(self) -> str:
+        """What is wrong with a batch without items."""
+        return "must hold at least one item"
 
     def _too_many(self, most: int) -> BadInput:
         """The error of a batch of more items."""

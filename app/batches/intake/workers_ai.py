@@ -8,7 +8,7 @@ import orjson
 from app.admission.admission import Admission
 from app.batches.intake.prompt_length import MOST_COUNTED, LongItem, may_not_fit
 from app.batches.intake.spool import Spool, SpoolOptions
-from app.batches.validation import strict_json
+from app.batches.validation import not_json, strict_json
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Model
 from app.errors import BadInput, PolicyDenied, SensitiveFound
@@ -53,8 +53,18 @@ class ItemIntake(Spool):
             try:
                 item = strict_json.loads(text)
             except strict_json.JsonError as error:
-                raise BadInput(f"{where}: {self._shown(str(error))}") from None
+                raise self._no_item(f"{where}: {self._shown(str(error))}") from None
+            if isinstance(item, list):
+                raise self._no_item(f"{where}: must be a JSON object, not {not_json.kind(item)}")
             self._add_checked(item, text, where)
+
+    def _no_item(self, message: str) -> BadInput:
+        """The error of a line that is no item; of the first one: what the body is instead of lines."""
+        what = "" if self.est_tokens else not_json.of_file(self._lines.head)
+        return BadInput(f"The body is {what}" if what else message)
+
+    def _empty(self) -> str:
+        return "the body has only empty lines; it needs an item in each line" if self._line_number else super()._empty()
 
     def _add_checked(self, item: Any, raw: bytes | None, where: str) -> None:
         try:

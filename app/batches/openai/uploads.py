@@ -44,9 +44,7 @@ UNREAD_PURPOSES = (
     "evals",
 )  # OpenAI's clients send them; such files are only stored
 DEFAULT_SECONDS = 30 * 86_400.0  # lifetime of a file
-_NAME_LENGTH = 255
 _NO_BATCH_FILE = "Invalid file format for Batch API."  # OpenAI's words
-_HEAD = 16_384  # bytes that show what a file is
 _ARRAY = (b"[\n", b"[\r\n")  # of whose lines the last element's is JSON
 
 
@@ -66,7 +64,6 @@ class IncomingUpload:
     ) -> None:
         self._settings, self._redaction = settings, redaction
         self._received = 0
-        self._head = b""  # of the file as it came
         self._open = ExitStack()
         self._file = self._open.enter_context(spooled(settings.data_dir / "spool"))
         self._splitter = LineSplitter(int(settings.ndjson_line_mb * 2**20))
@@ -96,7 +93,6 @@ class IncomingUpload:
 
     def add(self, piece: bytes) -> None:
         """The next bytes of the file. Raises BodyTooLarge, BadInput, StorageFull."""
-        self._head += piece[: _HEAD - len(self._head)]
         self._received += len(piece)
         if self._received > self._most:
             raise too_large(self._settings)
@@ -158,7 +154,7 @@ class IncomingUpload:
         if not self.lines.count:
             has = "has only empty lines" if self._received else "is empty"
             raise BadInput(f"{_NO_BATCH_FILE} The file {has}; it needs a request in each line")
-        head = self._head.removeprefix(not_json.BOM)
+        head = self._splitter.head
         if self.lines.malformed == self.lines.count or head.lstrip().startswith(_ARRAY):
             what = not_json.of_file(head)
             first = self.lines.problems[0]
@@ -200,7 +196,7 @@ async def store(
             file_id=upload.seal.owner if upload.seal else cells.new_timed_id(),
             tenant_id=tenant.tenant_id,
             purpose=upload.purpose or PURPOSE,
-            filename=filename.replace("\0", "")[:_NAME_LENGTH],
+            filename=filename,
             size=upload.size,
             expires_seconds=expires_seconds,
             lines=0 if unread else lines.count,

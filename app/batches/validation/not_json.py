@@ -11,13 +11,18 @@ TOO_DEEP = f"nested deeper than {DEEPEST} levels, the limit"
 
 _UTF_8 = "send it as UTF-8"
 _PLAIN = "send it uncompressed"
+_ITSELF = "send the text itself"
 # By their first bytes; a longer beginning stands before a shorter one.
 KINDS = (
     (b"\x1f\x8b", f"compressed with gzip; {_PLAIN}"),
     (b"\x28\xb5\x2f\xfd", f"compressed with zstd; {_PLAIN}"),
     (b"BZh", f"compressed with bzip2; {_PLAIN}"),
     (b"\xfd7zXZ\0", f"compressed with xz; {_PLAIN}"),
-    (b"PK\x03\x04", "a ZIP archive or an office document; send the text itself"),
+    (b"\x04\x22\x4d\x18", f"compressed with lz4; {_PLAIN}"),
+    (b"x\x9c", f"compressed with zlib; {_PLAIN}"),
+    (b"7z\xbc\xaf\x27\x1c", f"a 7z archive; {_ITSELF}"),
+    (b"ustar", f"a tar archive; {_ITSELF}"),
+    (b"PK\x03\x04", f"a ZIP archive or an office document; {_ITSELF}"),
     (b"PAR1", "a Parquet file; send JSON"),
     (b"%PDF-", "a PDF; send JSON"),
     (b"\xff\xfe\0\0", f"text in UTF-32; {_UTF_8}"),
@@ -25,6 +30,7 @@ KINDS = (
     (b"\xff\xfe", f"text in UTF-16; {_UTF_8}"),
     (b"\xfe\xff", f"text in UTF-16; {_UTF_8}"),
 )
+_BEHIND = {b"ustar": 257}  # bytes that stand before such a beginning
 # What other languages write, at the place where a value or a key was expected.
 _QUOTES = "single or curly quotes; put strings and keys in double quotes"
 _COMMENT = "a comment, which JSON does not have; remove it"
@@ -53,7 +59,10 @@ REMEDIES = {
     "string key": "expected a key in double quotes",
     "after sign": "an incomplete number; it begins with a digit, or with - and a digit",
 }
-_BEGINS = b"{[\"'-0123456789"  # of a line that may be meant as JSON
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1f]")  # a character that text has not, except within a string by mistake
+_BINARY = "binary, or compressed, as with brotli; send text, uncompressed"
+_PROSE = "plain text, such as CSV; put a JSON object on each line"
+HEAD = 16_384  # bytes that show what a file is
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u(....)|.)", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
@@ -99,8 +108,10 @@ def _at_place(text: str, at: int, said: str) -> str:
 def no_utf8(head: bytes) -> str:
     """What a file is that begins like this, and what to do: "text in UTF-16; send it as UTF-8". Empty: it may be UTF-8."""
     for begin, what in KINDS:
-        if head.startswith(begin):
+        if head.startswith(begin, _BEHIND.get(begin, 0)):
             return what
+    if b"\0\0\0" in (head[:3], head[1:4]):
+        return f"text in UTF-32, or binary; {_UTF_8}"
     if b"\0" in head[:2]:  # each text of JSON begins with ASCII
         return f"text in UTF-16, or binary; {_UTF_8}"
     return ""
@@ -119,13 +130,13 @@ def of_file(head: bytes) -> str:
     error = _error(first.rstrip())
     if first.startswith(b"[") and (error or not rest.strip()):
         return "one JSON array; put each of its elements on a line of its own, without a comma (`jq -c '.[]' FILE`)"
-    if end and error and 0 < len(error.doc) <= error.pos:
+    if first.startswith(b"{") and end and error and 0 < len(error.doc) <= error.pos:
         return "JSON over several lines; put each request on one line (`jq -c . FILE`)"
     if not end and b"\r" in first.strip():
         return "text whose lines end in CR; end them in LF"
     if b"\0" in head:
         return "binary, or has NUL bytes; send text"
-    return "" if not first or first[:1] in _BEGINS else "plain text, such as CSV; put a JSON object on each line"
+    return "" if error is None or first[:1] in b"{[" else _BINARY if _CONTROL.search(head) else _PROSE
 
 
 def _error(text: bytes) -> orjson.JSONDecodeError | None:

@@ -18,6 +18,7 @@ from app.batches.validation.text_generation import (
     answer_facts,
     check_fields,
     check_part,
+    check_role,
     json_bytes,
 )
 from app.engines.content_parts import KEYS
@@ -110,6 +111,8 @@ def _check_item(item: Any, where: str, rules: ItemRules | None) -> None:
     if not isinstance(item, dict):
         raise ItemError(where, f"must be an object with role and content, or another item, got {show(item)}")
     _check_type(item, where)
+    if item.get("role") is not None:  # some clients send all fields, also of items that have none
+        check_role(where, item["role"])
     if rules is not None:
         _check_parts(item, where, rules)
 

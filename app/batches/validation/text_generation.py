@@ -79,7 +79,7 @@ class ItemRules:
 
 Examine = Callable[[Any, ItemRules], ItemFacts]
 
-ROLE = re.compile("[A-Za-z_-]{1,64}")  # a word, and nothing that could be of a person
+ROLE = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,64}")
 _USUAL_ROLES = frozenset(("system", "user", "assistant", "tool"))
 LENGTHS = ("max_tokens", "max_completion_tokens")
 
@@ -276,12 +276,19 @@ def _is_role(said: Any) -> bool:
     return type(said) is str and (said in _USUAL_ROLES or ROLE.fullmatch(said) is not None)
 
 
+def check_role(where: str, said: Any) -> None:
+    """Raise ItemError for what can be no role."""
+    if not _is_role(said):
+        known = "must be system, user, assistant, tool or another role that the model's template knows"
+        raise ItemError(
+            f"{where}.role", f"{known} (1 to 64 characters, none of them a control character), got {show(said)}"
+        )
+
+
 def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
     if not isinstance(message, dict):
         raise ItemError(where, f"must be an object with role and content, got {show(message)}")
-    if not _is_role(role := message.get("role")):
-        known = "must be system, user, assistant, tool or another role that the model's template knows"
-        raise ItemError(f"{where}.role", f"{known} (1 to 64 letters, _ and -), got {show(role)}")
+    check_role(where, message.get("role"))
     content = message.get("content")
     if content is None or isinstance(content, str):
         return len(content.encode()) if content else 0

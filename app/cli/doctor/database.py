@@ -54,6 +54,8 @@ def _server(conn: Connection) -> Check:
     found, own = schema.read(conn), schema.own_revision()
     if found.is_behind(own):
         return _behind(conn, found, own, place)
+    if found.hidden is not None:
+        return fail("database", f"{place}. {found.hidden[0]}", found.hidden[1])
     if problem := found.problem(own):
         fix = "make a new database" if found.is_unreleased else "install a newer version of Slackwater here"
         return fail("database", f"{place}. {problem}", fix)

@@ -1,16 +1,17 @@
 """Audit: who did, revealed or was refused what in the console."""
 
+from app import places
 from app.access.roles import Viewer
 from app.audit import log
 from app.console.page import Page, Params
 from app.console.parts import Parts
-from app.console.views import audit, places
+from app.console.views import audit
 from app.errors import BadInput
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> list[log.Entry]:
     """One page of the log, newest first; for the roles of an account, its rows. Raises BadInput."""
-    before, wanted = places.number(params.get("before", "")), audit.wanted(params.get("q", ""))
+    before, wanted = places.parsed(params.get("before"), places.number, "before"), audit.wanted(params.get("q", ""))
     if viewer.account and wanted.account not in (None, viewer.account):
         raise BadInput(f"account: only entries of {viewer.account} are shown to you; take this part of the filter away")
     account = viewer.account or wanted.account

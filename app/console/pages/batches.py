@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from app import places
 from app.access.roles import Viewer
 from app.batches import id_prefix, why_chain
 from app.batches.why_chain import MOST_TOGETHER, Why
@@ -52,8 +53,8 @@ def chosen_by(viewer: Viewer, wanted: Wanted, params: Params) -> BatchFilter:
         error=wanted.error,
         name="" if id_range else wanted.text,
         id_range=id_range,
-        after=batch_filter.at_cursor(params.get("after", "")),
-        before=batch_filter.at_cursor(params.get("before", "")),
+        after=places.read(params.get("after"), UUID),
+        before=places.read(params.get("before"), UUID, "before"),
     )
 
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app import clock
+from app import clock, places
 from app.access.roles import Viewer
 from app.audit.acts import Act
 from app.audit.record import Record
@@ -15,7 +15,7 @@ from app.console.pages.acting import write
 from app.console.pages.actions import refuse
 from app.console.pages.item import reason_of
 from app.console.parts import Parts, parts_of, viewer_of
-from app.console.views import batch_filter, conversation, conversations
+from app.console.views import conversation, conversations
 from app.errors import NotFound
 from app.sealing.keyring import Keyring
 from app.sessions import listing, service
@@ -33,8 +33,8 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> conversations.Se
         busy=chosen == "busy",
         growing=chosen == "growing",
         id_range=wanted.id_range,
-        after=batch_filter.at_cursor(params.get("after", "")),
-        before=batch_filter.at_cursor(params.get("before", "")),
+        after=places.read(params.get("after"), UUID),
+        before=places.read(params.get("before"), UUID, "before"),
     )
     async with parts.reader.relaxed() as conn:
         rows, more = await listing.page(conn, asked)

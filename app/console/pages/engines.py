@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from app import clock
+from app import clock, places
 from app.access.roles import Viewer
 from app.audit.acts import Act
 from app.changes import service as changes
@@ -19,7 +19,7 @@ from app.console.page import Page, Params
 from app.console.pages.acting import attempted
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries import EngineRow
-from app.console.views import engine, engine_plots, engines, places, time_range
+from app.console.views import engine, engine_plots, engines, time_range
 from app.console.views.engine_plots import Frame
 from app.engines import service
 from app.errors import AuthenticationError, NotFound
@@ -72,7 +72,7 @@ async def look_at_one(parts: Parts, viewer: Viewer, params: Params) -> engine.Se
     row, detail = await find(parts, params["name"])
     chosen = time_range.given(params, clock.now(), engine.USUAL_RANGE)
     kind = params.get("log", "all") if params.get("log", "all") in decision_log.KINDS else "all"
-    before = places.at_place(params.get("before", ""))
+    before = places.read(params.get("before"), places.number, "before")
     shown = engine_plots.frame(chosen, engine.POINTS)
     async with parts.reader.relaxed() as conn:
         log = await decision_log.recent(conn, row.engine_id, engine.MOST_DECISIONS + 1, kind=kind, before=before)

@@ -3,15 +3,14 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from app import clock
+from app import clock, places
 from app.access.roles import Viewer
 from app.batches.incidents import incident
 from app.changes import service as changes
 from app.changes.kinds import PRIVATE
-from app.changes.service import ChangePosition
 from app.console.page import Page, Params
 from app.console.parts import Parts
-from app.console.views import incidents, places
+from app.console.views import incidents
 from app.console.views.incidents import OF_VIEW, RANGES, USUAL_RANGE
 
 PAGE_CHANGES = 50
@@ -23,13 +22,12 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> incidents.Seen:
     """A page of changes, and those of the whole time that begin or end a trouble. Raises BadInput."""
     chosen = params.get("range", USUAL_RANGE) if params.get("range", USUAL_RANGE) in RANGES else USUAL_RANGE
     kinds = OF_VIEW.get(params.get("view", "all"), ())
-    place = places.at_place(params.get("before", ""))
     since = clock.now() - timedelta(seconds=RANGES[chosen][1])
     async with parts.reader.relaxed() as conn:
         found = await changes.page(
             conn,
             since=since,
-            before=ChangePosition(*place) if place else None,
+            before=places.read(params.get("before"), places.number, "before"),
             kinds=kinds,
             subject=params.get("q") or None,
             tenant_id=viewer.tenant_id,

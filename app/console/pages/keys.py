@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from app import clock
+from app import clock, places
 from app.access.roles import Viewer
 from app.audit.acts import Act
 from app.console import forms
@@ -32,7 +32,7 @@ _MAKE = "make a key"
 async def look(parts: Parts, viewer: Viewer, params: Params) -> keys.Seen:
     """A page of keys. Raises BadInput."""
     view = params.get("view", "live") if params.get("view", "live") in key_list.VIEWS else "live"
-    after = key_list.at_place(params.get("after", ""))
+    after = places.read(params.get("after"), key_list.parse_id)
     async with parts.reader.relaxed() as conn:
         rows, more = await key_list.keys(conn, viewer.tenant_id, view, params.get("q") or None, after)
         found = await key_list.summary(conn, viewer.tenant_id)

@@ -20,7 +20,7 @@ from app.console.pages.actions import account_of
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import new_batch
 from app.errors import BadInput, SlackwaterError
-from app.files import ids, sealed_files
+from app.files import ids, names, sealed_files
 from app.files import service as files
 from app.files.service import File
 from app.metering.spend_labels import NO_SPEND_LABELS
@@ -89,7 +89,7 @@ async def _stored(request: Request, parts: Parts, viewer: Viewer, tenant: Tenant
             if block:
                 await asyncio.to_thread(incoming.add, block)
         await asyncio.to_thread(incoming.close)
-        name = request.query_params.get("name", "")[:200] or "input.jsonl"
+        name = names.checked(request.query_params.get("name", ""), "name") or "input.jsonl"
         return await uploads.store(
             parts.database, settings, tenant, incoming, filename=name, expires_seconds=_KEPT_SECONDS
         )

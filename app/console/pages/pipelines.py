@@ -1,11 +1,12 @@
 """The list of pipelines. Its address is the filter."""
 
+from app import places
 from app.access.roles import Viewer
 from app.batches import id_prefix
 from app.console.page import Page, Params
 from app.console.parts import Parts
 from app.console.views import pipeline_filter, pipelines
-from app.pipelines import listing
+from app.pipelines import ids, listing
 from app.pipelines.listing import Filter
 
 _LIFECYCLES = {"open": "open", "ended": "ended"}
@@ -23,8 +24,8 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> pipelines.Seen:
         waits=wanted.waits,
         name="" if id_range else wanted.text,
         id_range=id_range,
-        after=pipeline_filter.at_cursor(params.get("after", ""), "after"),
-        before=pipeline_filter.at_cursor(params.get("before", ""), "before"),
+        after=places.parsed(params.get("after"), ids.parse_id),
+        before=places.parsed(params.get("before"), ids.parse_id, "before"),
     )
     async with parts.reader.relaxed() as conn:
         rows, more = await listing.page(conn, chosen)

@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from app import clock
+from app import clock, places
 from app.access.roles import Viewer
 from app.console import forms
 from app.console.page import Page, Params, show
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
-from app.console.views import places, policy
+from app.console.views import policy
 from app.console.views.policy import Seen, Trial
 from app.errors import BadInput, NotFound
 from app.policy import replay, samples, service
@@ -30,7 +30,7 @@ async def look(parts: Parts, viewer: Viewer, params: Params) -> Seen:
     """
     if viewer.role.of_account:
         raise NotFound("There is no such page")
-    before = places.number(params.get("before", ""))
+    before = places.parsed(params.get("before"), places.number, "before")
     async with parts.reader.relaxed() as conn:
         newest = await service.newest(conn)
         versions = await service.history(conn, policy.SHOWN + 1, before)

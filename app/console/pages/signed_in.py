@@ -4,20 +4,20 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from app import places
 from app.access import sessions
 from app.access.roles import Viewer
 from app.access.sessions import SessionInfo
 from app.console.page import Page, Params
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
-from app.console.views import places
 from app.console.views import signed_in as view
 from app.errors import NotFound
 
 
 async def look(parts: Parts, viewer: Viewer, params: Params) -> list[SessionInfo]:
     """A page of the live sessions that the viewer may see, newest first. Raises BadInput."""
-    before = places.number(params.get("before", ""))
+    before = places.parsed(params.get("before"), places.number, "before")
     async with parts.reader.relaxed() as conn:
         return await sessions.listing(conn, viewer.tenant_id, before=before, limit=view.SHOWN + 1)
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from app import clock
+from app import clock, places
 from app.access.roles import Viewer
 from app.audit.acts import Act
 from app.console import forms
@@ -18,7 +18,7 @@ from app.console.pages.acting import attempted
 from app.console.pages.actions import refuse
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.queries_webhooks import HookRow
-from app.console.views import batch_filter, webhook, webhooks
+from app.console.views import webhook, webhooks
 from app.console.views.webhook import OVERLAPS, PAGE_DELIVERIES, PERIODS, STATES
 from app.console.views.webhooks import PATH
 from app.crypto import secret_key
@@ -37,7 +37,7 @@ _SWITCHES: dict[str, tuple[endpoints.Switch, str]] = {
 async def look(parts: Parts, viewer: Viewer, params: Params) -> webhooks.Seen:
     """A page of endpoints. Raises BadInput."""
     view = params.get("view", "all") if params.get("view", "all") in queries.VIEWS else "all"
-    after = batch_filter.at_cursor(params.get("after", ""))
+    after = places.read(params.get("after"), UUID)
     async with parts.reader.relaxed() as conn:
         rows, more = await queries.hooks(conn, viewer.tenant_id, view, params.get("q") or None, after)
         found = await queries.summary(conn, viewer.tenant_id)

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from urllib.parse import urlencode
-from uuid import UUID
 
 from app.errors import BadInput
 from app.states import BatchState
@@ -83,19 +81,3 @@ def address(path: str, **query: str) -> str:
     """An address with the parts of its query that are not empty."""
     given = {name: value for name, value in query.items() if value}
     return f"{path}?{urlencode(given)}" if given else path
-
-
-def cursor(at: datetime, request_id: UUID) -> str:
-    """A place in the order of the list, for an address."""
-    return f"{at.isoformat()}_{request_id.hex}"
-
-
-def at_cursor(text: str) -> tuple[datetime, UUID] | None:
-    """The place that `cursor` wrote; empty: none. Raises BadInput."""
-    if not text:
-        return None
-    at, _, identity = text.replace(" ", "+").rpartition("_")
-    try:
-        return datetime.fromisoformat(at), UUID(identity)
-    except ValueError:
-        raise BadInput("after: is not a place in this list; open the list again") from None

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from app import places
 from app.batches.why_chain import Why
 from app.console.queries import MOST_COUNTED, BatchRow
 from app.console.saved_views import SavedView
@@ -151,11 +152,9 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], q: st
     if seen.rows:
         first, last = seen.rows[0], seen.rows[-1]
         if seen.more or back:
-            older = batch_filter.address(PATH, **keep, q=q, after=batch_filter.cursor(last.created_at, last.request_id))
+            older = batch_filter.address(PATH, **keep, q=q, after=places.written(last.created_at, last.request_id))
         if ahead or (back and seen.more):
-            newer = batch_filter.address(
-                PATH, **keep, q=q, before=batch_filter.cursor(first.created_at, first.request_id)
-            )
+            newer = batch_filter.address(PATH, **keep, q=q, before=places.written(first.created_at, first.request_id))
     state = {"open": " --state queued --state running", "ended": " --state completed"}.get(
         params.get("view", "open"), ""
     )

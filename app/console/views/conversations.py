@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from app import places
 from app.batches.id_prefix import id_range
 from app.console.views import signs, text, times
-from app.console.views.batch_filter import Chip, address, cursor
+from app.console.views.batch_filter import Chip, address
 from app.console.views.plots import Bar, Meter
 from app.console.views.signs import Sign
 from app.errors import BadInput
@@ -175,8 +176,8 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], q: st
     if seen.rows:
         first, last = seen.rows[0], seen.rows[-1]
         if seen.more or back:
-            older = address(PATH, **keep, q=q, after=cursor(last.used_at, last.session_id))
+            older = address(PATH, **keep, q=q, after=places.written(last.used_at, last.session_id))
         if ahead or (back and seen.more):
-            newer = address(PATH, **keep, q=q, before=cursor(first.used_at, first.session_id))
+            newer = address(PATH, **keep, q=q, before=places.written(first.used_at, first.session_id))
     words = f"{text.plural(len(seen.rows), 'conversation')}, the last used first"
     return {"names": ("Used later", "Used earlier"), "words": words, "newer": newer, "older": older, "cli": ""}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from app import places
 from app.access.roles import Viewer
 from app.batches import why_text
 from app.changes.service import Change
@@ -15,7 +16,6 @@ from app.console.views import (
     engine_plots,
     engines,
     incidents,
-    places,
     plots,
     signs,
     text,
@@ -310,7 +310,7 @@ def _decisions(seen: Seen, params: Mapping[str, str], path: str) -> dict[str, An
     last, folded = seen.decisions[-1] if seen.decisions else None, _folded(seen.decisions)
     older = newer = ""
     if seen.more and last:
-        place = places.place(last.at, last.decision_id)
+        place = places.written(last.at, last.decision_id)
         older = batch_filter.address(path, **shown, log=kind if kind != "all" else "", before=place) + "#h-log"
     if params.get("before"):
         newer = batch_filter.address(path, **shown, log=kind if kind != "all" else "") + "#h-log"

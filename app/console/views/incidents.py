@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from app import places
 from app.access.roles import Viewer
 from app.batches import incidents as timeline
 from app.changes.kinds import TROUBLE, ChangeKind
 from app.changes.service import Change
-from app.console.views import batch_filter, places, plots, problems, signs, text, times
+from app.console.views import batch_filter, plots, problems, signs, text, times
 from app.console.views.batches import few
 from app.console.views.plots import Bar, Lane
 from app.console.views.problems import Problems
@@ -261,7 +262,7 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], subje
     older = ""
     if seen.more and seen.changes:
         last = seen.changes[-1]
-        older = batch_filter.address(PATH, **keep, q=subject, before=places.place(last.at, last.change_id))
+        older = batch_filter.address(PATH, **keep, q=subject, before=places.written(last.at, last.change_id))
     newer = batch_filter.address(PATH, **keep, q=subject) if params.get("before") else ""
     words = f"{text.plural(len(seen.changes), 'change')}, newest first"
     return {

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from app import places
 from app.access.roles import Viewer
 from app.console.views import batch_filter, plots, signs, text, times
 from app.console.views.batch_actions import Action
@@ -12,7 +13,6 @@ from app.console.views.batches import few
 from app.console.views.plots import Meter
 from app.console.views.signs import Sign
 from app.quantities import used_ago
-from app.tenants import key_list
 from app.tenants.key_list import KeyRow, KeySummary
 from app.tenants.key_scope import KeyLimits
 
@@ -160,7 +160,7 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], accou
     older = ""
     if seen.more and seen.rows:
         last = seen.rows[-1]
-        older = batch_filter.address(PATH, **keep, q=account, after=key_list.place(last))
+        older = batch_filter.address(PATH, **keep, q=account, after=places.written(last.created_at, last.key_id))
     newer = batch_filter.address(PATH, **keep, q=account) if params.get("after") else ""
     words = f"{text.plural(len(seen.rows), 'key')}, newest first"
     return {"names": (), "words": words, "older": older, "newer": newer, "cli": "slackwater key list"}

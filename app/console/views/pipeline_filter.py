@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from app.console.views.batch_filter import Chip, address
 from app.errors import BadInput
-from app.pipelines import ids
 from app.pipelines.waiting import Pause
 from app.states import BatchState
 
@@ -59,13 +57,3 @@ def chips(wanted: Wanted, keep: Mapping[str, str]) -> list[Chip]:
         Chip(name or "begins", value, raw, address(PATH, **keep, q=" ".join([*raws[:n], *raws[n + 1 :]])))
         for n, ((name, value), raw) in enumerate(zip(wanted.parts, raws, strict=True))
     ]
-
-
-def at_cursor(given: str, name: str) -> UUID | None:
-    """The pipeline at which a page of the list begins; empty: none. Raises BadInput."""
-    if not given:
-        return None
-    found = ids.parse_id(given)
-    if found is None:
-        raise BadInput(f"{name}: is not a place in this list; open the list again")
-    return found

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from app import places
 from app.access.roles import Viewer
 from app.console.queries_webhooks import MOST_COUNTED, HookRow, Summary
 from app.console.views import batch_filter, signs, text, times
@@ -176,9 +177,7 @@ def _pages(seen: Seen, params: Mapping[str, str], keep: Mapping[str, str], accou
     last = seen.rows[-1] if seen.rows else None
     older = ""
     if seen.more and last:
-        older = batch_filter.address(
-            PATH, **keep, q=account, after=batch_filter.cursor(last.created_at, last.endpoint_id)
-        )
+        older = batch_filter.address(PATH, **keep, q=account, after=places.written(last.created_at, last.endpoint_id))
     newer = batch_filter.address(PATH, **keep, q=account) if params.get("after") else ""
     words = f"{len(seen.rows)}, newest first"
     return {"names": (), "words": words, "older": older, "newer": newer, "cli": "slackwater subscription list"}
