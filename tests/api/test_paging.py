@@ -105,6 +105,45 @@ async def delete(client: httpx.AsyncClient, database: Database, path: str, each:
         await endpoint_removal.step(conn)
 
 
+STAYS = "nobody deletes its rows; they go with what they are of, or when they are old"
+NOT_PAGED = "no list of rows"
+# The other lists, and why nothing of a page can be missed there. A path that may also begin otherwise stands here by its end.
+OTHERS = {
+    "/v1/pipelines/{pipeline_id}/results": STAYS,
+    "/v1/pipelines/{pipeline_id}/waiting": "an answer takes an item out; a place is the item's number in its stage",
+    "/operator/batches": "as `own_batches`",
+    "/operator/pipelines": "as `pipelines`",
+    "/operator/conversations": "as `conversations`",
+    "/conversations/{conversation_id}/turns": "a place is the number of a turn",
+    "/batches/{request_id}/results": STAYS,
+    "/batches/{request_id}/items": STAYS,
+    "/incidents": STAYS,
+    "/engines/{name}/decisions": STAYS,
+    "/policy/versions": STAYS,
+    "/audit": STAYS,
+    "/ai/keys": "a key is revoked, and its row stays",
+    "/{subscription_id}/deliveries": "they go with their subscription",
+    "/events": "what is acknowledged leaves it; a place is the number of an event",
+    "/models/search": "made of the catalogue",
+    "/usage/explain": NOT_PAGED,
+}
+PAGED = (
+    "/files", "/v1/batches", "/input_items", "/conversations/{conversation_id}/items", "/v1/pipelines", "/webhook_endpoints",
+    "/ai/batches", "/ai/conversations", "/subscriptions",
+)  # fmt: skip
+
+
+async def test_every_list_is_paged_here_while_it_is_deleted_or_says_why_not(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()["paths"]
+    lists = {
+        path
+        for path, operations in document.items()
+        if {"after", "before", "page"} & {each["name"] for each in operations.get("get", {}).get("parameters", ())}
+    }
+    assert {path for path in lists if not path.endswith((*PAGED, *OTHERS))} == set()
+    assert [end for end in (*PAGED, *OTHERS) if not any(path.endswith(end) for path in lists)] == []
+
+
 DIRECTIONS = ((subscriptions, "&direction=desc"), (subscriptions, ""))
 BOTH = (files, outputs, items, input_items)
 ONE = (batches, pipelines, webhooks, own_batches, conversations)
