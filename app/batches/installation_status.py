@@ -4,6 +4,8 @@ ok         everything works
 warning    everything works as far as is known; what is not known, or could be better, is a problem of the severity `warning`
 degraded   a part has an error or is starting, but requests are answered, or will be
 down       no request is answered: no database, or no engine that is ready or starting
+
+A database that only takes too long is not away: what it said last is shown, with its age, and after a minute is not known.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from app import __version__, clock
 from app.batches import part_problems, protection, why_text
 from app.batches.protection import Protection, Verdict
 from app.db.pool import Connection, Database
-from app.db.transient_errors import TRANSIENT
+from app.db.timed_reads import Away, Late, TimedReads
 from app.duties import standing
 from app.duties.standing import Standing
 from app.engines import overview as engine_overview
@@ -38,6 +40,7 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 FRESH_SECONDS = 1.0
 CALLERS_SECONDS = 10.0  # as often as the gateways store their callers' times
 PATIENCE_SECONDS = 2.0
+STALE_SECONDS = 60.0  # so long what was read is shown while the database takes too long
 SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
 NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
 
@@ -62,6 +65,9 @@ _GIVE_MORE = (
 )
 
 
+_Known = tuple[Sequence[EngineInfo], Overview, Sequence[Standing], Protection]
+
+
 class Installation:
     """The state, queried at most once a second for any number of requests."""
 
@@ -71,6 +77,8 @@ class Installation:
         self._querying = asyncio.Lock()
         self._asked: asyncio.Future[int | None] | None = None  # the room of the store
         self._latest: tuple[float, dict[str, Any]] | None = None
+        self._reads = TimedReads(database.relaxed, database.failures, PATIENCE_SECONDS)
+        self._known: tuple[float, _Known] | None = None
         self._callers: tuple[float, Protection] | None = None
 
     async def status(self) -> dict[str, Any]:
@@ -88,13 +96,21 @@ class Installation:
             "room": await self._room(),
         }
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
-                told = await engine_overview.recent_engines(conn)
-                callers = await self._protection(conn)
-                overview = await queue_overview.overview(conn)
-                return describe(told, overview, await standing.standings(conn), callers, **about)
-        except (TimeoutError, *TRANSIENT):
+            known = await self._reads.read(self._read)
+        except Away:
             return describe((), None, **about)
+        except Late:
+            age = clock.monotonic() - self._known[0] if self._known else STALE_SECONDS
+            if self._known is None or age >= STALE_SECONDS:
+                return describe((), None, slow=True, **about)
+            return describe(*self._known[1], slow=True, age=age, **about)
+        self._known = clock.monotonic(), known
+        return describe(*known, **about)
+
+    async def _read(self, conn: Connection) -> _Known:
+        told = await engine_overview.recent_engines(conn)
+        callers = await self._protection(conn)
+        return told, await queue_overview.overview(conn), await standing.standings(conn), callers
 
     async def _room(self) -> int | None:
         """What `store.room` says, unless the disk hangs: then nothing, and it is not asked again before it has answered."""
@@ -121,14 +137,17 @@ def describe(
     *,
     database_embedded: bool = False,
     room: int | None = None,
+    slow: bool = False,
+    age: float | None = None,
 ) -> dict[str, Any]:
     """The document. `overview` and `callers` are None while the database does not answer. `webhooks_to`: the addresses that are
     not public to which webhooks may go. `database_embedded`: the database is the one that `slackwater up` runs. `room`: the
-    bytes free for objects; None: unknown.
+    bytes free for objects; None: unknown. `slow`: the database took too long, and `age` says when the rest was read.
     """
     inside, young = (overview.inside, part_problems.young(overview)) if overview else ({}, None)
     views = [_engine(engine, young, *inside.get(engine.name, (None, None))) for engine in engines]
-    problems = [*_of_parts(engines, overview, young, embedded=database_embedded)]
+    problems = [_problem(part_problems.database_slow(PATIENCE_SECONDS, age), "warning")] if slow else []
+    problems += [] if slow and overview is None else _of_parts(engines, overview, young, embedded=database_embedded)
     problems += (
         [_problem(part_problems.store_full(room))] if room is not None and room < part_problems.LEAST_ROOM else []
     )
@@ -138,12 +157,12 @@ def describe(
     problems += _unserved(engines, overview)
     problems.sort(key=lambda problem: SEVERITIES.index(problem["severity"]))
     return {
-        "status": _overall(engines, overview, {problem["severity"] for problem in problems}),
+        "status": _overall(engines, overview, {problem["severity"] for problem in problems}, slow=slow),
         "version": __version__,
         "at": clock.iso(clock.now()),
         "parts": {
             "api": "ok",
-            "database": "ok" if overview else "away",
+            "database": "slow" if slow else "ok" if overview else "away",
             "steward": _part_state(overview.steward if overview else None),
             "notifier": _part_state(overview.notifier if overview else None),
             "maintenance": _part_state(overview.maintenance if overview else None),
@@ -207,7 +226,9 @@ def _stuck(stands: Standing) -> dict[str, str]:
     return _problem(EngineProblem("duty_stuck", f"The duty {duty.name} {since}; it {duty.about}.{why}", remedy))
 
 
-def _overall(engines: Sequence[EngineInfo], overview: Overview | None, severities: Set[str]) -> str:
+def _overall(engines: Sequence[EngineInfo], overview: Overview | None, severities: Set[str], *, slow: bool) -> str:
+    if slow and overview is None:
+        return "degraded" if "error" in severities else "warning"
     usable = [engine for engine in engines if engine.controlled and not _drained(engine)]
     usable = [engine for engine in usable if _ready(engine) or engine.mode == "managed"]
     if overview is None or not usable:
