@@ -191,7 +191,7 @@ def _slowed_or_unmeasured(callers: Protection | None) -> Iterator[dict[str, str]
 
 
 def _queue(overview: Overview | None) -> dict[str, Any]:
-    """The open batches, where their items are, and how long the oldest of them has waited for a worker."""
+    """The open batches, where their items are, and how long the oldest that is queued has waited, whatever for."""
     items = overview.items if overview else None
     return {
         "open_batches": overview.open_batches if overview else None,

@@ -253,4 +253,4 @@ async def test_work_that_waits_for_an_engine_shows_as_such_with_a_budget_and_wit
     await _unserved(world, 4)
     assert await seen() == (("dead",), True, True, (1, 44), idle)
     await _spend(world, 1000)
-    assert await seen() == ((), False, False, (0, 0), idle | {"dead": 1.0})
+    assert await seen() == ((), True, False, (0, 0), idle | {"dead": 1.0})
