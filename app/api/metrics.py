@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
+from prometheus_client.core import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from app import part_metrics
@@ -20,6 +20,12 @@ part_metrics.describe(REGISTRY, "api")
 PREFIX = "slackwater_"
 # name: (labels, description); with the label `quantile` it is a summary
 MEANINGS = {
+    "database_up": ("", "0 while no session of the database can be made or kept; absent before the first"),
+    "gauges_age_seconds": (
+        "",
+        "how old the gauges of the queue are; above ten the database takes longer than two seconds for them, and after a minute "
+        "they are absent",
+    ),
     "oldest_snapshot_seconds": ("", "age of the oldest open snapshot; an old one slows every claim down"),
     "dead_tuples": ("table", "dead rows in the hot tables; grows if vacuum does not keep up"),
     "partitions_ahead_seconds": (
@@ -123,9 +129,7 @@ class Gauges(Collector):
         self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:
-        """A family for each name, and whether the database answered."""
-        up = "1 while the database answers this scrape"
-        yield GaugeMetricFamily(f"{PREFIX}database_up", up, value=1.0 if self._gauges else 0.0)
+        """A family for each name."""
         for name, (label_names, meaning) in MEANINGS.items():
             labels = label_names.split()
             kind = "summary" if "quantile" in labels else "counter" if name.endswith("_total") else "gauge"

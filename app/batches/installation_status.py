@@ -4,6 +4,8 @@ ok         everything works
 warning    everything works as far as is known; what is not known, or could be better, is a problem of the severity `warning`
 degraded   a part has an error or is starting, but requests are answered, or will be
 down       no request is answered: no database, or no engine that is ready or starting
+
+A database that only takes too long is not away: what it said last is shown, with its age, and after a minute is not known.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ from app.batches import part_problems, protection, why_text
 from app.batches.protection import Protection, Verdict
 from app.db import embedded
 from app.db.pool import Connection, Database
-from app.db.transient_errors import TRANSIENT
+from app.db.timed_reads import Away, Late, TimedReads
 from app.duties import standing
 from app.duties.standing import Standing
 from app.engines import overview as engine_overview
@@ -39,6 +41,7 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 FRESH_SECONDS = 1.0
 CALLERS_SECONDS = 10.0  # as often as the gateways store their callers' times
 PATIENCE_SECONDS = 2.0
+STALE_SECONDS = 60.0  # so long what was read is shown while the database takes too long
 SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
 NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
 
@@ -63,6 +66,7 @@ _GIVE_MORE = (
 )
 
 
+_Known = tuple[Sequence[EngineInfo], Overview, Sequence[Standing], Protection]
 _Rooms = tuple[int | None, int | None]
 
 
@@ -80,6 +84,8 @@ class Installation:
         self._querying = asyncio.Lock()
         self._asked: asyncio.Future[_Rooms] | None = None
         self._latest: tuple[float, dict[str, Any]] | None = None
+        self._reads = TimedReads(database.relaxed, database.failures, PATIENCE_SECONDS)
+        self._known: tuple[float, _Known] | None = None
         self._callers: tuple[float, Protection] | None = None
 
     async def status(self) -> dict[str, Any]:
@@ -97,13 +103,21 @@ class Installation:
         }
         about["room"], about["database_room"] = await self._rooms()
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS), self._database.relaxed() as conn:
-                told = await engine_overview.recent_engines(conn)
-                callers = await self._protection(conn)
-                overview = await queue_overview.overview(conn)
-                return describe(told, overview, await standing.standings(conn), callers, **about)
-        except (TimeoutError, *TRANSIENT):
+            known = await self._reads.read(self._read)
+        except Away:
             return describe((), None, **about)
+        except Late:
+            age = clock.monotonic() - self._known[0] if self._known else STALE_SECONDS
+            if self._known is None or age >= STALE_SECONDS:
+                return describe((), None, slow=True, **about)
+            return describe(*self._known[1], slow=True, age=age, **about)
+        self._known = clock.monotonic(), known
+        return describe(*known, **about)
+
+    async def _read(self, conn: Connection) -> _Known:
+        told = await engine_overview.recent_engines(conn)
+        callers = await self._protection(conn)
+        return told, await queue_overview.overview(conn), await standing.standings(conn), callers
 
     async def _rooms(self) -> _Rooms:
         """What `_rooms_of` says, unless a disk hangs: then nothing, and it is not asked again before it has answered."""
@@ -131,14 +145,18 @@ def describe(
     database_embedded: bool = False,
     room: int | None = None,
     database_room: int | None = None,
+    slow: bool = False,
+    age: float | None = None,
 ) -> dict[str, Any]:
     """The document. `overview` and `callers` are None while the database does not answer. `webhooks_to`: the addresses that are
     not public to which webhooks may go. `database_embedded`: the database is the one that `slackwater up` runs. `room`: the
-    bytes free for objects; None: unknown. `database_room`: those for the embedded database.
+    bytes free for objects; None: unknown. `database_room`: those for the embedded database. `slow`: the database took too long,
+    and `age` says when the rest was read.
     """
     inside, young = (overview.inside, part_problems.young(overview)) if overview else ({}, None)
     views = [_engine(engine, young, *inside.get(engine.name, (None, None))) for engine in engines]
-    problems = [*_of_parts(engines, overview, young, embedded=database_embedded)]
+    problems = [_problem(part_problems.database_slow(PATIENCE_SECONDS, age), "warning")] if slow else []
+    problems += [] if slow and overview is None else _of_parts(engines, overview, young, embedded=database_embedded)
     problems += [
         _problem(full(left))
         for full, left in ((part_problems.database_full, database_room), (part_problems.store_full, room))
@@ -150,12 +168,12 @@ def describe(
     problems += _unserved(engines, overview)
     problems.sort(key=lambda problem: SEVERITIES.index(problem["severity"]))
     return {
-        "status": _overall(engines, overview, {problem["severity"] for problem in problems}),
+        "status": _overall(engines, overview, {problem["severity"] for problem in problems}, slow=slow),
         "version": __version__,
         "at": clock.iso(clock.now()),
         "parts": {
             "api": "ok",
-            "database": "ok" if overview else "away",
+            "database": "slow" if slow else "ok" if overview else "away",
             "steward": _part_state(overview.steward if overview else None),
             "notifier": _part_state(overview.notifier if overview else None),
             "maintenance": _part_state(overview.maintenance if overview else None),
@@ -184,7 +202,7 @@ def _slowed_or_unmeasured(callers: Protection | None) -> Iterator[dict[str, str]
 
 
 def _queue(overview: Overview | None) -> dict[str, Any]:
-    """The open batches, where their items are, and how long the oldest of them has waited for a worker."""
+    """The open batches, where their items are, and how long the oldest that is queued has waited, whatever for."""
     items = overview.items if overview else None
     return {
         "open_batches": overview.open_batches if overview else None,
@@ -219,7 +237,9 @@ def _stuck(stands: Standing) -> dict[str, str]:
     return _problem(EngineProblem("duty_stuck", f"The duty {duty.name} {since}; it {duty.about}.{why}", remedy))
 
 
-def _overall(engines: Sequence[EngineInfo], overview: Overview | None, severities: Set[str]) -> str:
+def _overall(engines: Sequence[EngineInfo], overview: Overview | None, severities: Set[str], *, slow: bool) -> str:
+    if slow and overview is None:
+        return "degraded" if "error" in severities else "warning"
     usable = [engine for engine in engines if engine.controlled and not _drained(engine)]
     usable = [engine for engine in usable if _ready(engine) or engine.mode == "managed"]
     if overview is None or not usable:

@@ -34,6 +34,18 @@ def database_away(*, embedded: bool) -> EngineProblem:
     return _NO_OWN_DATABASE if embedded else _NO_DATABASE
 
 
+def database_slow(seconds: float, age: float | None) -> EngineProblem:
+    """The problem of a database that has not answered a look for so long. `age`: how old what was last read is; None: nothing is
+    known.
+    """
+    known = "engines, parts and queue are not known now" if age is None else f"what is said here is {duration(age)} old"
+    return EngineProblem(
+        "database_slow",
+        f"The database took longer than {duration(seconds)} to say how things are: {known}.",
+        "Wait: it or its machine is busy, and other requests may be answered. If it stays so, see what it runs: docs/operate.md.",
+    )
+
+
 def store_full(room: int) -> EngineProblem:
     """The problem of a folder of objects with `room` bytes left."""
     return EngineProblem(

@@ -56,11 +56,12 @@ _log = structlog.get_logger("steward")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where chunks wait for money: the ids of their budgets, and their pool."""
+    """Where chunks wait for money: the ids of their budgets, and their pool. `short`: the first of them is known to lack it."""
 
     budgets: tuple[int, ...]
     pool_id: int
     tenant_id: int
+    short: bool = False
 
     @property
     def values(self) -> dict[str, object]:
@@ -142,7 +143,7 @@ async def reserve(database: Database, models: Catalogue, known: Known | None = N
         pools = [pool_id for (pool_id,) in await (await conn.execute(OPEN_POOLS)).fetchall()]
         models = await with_adopted(conn, models)
         in_force = await rules_of_moves(conn, models, known)
-    places = [Place(tuple(budgets), pool_id, tenant_id) for budgets, pool_id, tenant_id in rows]
+    places = [Place(tuple(budgets), *place) for budgets, *place in rows]
     blocked: set[int] = set()
     chunks = 0
     for place in sorted(places, key=known.is_late):
@@ -178,6 +179,9 @@ async def _reserve_at(database: Database, place: Place, blocked: set[int]) -> in
     budgets are still as they were read.
     """
     if blocked.intersection(place.budgets):
+        if not place.short:
+            async with database.relaxed() as conn:
+                await conn.execute(sql.NOTE_FIRST_SHORT, place.values)
         return 0
     async with database.relaxed() as conn:
         for _ in range(_TRIES):

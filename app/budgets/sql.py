@@ -322,8 +322,8 @@ _UNRESERVED = f"{CHUNK.guard('reserve')} and {_HERE}"
 
 # Where chunks wait for money.
 WAITING = f"""
-with recursive{places("tenant_id")}
-select budgets, pool_id, tenant_id from places order by deadline, budgets, pool_id"""
+with recursive{places("tenant_id, short")}
+select budgets, pool_id, tenant_id, short is true from places order by deadline, budgets, pool_id"""
 
 # The first chunk of each of these places without an engine, with what `_SUMS` adds up.
 ASKING = f"""
@@ -347,7 +347,7 @@ def _size(unit: str) -> str:
 _SIZES = f"{_size('cost')} as cost, {_size('tokens')} as tokens"
 
 # `ids`: those of the budgets that still exist. Nothing is reserved, and the first column is false, if one of them has changed
-# since it was read, or is locked.
+# since it was read, or is locked. The first chunk that gets nothing beside others is short.
 RESERVE = f"""
 with locked as materialized (select b.budget_id from budget b
        join unnest(%(ids)s::int[], %(versions)s::text[]) x (budget_id, version) using (budget_id)
@@ -355,12 +355,16 @@ with locked as materialized (select b.budget_id from budget b
  unchanged as (select count(*) = cardinality(%(ids)s::int[]) as held from locked),
  waiting as materialized (select chunk_id, deadline, {_SIZES} from chunk
        where {_UNRESERVED} and (select held from unchanged) order by deadline, chunk_id limit %(places)s for update skip locked),
- sums as (select chunk_id, cost, tokens, sum(cost) over w as all_cost, sum(tokens) over w as all_tokens
+ sums as (select chunk_id, deadline, cost, tokens, sum(cost) over w as all_cost, sum(tokens) over w as all_tokens
        from waiting window w as (order by deadline, chunk_id)),
  reserved as (update chunk c set state = '{CHUNK.target("reserve")}', reserved_cost = s.cost, reserved_tokens = s.tokens,
               reserved_at = now(), short = null
        from sums s where c.chunk_id = s.chunk_id and s.all_cost <= %(free_cost)s and s.all_tokens <= %(free_tokens)s
        returning c.pool_id, c.tenant_id, c.reserved_cost, c.reserved_tokens, c.deadline, c.chunk_id),
+ noted as (update chunk c set short = true
+       from (select chunk_id from sums where all_cost > %(free_cost)s or all_tokens > %(free_tokens)s
+             order by deadline, chunk_id limit 1) s
+       where c.chunk_id = s.chunk_id and exists (select from reserved)),
  together as (select sum(reserved_cost)::int8 as cost, sum(reserved_tokens)::int8 as tokens from reserved having count(*) > 0),
  counted as (update budget b set reserved = b.reserved + case b.unit when 'cost' then x.cost else x.tokens end
        from locked k, together x where b.budget_id = k.budget_id),
@@ -375,6 +379,9 @@ select chunk_id, n, {_SIZES}, short is true from chunk where {_UNRESERVED} order
 NOTE_SHORT = (
     f"update chunk set short = nullif(%(short)s, false) where chunk_id = %(chunk_id)s and {CHUNK.guard('reserve')}"
 )
+NOTE_FIRST_SHORT = f"""
+update chunk set short = true where {CHUNK.guard("reserve")} and chunk_id = (
+  select chunk_id from chunk where {_UNRESERVED} order by deadline, chunk_id limit 1)"""
 
 # Each item becomes a chunk, with its share of the amounts by its estimate. What a lost worker stored stays counted.
 _PART = "ceil(w.{0}::numeric * i.est_tokens / t.est_tokens)"

@@ -27,7 +27,7 @@ Status = dict[str, Any]
 SECONDS = 5.0
 _COLOURS = {
     **dict.fromkeys(("ok", "ready"), "green"),
-    **dict.fromkeys(("warning", "degraded", "starting"), "yellow"),
+    **dict.fromkeys(("warning", "degraded", "starting", "slow"), "yellow"),
     **dict.fromkeys(("down", "away"), "red"),
 }
 

@@ -260,7 +260,9 @@ async def engines(conn: Connection) -> list[EngineRow]:
 
 
 class WaitRow(NamedTuple):
-    """How many open batches wait for `code` (running: they do not), since when the first does, and their tokens that are left."""
+    """How many open batches wait for `code` (running: they do not), since when the first does without a break, and
+    their tokens that are left.
+    """
 
     code: str
     batches: int

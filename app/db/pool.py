@@ -49,6 +49,10 @@ class Pool(AsyncConnectionPool[PooledConnection]):
             raise asyncio.CancelledError
         return conn
 
+    def failures(self) -> int:
+        """How many attempts to connect have failed so far."""
+        return self.get_stats().get("connections_errors", 0)
+
 
 class Database:
     """The pool of one process. Connections are in autocommit mode; `transaction()` opens an explicit transaction.
@@ -116,6 +120,10 @@ class Database:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    def failures(self) -> int:
+        """How many attempts to connect have failed so far."""
+        return self._pool.failures()
 
     @asynccontextmanager
     async def durable(self) -> AsyncIterator[Connection]:

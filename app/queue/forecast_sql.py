@@ -121,12 +121,14 @@ _FIRST = (
     f"""(select est_tokens from chunk where {CHUNK.guard("claim")} and pool_id = p.pool_id order by deadline limit 1)"""
 )
 
-# The same facts as OUTLOOKS, for a batch that does not exist yet.
+# The same facts as OUTLOOKS, for a batch that does not exist yet. What is paused or waits for money is not ahead of it.
 PROSPECT = f"""
 with recursive{PAYABLE},{_LEASED},
  target_pool as materialized (select pool_id from pool where model = %(model)s)
 select coalesce((select sum({REMAINING_TOKENS}) from chunk c
-                 where c.pool_id = p.pool_id and c.tenant_id = t.tenant_id), 0)::float8,
+                 where c.pool_id = p.pool_id and c.tenant_id = t.tenant_id and not {CHUNK.guard("release")}
+                   and (not {CHUNK.guard("reserve")} or c.budgets in (select budgets from payable where pool_id = p.pool_id))),
+                0)::float8,
        t.weight::float8, coalesce(o.weights, '{{}}'), coalesce(o.tokens, '{{}}'), r.pace, r.still,
        (select count(*) from engine e join worker w using (worker_id)
         where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and e.intake = '{EngineIntake.OPEN}'

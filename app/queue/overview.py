@@ -12,12 +12,11 @@ from app.queue.item_counts import PLACES, ItemCounts
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The queue at one moment. `items`: of the open batches. `oldest_waiting_seconds`: the time since the oldest batch with a
-    chunk that waits for a worker began its run; None: no chunk does. What waits for the money of a budget does not wait for a
-    worker. `workers`: GPU workers whose heartbeats come. `steward`: one leads. `notifier`, `maintenance`: one is connected.
-    `waiting`: the models with chunks that wait for a worker, each with the kinds of their batches if it has no engine.
-    `inside`: batch and synchronous requests in each engine with a worker, by its name. `database_seconds`: how long the
-    database has run; None: not known.
+    """The queue at one moment. `items`: of the open batches. `oldest_waiting_seconds`: the time since the oldest batch with
+    items that wait, whatever for, began its run; None: no item waits. `workers`: GPU workers whose heartbeats come.
+    `steward`: one leads. `notifier`, `maintenance`: one is connected. `waiting`: the models with chunks that wait for a
+    worker, each with the kinds of their batches if it has no engine. `inside`: batch and synchronous requests in each
+    engine with a worker, by its name. `database_seconds`: how long the database has run; None: not known.
     """
 
     items: ItemCounts

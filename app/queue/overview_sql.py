@@ -26,6 +26,9 @@ def _connected(part: str) -> str:
 _WAITS = f"""exists (select from chunk c where c.batch_id = b.batch_id and ({CHUNK.guard("claim", "c.")}
   or {CHUNK.guard("reserve", "c.")} and (c.pool_id, c.budgets) in (select pool_id, budgets from payable)))"""
 
+# Whether items of batch b wait, whatever for.
+_QUEUED = f"exists (select from chunk c where c.batch_id = b.batch_id and not {CHUNK.guard('finish', 'c.')})"
+
 # The kinds of batches that wait for a model; of one that is served, nobody asks.
 _WAITING_KINDS = f"""case when exists (select from engine e join worker w using (worker_id)
     where e.pool_id = p.pool_id and e.state = '{EngineState.READY}' and w.{WORKER_LEASE_HOLDS}) then '[]'::jsonb
@@ -38,7 +41,7 @@ with recursive{PAYABLE},
  open as materialized (
   select batch_id, opened_at, created_at from batch where finalized_at is null limit {MAX_BATCHES})
 select (select count(*) from open),
-       (select extract(epoch from now() - b.opened_at)::float8 from open b where {_WAITS} order by b.created_at limit 1),
+       (select extract(epoch from now() - b.opened_at)::float8 from open b where {_QUEUED} order by b.created_at limit 1),
        (select count(*) from worker where {WORKER_LEASE_HOLDS} and not {worker_overdue()}),
        {_STEWARD_LEADS},
        {_connected("notifier")},

@@ -43,8 +43,11 @@ def counted(groups: str, most: int = MOST_COUNTED) -> str:
 
 
 # After `with recursive`: all groups (`served`: an engine takes their work), and those that wait only for their turn or for an
-# engine, and not for money: their chunks are as good as ready. Of what is served, the steward has noted at the first chunk
-# whether its money is there.
+# engine, and not for money: their chunks are as good as ready. The steward has noted at the first chunk whether its money is
+# there. Without an engine it does not look again: then the note holds for a window in which the money of a budget has ended.
 PAYABLE = f"""{places("tenant_id, short")},
  groups as materialized (select budgets, pool_id, tenant_id, short, pool_id in ({OPEN_POOLS}) as served from places),
- payable as materialized (select * from groups g where (g.served and g.short) is not true and not {spent("g.budgets")})"""
+ payable as materialized (
+  select * from groups g where not {spent("g.budgets")} and (g.short and (
+    g.served or exists (select from budget b where b.budget_id = any(g.budgets) and b.spent_in = b.window_from)))
+    is not true)"""

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from psycopg import OperationalError
+from psycopg.errors import QueryCanceled
 from pydantic import SecretStr
 
 from app.api import queue_gauges
@@ -45,7 +47,7 @@ async def test_the_queues_alarms_are_metrics(client: httpx.AsyncClient, database
         await ledger.note_check(conn, 7)
     found = await scraped(client)
     page = (await client.get("/metrics")).text
-    assert [name for name in (*MEANINGS, "database_up") if f"# TYPE slackwater_{name} " not in page] == []
+    assert [name for name in MEANINGS if f"# TYPE slackwater_{name} " not in page] == []
     assert found["database_up", ""] == 1
     assert found["partitions_ahead_seconds", ""] >= 86_400
     assert found["fold_lag_deltas", ""] == 1
@@ -66,14 +68,28 @@ async def test_a_long_snapshot_shows(client: httpx.AsyncClient, database: Databa
     assert found["oldest_snapshot_seconds", ""] >= 0.2
 
 
-async def test_without_the_database_the_scrape_still_answers(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "up", "kept"),
+    [(OperationalError("lost"), 0, False), (TimeoutError(), 1, True), (QueryCanceled(), 1, True)],
+)
+async def test_only_a_lost_database_is_down_and_a_slow_one_leaves_what_was_known_for_a_minute(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, error: Exception, up: int, *, kept: bool
 ) -> None:
-    async def away(conn: object) -> None:
-        raise TimeoutError
+    now = 1000.0
+    monkeypatch.setattr("app.api.queue_gauges.clock.monotonic", lambda: now)
+    await scraped(client)
 
-    monkeypatch.setattr("app.queue.overview.gauges", away)
-    assert (await scraped(client))["database_up", ""] == 0
+    async def failing(conn: object) -> None:
+        raise error
+
+    monkeypatch.setattr("app.queue.overview.gauges", failing)
+    now += 30
+    found = await scraped(client)
+    assert (found["database_up", ""], ("open_batches", "") in found) == (up, kept)
+    assert found.get(("gauges_age_seconds", "")) == (30 if kept else None)
+    now += 30
+    found = await scraped(client)
+    assert (found["database_up", ""], ("open_batches", "") in found) == (up, False)
 
 
 @contextlib.asynccontextmanager

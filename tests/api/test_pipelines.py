@@ -103,7 +103,7 @@ async def test_a_repeated_key_returns_the_pipeline_and_another_definition_is_ref
         (two(stages=[stage("a", "{{itm}}")]), "stages[0].body.messages[0].content", "column 3"),
         (two(stages=[stage("a", "x"), stage("b", "y", when="json.x <")]), "stages[1].when", "column 9"),
         (
-            two(stages=[{"id": "a", "model": MODEL, "body": {"messages": [{"role": "x y", "content": "y"}]}}]),
+            two(stages=[{"id": "a", "model": MODEL, "body": {"messages": [{"role": "x\ny", "content": "y"}]}}]),
             "stages[0].body.messages[0].role",
             "of stage 'a': must be system, user",
         ),

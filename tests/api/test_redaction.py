@@ -305,7 +305,7 @@ async def test_an_invalid_request_is_refused_without_repeating_its_values(
     client: httpx.AsyncClient, apply: Apply
 ) -> None:
     await apply(RULE)
-    body = {"model": MODEL, "messages": [{"role": MAIL, "content": "x"}]}
+    body = {"model": MODEL, "messages": [{"role": f"{MAIL}\n", "content": "x"}]}
     refused = await client.post("/v1/chat/completions", json=body)
     assert refused.status_code == 400
     assert MAIL not in refused.text

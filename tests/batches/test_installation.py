@@ -194,6 +194,30 @@ async def test_who_starts_the_database_again_is_said(*, embedded: bool, remedy: 
     assert problem["remedy"].startswith(remedy)
 
 
+async def test_a_database_that_takes_too_long_is_not_away_and_what_it_said_last_is_shown_for_a_minute(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(installation_status.clock, "monotonic", lambda: now)
+    monkeypatch.setattr(installation_status, "PATIENCE_SECONDS", 0.2)
+    async with Database(settings.database_url, size=1) as database:
+        first, later = (installation_status.Installation(database, settings) for _ in range(2))
+        before = await later.status()
+        async with database.relaxed():  # somebody else has the only connection
+            unknown = await first.status()
+            now += 40
+            kept = await later.status()
+            now += 40
+            stale = await later.status()
+    [problem] = unknown["problems"]
+    assert (unknown["status"], unknown["parts"]["database"], problem["code"]) == ("warning", "slow", "database_slow")
+    assert (before["status"], kept["status"]) == ("down", "down"), "no engine is known"
+    assert (kept["queue"], kept["parts"] | {"database": "ok"}) == (before["queue"], before["parts"])
+    [slow] = [problem for problem in kept["problems"] if problem["code"] == "database_slow"]
+    assert "is 40 s old" in slow["message"]
+    assert (stale["status"], stale["queue"]["open_batches"]) == ("warning", None)
+
+
 def test_a_store_without_room_is_a_problem(tmp_path: Path) -> None:
     found = installation_status.describe([engine()], CALM, room=3_000_000)
     assert (found["status"], found["problems"][0]["code"]) == ("degraded", "store_full")

@@ -1,5 +1,6 @@
 """Claims about what a batch that waits for money is told: for which budget, and for how long."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -178,6 +179,50 @@ async def test_what_is_not_reserved_only_because_others_come_first_waits_for_its
     assert (await _chunks(world))[1] == 173
 
 
+async def _in_part(world: World) -> None:
+    await world.reserve()
+    assert await world.drain() == 4
+
+
+async def _out_of_money(world: World) -> None:
+    await _in_part(world)
+    await world.rows("update budget set spent = 44, reserved = 0 returning 1")
+    assert await world.reserve() == 0
+
+
+async def _without_an_engine_since(world: World) -> None:
+    await _out_of_money(world)
+    await world.rows("update engine set intake = 'draining' returning 1")
+
+
+async def _behind_another_pool(world: World) -> None:
+    await world.rows("update budget set reserved = 44 returning 1")
+    async with world.database.durable() as conn:
+        toy, world.pool = world.pool, await ensure_pool(conn, "other")
+    await world.serve(world.pool)
+    await world.submit(16)
+    await world.rows("update chunk set deadline = now() where pool_id = %s returning 1", world.pool)
+    world.pool = toy
+    assert await world.reserve() == 0
+
+
+@pytest.mark.parametrize(
+    "until", [_in_part, _out_of_money, _without_an_engine_since, _behind_another_pool], ids=lambda each: each.__name__
+)
+async def test_work_that_waits_for_money_is_not_ahead_of_what_its_budget_does_not_count(
+    world: World, until: Callable[[World], Awaitable[None]]
+) -> None:
+    await world.budget(max_tokens=50, period="day", workflow="w")
+    await world.submit(16)
+    await until(world)
+    assert (await reads.prospect(world.database, world.tenant, "toy")).ahead_tokens == 0
+    last = await world.submit(4, line=await world.line_of("other"))
+    why, _ = await _why(world, last)
+    assert why.estimate is not None
+    assert why.estimate.position == 0
+    assert "own_batches" not in [link.code for link in why.chain]
+
+
 async def test_a_paused_batch_under_a_budget_waits_for_its_owner(world: World) -> None:
     await world.budget(max_tokens=1000)
     batch_id = await world.submit(4)
@@ -208,4 +253,4 @@ async def test_work_that_waits_for_an_engine_shows_as_such_with_a_budget_and_wit
     await _unserved(world, 4)
     assert await seen() == (("dead",), True, True, (1, 44), idle)
     await _spend(world, 1000)
-    assert await seen() == ((), False, False, (0, 0), idle | {"dead": 1.0})
+    assert await seen() == ((), True, False, (0, 0), idle | {"dead": 1.0})

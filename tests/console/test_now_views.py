@@ -9,7 +9,7 @@ import pytest
 from app.access.roles import Role, Viewer
 from app.batches.protection import Protection, Stretch, Times
 from app.batches.queue_outlook import ModelQueue, PoolRow, WaitingRow, queues
-from app.console.views import now, now_plots, now_queue, time_range
+from app.console.views import engines, now, now_plots, now_queue, time_range
 from app.console.views.plots import Reading, Series
 from app.errors import BadInput
 from app.headroom.samples import StoredSample
@@ -50,6 +50,11 @@ def test_an_account_is_told_that_the_harvest_is_of_all_accounts() -> None:
 
 def test_without_a_stream_the_first_token_says_that_no_stream_was_there() -> None:
     assert "no synchronous stream in this time" in str(now.figures(seen(5), OPERATOR, NOW)[0].words)
+
+
+def test_harvested_means_the_results_of_spend_and_what_workers_reported_says_so() -> None:
+    reported = now.figures(seen(5), OPERATOR, NOW)[4]
+    assert (reported.name, engines.AS_REPORTED in str(reported.words)) == ("Tokens for batches", True)
 
 
 @pytest.mark.parametrize(("changes", "said"), [({}, True), ({"state": "down"}, False)])

@@ -366,7 +366,7 @@ async def test_a_request_that_is_not_valid_is_an_error_of_its_item_alone(
     database: Database, world: World, tenant: int
 ) -> None:
     definition = pipeline(stage("a") | {"body": {"messages": "{{item.messages}}"}})
-    lines: list[Json] = [{"messages": [{"role": "user", "content": "a"}]}, {"messages": [{"role": "no body"}]}, {}]
+    lines: list[Json] = [{"messages": [{"role": "user", "content": "a"}]}, {"messages": [{"role": "no\nbody"}]}, {}]
     made = await support.create(database, tenant, definition, lines)
     await world.finish(made)
     found = (await support.items(database, made))[1]

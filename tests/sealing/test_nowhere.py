@@ -152,7 +152,7 @@ async def say_what_is_refused(client: httpx.AsyncClient) -> None:
         await client.post("/v1/files", data={"purpose": "batch"}, files=named),
         await client.post("/v1/files", data={"purpose": KEY}, files={"file": ("a.jsonl", b"{}\n")}),
         await client.post("/v1/chat/completions", json=chat | {"metadata": {"workflow": MAIL}}),
-        await client.post("/v1/chat/completions", json=chat | {"messages": [{"role": MAIL, "content": KEY}]}),
+        await client.post("/v1/chat/completions", json=chat | {"messages": [{"role": f"{MAIL}\n", "content": KEY}]}),
         await client.post("/v1/chat/completions", content=f'{{"model": "{MAIL}", "messages": "{KEY}'),
         await client.post("/v1/chat/completions", json=chat, headers={"authorization": f"Bearer {KEY}"}),
         await client.get(f"/v1/files/{MAIL}/content"),

@@ -260,7 +260,7 @@ def facts(seen: Seen, viewer: Viewer) -> list[tuple[str, str, bool]]:
     if detail.served_name and detail.served_name != each.model:
         found.append(("Calls its model", detail.served_name, True))
     if day.seconds:
-        found.append(("Harvested in a day", f"{text.compact(day.batch_tokens)} tokens", False))
+        found.append(("Tokens for batches in a day", f"{text.compact(day.batch_tokens)}, {engines.AS_REPORTED}", False))
         found.append(("Made way in a day", f"{text.plural(day.yields, 'time')}, {day.evictions:,} evicted", False))
     if detail.start_seconds:
         found.append(("Last start took", times.span(detail.start_seconds), False))

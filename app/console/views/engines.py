@@ -19,6 +19,7 @@ from app.states import EngineIntake
 PATH = "/console/engines"
 USUAL_RANGE = "1h"
 POINTS = 120
+AS_REPORTED = "as workers reported; what a killed one had not is missing"  # Spend counts results, and misses nothing
 _MOST = 0.9  # of a time, from which on all of it is said to be known
 
 
@@ -125,7 +126,11 @@ def figures(seen: Seen) -> list[Figure]:
     closed = sum(each.closed_seconds for each in tides)
     shown, each_knows = (seen.shown.end - seen.shown.start).total_seconds(), seconds / max(1, len(seen.tides))
     value, unit = text.si(harvested)
-    share = f"{text.percent(harvested / (harvested + callers))} % of all tokens" if harvested + callers else "none yet"
+    share = (
+        f"{text.percent(harvested / (harvested + callers))} % of all, {AS_REPORTED}"
+        if harvested + callers
+        else "none yet"
+    )
     return [
         figure("Serve", f"{len(ready)} of {len(seen.engines)}", "", "answer and have a worker"),
         figure("Callers in engines", f"{sync:,}" if ready else "–", "", f"of {text.plural(slots, 'slot')}"),
@@ -135,7 +140,7 @@ def figures(seen: Seen) -> list[Figure]:
             "",
             f"{sum(each.allowance for each in ready):,} allowed now",
         ),
-        figure("Harvested", value if tides else "–", f"{unit} tokens".strip() if tides else "", share),
+        figure("Tokens for batches", value if tides else "–", f"{unit} tokens".strip() if tides else "", share),
         figure(
             "Gates open",
             text.percent(1 - closed / seconds) if seconds else "–",

@@ -13,7 +13,7 @@ from app.batches.queue_outlook import ModelQueue
 from app.console.queries import MOST_COUNTED, EngineRow, WaitRow
 from app.console.views import batch_filter, now_plots, now_queue, plots, problems, signs, text, time_range, times
 from app.console.views.batches import few
-from app.console.views.engines import engine_words, layer
+from app.console.views.engines import AS_REPORTED, engine_words, layer
 from app.console.views.figures import Figure, Part, figure
 from app.console.views.problems import Problems
 from app.console.views.signs import Sign
@@ -168,8 +168,7 @@ def figures(seen: Seen, viewer: Viewer, now: datetime) -> list[Figure]:
                whose + (_lately(seen) + _places(batch, slots) if slots else "no engine is ready"),
                spark=plots.spark(pace, "h")),
         _waiting(seen),
-        figure("Harvested", done, f"{done_unit} tokens".strip() if samples else "",
-               f"{whose}{when}, prompts and answers"),
+        figure("Tokens for batches", done, f"{done_unit} tokens".strip() if samples else "", f"{whose}{when}, {AS_REPORTED}"),
     ]  # fmt: skip
 
 
