@@ -186,8 +186,9 @@ async def test_a_turn_whose_process_is_gone_has_failed(
     assert asked(engine) == ["one", "echo: one", "two"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_comes_after_its_turn_was_given_up_is_refused_and_not_stored(
-    client: httpx.AsyncClient, engine: FakeEngine, database: Database, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     talk, end = await new(client), ending.end
 
@@ -199,9 +200,10 @@ async def test_an_answer_that_comes_after_its_turn_was_given_up_is_refused_and_n
         await end(*given, **more)
 
     monkeypatch.setattr(ending, "end", late)
-    ask = {"model": MODEL, "input": "one", "conversation": talk}
+    ask = {"model": MODEL, "input": "one", "conversation": talk, "stream": stream}
     refused = await client.post("/v1/responses", json=ask)
-    assert (refused.status_code, "given up before its answer came" in refused.text) == (503, True), refused.text
+    assert "given up before its answer came" in refused.text
+    assert (refused.status_code, "response.completed" in refused.text) == (200 if stream else 503, False)
     assert await items(client, talk) == ["two", "echo: two"]
 
 

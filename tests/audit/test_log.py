@@ -35,7 +35,6 @@ from tests.maintenance.support import work
 from tests.queue import support
 from tests.queue.test_history import NoHints
 from workers.maintenance.audit import AuditKeeper
-from workers.steward import sealing as steward_sealing
 from workers.steward.metrics import Metrics
 from workers.steward.rounds import Rounds
 from workers.steward.sealing import AuditLog
@@ -302,9 +301,8 @@ async def test_a_steward_finds_that_a_tail_was_deleted_which_another_had_sealed(
 
 
 async def test_a_leading_steward_seals_what_is_written_and_notices_that_all_of_it_was_truncated(
-    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    database: Database, settings: Settings
 ) -> None:
-    monkeypatch.setattr(steward_sealing, "LOOK_SECONDS", 0.1)
     rounds = Rounds(database, NoHints(), settings)  # type: ignore[arg-type]
     await write(database, 4)
 
@@ -313,11 +311,12 @@ async def test_a_leading_steward_seals_what_is_written_and_notices_that_all_of_i
             return all(each.seq for each in await log.latest(conn))
 
     async with rounds.watching():
-        await eventually(sealed)
-        async with database.transaction() as conn:
-            await conn.execute("set local session_replication_role = replica")
-            await conn.execute("truncate audit, audit_seal, audit_checkpoint")
-        await eventually(lambda: rounds.metrics.audit_problems._value.get())
+        await eventually(sealed, seconds=60)
+    async with database.transaction() as conn:
+        await conn.execute("set local session_replication_role = replica")
+        await conn.execute("truncate audit, audit_seal, audit_checkpoint")
+    await rounds._audit.look()
+    assert rounds.metrics.audit_problems._value.get() == 1
 
 
 async def test_checkpoints_come_at_their_interval_and_only_for_chains_that_have_grown(
