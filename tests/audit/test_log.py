@@ -311,7 +311,7 @@ async def test_a_leading_steward_seals_what_is_written_and_notices_that_all_of_i
             return all(each.seq for each in await log.latest(conn))
 
     async with rounds.watching():
-        await eventually(sealed, seconds=60)
+        await eventually(sealed, seconds=30)
     async with database.transaction() as conn:
         await conn.execute("set local session_replication_role = replica")
         await conn.execute("truncate audit, audit_seal, audit_checkpoint")

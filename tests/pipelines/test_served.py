@@ -177,8 +177,8 @@ async def test_a_pipeline_that_has_ten_times_as_many_items_as_its_input_pauses_a
     client: httpx.AsyncClient, database: Database, settings: Settings
 ) -> None:
     for size, status in ((10, "completed"), (11, "paused")):
-        fan = stage("fan", "{{each}}", each="item.list", max=20)
-        made = await created(client, two(input={"items": [{"list": list(range(size))}]}, stages=[fan]))
+        stages = [stage("fan", "{{each}}", each="item.list", max=20), stage("title", "{{text}}")]
+        made = await created(client, two(input={"items": [{"list": list(range(size))}]}, stages=stages))
         await Played(database, settings).play()
         assert (await shown(client, made))["status"] == status
     assert (await shown(client, made))["paused_for"] == "items"
@@ -198,11 +198,11 @@ SPLIT = [
 ]
 # What each of them asks, written by hand: neither a template nor a number of an item is computed here.
 ASKED = {
-    "words": ["split: four five", "split: one two", "split: three"],
-    "letters": ["0. four of four five", "0. one of one two", "0. three of three", "1. five of four five", "1. two of one two"],
-    "line": ['four five, four: 2/0 {"length":4}\n\n{"length":4}', 'three, three: 1/0 {"length":5}'],
-    "pair": ["1: four five", "2: one two\n\nthree"],
-    "alike": ['1: {"length":5}', '2: {"length":3}\n\n{"length":3}', '2: {"length":4}\n\n{"length":4}'],
+    "words": ["split: four six", "split: one two", "split: three"],
+    "letters": ["0. four of four six", "0. one of one two", "0. three of three", "1. six of four six", "1. two of one two"],
+    "line": ['four six, four: 1/1 {"length":4}', 'three, three: 1/0 {"length":5}'],
+    "pair": ["1: four six", "2: one two\n\nthree"],
+    "alike": ['1: {"length":4}', '1: {"length":5}', '3: {"length":3}\n\n{"length":3}\n\n{"length":3}'],
     "two": ['{"words":["one","two"]} and one two'],
 }  # fmt: skip
 
@@ -218,7 +218,7 @@ def split(body: Json) -> str:
 async def test_each_stage_asks_what_its_definition_says_of_each_line_and_no_more(
     client: httpx.AsyncClient, database: Database, settings: Settings
 ) -> None:
-    given = [{"text": text} for text in ("one two", "three", "four five")]
+    given = [{"text": text} for text in ("one two", "three", "four six")]
     made = await created(client, two(input={"items": given}, stages=SPLIT))
     await Played(database, settings, split).play()
     assert (await shown(client, made))["status"] == "completed"
