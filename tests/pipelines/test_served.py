@@ -179,11 +179,14 @@ async def test_a_pipeline_that_has_ten_times_as_many_items_as_its_input_pauses_a
     for size, status in ((10, "completed"), (11, "paused")):
         stages = [stage("fan", "{{each}}", each="item.list", max=20), stage("title", "{{text}}")]
         made = await created(client, two(input={"items": [{"list": list(range(size))}]}, stages=stages))
-        await Played(database, settings).play()
+        played = Played(database, settings)
+        await played.play()
         assert (await shown(client, made))["status"] == status
     assert (await shown(client, made))["paused_for"] == "items"
     await client.post(f"{URL}/{made['id']}/resume")
-    await Played(database, settings).play()
+    await played.settle()
+    assert (await shown(client, made))["status"] == "in_progress"
+    await played.play()
     assert (await shown(client, made))["status"] == "completed"
 
 
