@@ -14,6 +14,7 @@ from app.engines import continuation, outcome
 from app.flows import stages
 from app.gateway import engine_directory, resent_requests, waker
 from app.metering import ledger, sync_usage
+from app.pipelines import lifecycle
 from app.policy import in_force
 from app.queue import charges, fair_order_sql, lost_workers, poison
 from app.settings import Settings
@@ -23,7 +24,7 @@ from app.webhooks.validation import DeliveryLimits
 from workers.gpu import claim_backoff, claimer, item_runner, requests_in_engine
 from workers.gpu.tuning import TUNING
 from workers.notifier import concurrency_limiter
-from workers.steward import rest
+from workers.steward import rest, sealing
 
 PAGE = Path(__file__).parents[1] / "GUARANTEES.md"
 # What the page says, the value that the code has, and the value that makes it true.
@@ -78,10 +79,16 @@ FIGURES: list[tuple[str, Any, Any]] = [
     ("Synchronous requests are booked once a second", sync_usage.BOOK_SECONDS, 1),
     ("days that are dropped after 400 days", ledger.DAYS_KEPT_DAYS, 400),
     ("an open stream looks at its session every five seconds", stream.PING_SECONDS, 5),
+    ("The leading steward looks once a minute", sealing.LOOK_SECONDS, 60),
     ("A migration waits at most two seconds for a lock", migrate.LOCK_TIMEOUT, "2s"),
     ("a transaction that stays open for five minutes makes a migration give up", migrate.PATIENCE_SECONDS, 300),
     ("of which a pack by value has more than 10,000 values", stages.MOST_GROUPS, 10_000),
-    ("that has ten times as many items as its input", stages.MOST_TIMES_INPUT, 10),
+    ("that has more than ten times as many items as its input", stages.MOST_TIMES_INPUT, 10),
+    (
+        "of whose results in a stage a fifth has failed (from 50 on)",
+        (lifecycle.MOST_FAILING, lifecycle.LEAST_RESULTS),
+        (0.2, 50),
+    ),
 ]
 # At most so much, because another pause comes to it.
 WITHIN: list[tuple[str, float, float]] = [
@@ -93,6 +100,11 @@ WITHIN: list[tuple[str, float, float]] = [
     ("dies, this is noticed within 2 seconds", TUNING.engine_poll_seconds, 0.5),
     ("tried again up to `SLACKWATER_REQUEST_ATTEMPTS` times within seconds", item_runner.BACKOFF_SECONDS[1], 8),
     ("Otherwise it gets 503 within 3 seconds", engine_directory.GRACE_SECONDS, 2),
+    (
+        "A key that is revoked is refused by all within two seconds while the database answers",
+        key_cache.TRUST_SECONDS + stale_if_error.PATIENCE_SECONDS,
+        2,
+    ),
     ("Every process follows a new policy within a second", in_force.REFRESH_SECONDS, 0.5),
 ]
 

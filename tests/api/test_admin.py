@@ -223,16 +223,21 @@ async def test_somebody_whom_the_identity_provider_names_an_operator_uses_the_ad
     async with in_process.running(settings.model_copy(update=given), "none") as (app, client):
         app.state.parts.oidc.client = provider.client
 
+        def shown(**claims: Any) -> dict[str, str]:
+            return {"authorization": f"Bearer {provider.token(**{'aud': 'sw-admin'} | claims)}"}
+
         async def create(name: str, **claims: Any) -> int:
-            shown = provider.token(**{"aud": "sw-admin"} | claims)
-            headers = {"authorization": f"Bearer {shown}"}
-            answer = await client.post(f"{ADMIN}/accounts", json={"account": name}, headers=headers)
+            answer = await client.post(f"{ADMIN}/accounts", json={"account": name}, headers=shown(**claims))
             return answer.status_code
+
+        async def look(group: str) -> int:
+            return (await client.get(f"{ADMIN}/accounts", headers=shown(groups=[group]))).status_code
 
         assert await create("one", groups=["platform"]) == 200
         assert await create("two", groups=["look"]) == 403
         assert await create("three", groups=["acme"]) == 403
         assert await create("four", groups=["nobody"]) == 401
+        assert [await look(group) for group in ("platform", "look", "acme", "nobody")] == [200, 200, 403, 401]
         assert await create("five", groups=["platform"], aud=CLIENT) == 401
     async with database.durable() as conn:
         found = await (

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 
 from app.db.pool import Database
 from app.engines import catalogue
+from app.sessions import ending
 from app.settings import Settings
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
@@ -183,6 +184,27 @@ async def test_a_turn_whose_process_is_gone_has_failed(
         states = await (await conn.execute("select state from turn order by n")).fetchall()
     assert [state for (state,) in states] == ["done", "failed", "done"]
     assert asked(engine) == ["one", "echo: one", "two"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_comes_after_its_turn_was_given_up_is_refused_and_not_stored(
+    client: httpx.AsyncClient, engine: FakeEngine, database: Database, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    talk, end = await new(client), ending.end
+
+    async def late(*given: Any, **more: Any) -> None:
+        monkeypatch.setattr(ending, "end", end)
+        async with database.durable() as conn:
+            await conn.execute("update session set lease_until = now() - interval '1 second'")
+        await say(client, "two", conversation=talk)
+        await end(*given, **more)
+
+    monkeypatch.setattr(ending, "end", late)
+    ask = {"model": MODEL, "input": "one", "conversation": talk, "stream": stream}
+    refused = await client.post("/v1/responses", json=ask)
+    assert "given up before its answer came" in refused.text
+    assert (refused.status_code, "response.completed" in refused.text) == (200 if stream else 503, False)
+    assert await items(client, talk) == ["two", "echo: two"]
 
 
 async def test_deleted_items_responses_and_conversations_are_gone(

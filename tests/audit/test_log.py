@@ -30,10 +30,13 @@ from app.settings import DEMO_MODELS, Settings
 from app.storage import object_names
 from app.storage.store import Store
 from app.tenants import service as tenants
+from testing.waiting import eventually
 from tests.maintenance.support import work
 from tests.queue import support
+from tests.queue.test_history import NoHints
 from workers.maintenance.audit import AuditKeeper
 from workers.steward.metrics import Metrics
+from workers.steward.rounds import Rounds
 from workers.steward.sealing import AuditLog
 
 ADA = Actor("ada", "operator", correlation="request-7")
@@ -295,6 +298,25 @@ async def test_a_steward_finds_that_a_tail_was_deleted_which_another_had_sealed(
     await after.seal()
     await after.look()
     assert after._metrics.audit_problems._value.get() == 1
+
+
+async def test_a_leading_steward_seals_what_is_written_and_notices_that_all_of_it_was_truncated(
+    database: Database, settings: Settings
+) -> None:
+    rounds = Rounds(database, NoHints(), settings)  # type: ignore[arg-type]
+    await write(database, 4)
+
+    async def sealed() -> bool:
+        async with database.relaxed() as conn:
+            return all(each.seq for each in await log.latest(conn))
+
+    async with rounds.watching():
+        await eventually(sealed, seconds=30)
+    async with database.transaction() as conn:
+        await conn.execute("set local session_replication_role = replica")
+        await conn.execute("truncate audit, audit_seal, audit_checkpoint")
+    await rounds._audit.look()
+    assert rounds.metrics.audit_problems._value.get() == 1
 
 
 async def test_checkpoints_come_at_their_interval_and_only_for_chains_that_have_grown(

@@ -11,6 +11,7 @@ MUST_BE_ZERO = (
     "duplicated",
     "rerun_after_flush",
     "ran_when_halted",
+    "ran_without_lease",
     "wrongly_ordered",
     "unaccounted",
     "overspent",

@@ -163,14 +163,20 @@ def test_contract_raises_the_floor_to_the_revision_of_the_code_and_never_lowers_
 def test_a_new_database_is_closed_to_older_code_at_once_and_a_migrated_one_is_not(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with psycopg.connect(settings.database_url) as conn:
-        conn.execute("drop schema public cascade")
-        conn.execute("create schema public")
+    def emptied() -> None:
+        with psycopg.connect(settings.database_url) as conn:
+            conn.execute("drop schema public cascade")
+            conn.execute("create schema public")
+
+    emptied()
     migrate.upgrade(settings.database_url)
     assert read(settings) == Schema(OWN, OWN, BASELINE)
     next_revision.become(monkeypatch, tmp_path_factory.mktemp("versions"))
     migrate.upgrade(settings.database_url)
     assert read(settings) == Schema(next_revision.REVISION, OWN, BASELINE)
+    emptied()
+    migrate.upgrade(settings.database_url)
+    assert read(settings) == Schema(next_revision.REVISION, next_revision.REVISION, BASELINE)
 
 
 def read(settings: Settings) -> Schema:

@@ -114,7 +114,9 @@ class Drill:
         self._history.log_line("old primary fenced")
         stale = [each for each in self._history.arrivals if each.engine == self._engine(keeps) and each.at > promoted]
         queued = [each for each in stale if each.prompt not in self._history.calls]
-        self._history.notes["requests of the worker that stayed with the old primary, after the promote"] = len(queued)
+        if queued:
+            told = f"{len(queued)} requests of {keeps}, which stayed with the old primary, after the promote"
+            self._history.wrong("ran_without_lease", told, len(queued))
         self._pair.primary.kill()
         self._network.heal()
         await self._until_works(time.time(), BUSY_RESULTS)

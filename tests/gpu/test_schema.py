@@ -15,7 +15,7 @@ async def test_a_worker_registers_only_with_a_schema_for_its_code_and_goes_on_as
     )
     with capture_logs() as logs:
         async with world.worker():
-            await eventually(lambda: any(line["event"] == "worker.waits_for_schema" for line in logs))
+            await eventually(lambda: {line["event"] for line in logs} & {"worker.waits_for_schema", "worker.joined"})
             assert await world.fetch("select count(*) from worker") == [(0,)]
             await world.fetch("update schema_floor set revision = %s returning 1", floor)
             await world.finished(batch)

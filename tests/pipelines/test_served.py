@@ -173,6 +173,66 @@ async def test_a_pipeline_pauses_when_a_fifth_of_a_stage_fails_and_goes_on_if_it
     assert dropped[1]["items"][0]["why"] == "no"
 
 
+async def test_a_pipeline_that_has_ten_times_as_many_items_as_its_input_pauses_and_goes_on_if_its_owner_wants(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    for size, status in ((10, "completed"), (11, "paused")):
+        stages = [stage("fan", "{{each}}", each="item.list", max=20), stage("title", "{{text}}")]
+        made = await created(client, two(input={"items": [{"list": list(range(size))}]}, stages=stages))
+        played = Played(database, settings)
+        await played.play()
+        assert (await shown(client, made))["status"] == status
+    assert (await shown(client, made))["paused_for"] == "items"
+    await client.post(f"{URL}/{made['id']}/resume")
+    await played.settle()
+    assert (await shown(client, made))["status"] == "in_progress"
+    await played.play()
+    assert (await shown(client, made))["status"] == "completed"
+
+
+SPLIT = [
+    stage("words", "split: {{item.text}}"),
+    stage("letters", "{{k}}. {{each}} of {{item.text}}", each="json.words", max=3),
+    stage("line", "{{item.text}}, {{words.json.words[0]}}: {{count}}/{{missing}} {{parts.text}}", pack={"of": "words"})
+    | {"when": "json.length > 3"},
+    stage("pair", "{{count}}: {{parts.item.text}}", after="words", pack={"size": 2}),
+    stage("alike", "{{count}}: {{parts.text}}", after="letters", pack={"by": "json.length"}),
+    stage("two", "{{text}} and {{item.text}}", after="words", when='"two" in item.text'),
+]
+# What each of them asks, written by hand: neither a template nor a number of an item is computed here.
+ASKED = {
+    "words": ["split: four six", "split: one two", "split: three"],
+    "letters": ["0. four of four six", "0. one of one two", "0. three of three", "1. six of four six", "1. two of one two"],
+    "line": ['four six, four: 1/1 {"length":4}', 'three, three: 1/0 {"length":5}'],
+    "pair": ["1: four six", "2: one two\n\nthree"],
+    "alike": ['1: {"length":4}', '1: {"length":5}', '3: {"length":3}\n\n{"length":3}\n\n{"length":3}'],
+    "two": ['{"words":["one","two"]} and one two'],
+}  # fmt: skip
+
+
+def split(body: Json) -> str:
+    """The words of a line, or the length of a word."""
+    prompt = str(body["messages"][0]["content"])
+    if prompt.startswith("split: "):
+        return orjson.dumps({"words": prompt.split()[1:]}).decode()
+    return orjson.dumps({"length": len(prompt.split()[1])}).decode()
+
+
+async def test_each_stage_asks_what_its_definition_says_of_each_line_and_no_more(
+    client: httpx.AsyncClient, database: Database, settings: Settings
+) -> None:
+    given = [{"text": text} for text in ("one two", "three", "four six")]
+    made = await created(client, two(input={"items": given}, stages=SPLIT))
+    await Played(database, settings, split).play()
+    assert (await shown(client, made))["status"] == "completed"
+    asked: dict[str, list[str]] = {}
+    async with database.relaxed() as conn:
+        query = "select s.name, p.body from stage s join item_payload p using (batch_id) where s.n > 0"
+        for name, body in await (await conn.execute(query)).fetchall():
+            asked.setdefault(name, []).append(orjson.loads(body)["messages"][0]["content"])
+    assert {name: sorted(prompts) for name, prompts in asked.items()} == ASKED
+
+
 async def test_a_retry_runs_what_failed_and_what_comes_of_it(
     client: httpx.AsyncClient, database: Database, settings: Settings
 ) -> None:

@@ -3,6 +3,7 @@
 Also who may not read prompts and answers finds none on any route.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import cycle, islice
@@ -48,6 +49,24 @@ def test_each_operation_that_takes_a_key_names_the_role_that_it_needs() -> None:
     assert {operation.path for operation in every_operation() if operation.security == "none"} == {
         *("/health", "/ready", "/status", "/version", "/metrics", "/scale/{model}")
     }
+
+
+# What docs/access.md says of the roles: admins also change webhooks and budgets, and see deliveries and audit rows; viewers only
+# look, and not at what shows a prompt or an answer.
+_ADMINS = r"(?!get).*(webhook|subscriptions|budgets)|.*deliveries|get ai/audit"
+_BODIES = r"get (.*(results|content|estimate|waiting|events)$|.*(v1/responses|v1/conversations/|v1/pipelines/.*/items))"
+
+
+def test_the_role_that_an_operation_needs_is_the_one_that_the_documentation_says() -> None:
+    expected = {}
+    for name in (operation.name for operation in every_operation() if operation.security == "key"):
+        looks = name.startswith("get ") or name == "post ai/policy/test"
+        submits = not looks or re.match(_BODIES, name)
+        least = KeyRole.SUBMITTER if submits else KeyRole.VIEWER
+        expected[name] = KeyRole.ADMIN if re.match(_ADMINS, name) else least
+    assert expected == permissions.LEAST_ROLES
+    assert [*KeyRole] == ["viewer", "submitter", "admin"]
+    assert [role.reads_bodies for role in map(KeyScope, KeyRole)] == [False, True, True]
 
 
 def test_a_role_may_do_what_its_operations_say_and_nothing_else(installation: Stack, owner: Belongings) -> None:
