@@ -52,6 +52,8 @@ OF_BATCHES = (
     "insert into pipeline (pipeline_id, request_id, tenant_id, definition, deadline, state, finalized_at)"
     " select batch_id, gen_random_uuid(), tenant_id, '', now(), 'completed', now() from batch",
     "insert into stage (pipeline_id, n, batch_id, name) select batch_id, 0, batch_id, 'input' from batch",
+    "insert into endpoint (tenant_id, name, url, kinds, secret, state)"
+    " select tenant_id, 'late', 'http://x', '{batch.queued}', '', 'active' from tenant",
 )
 
 
