@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from app import life_signs
+from app import life_signs, off_loop
 from app.api import queue_gauges
-from app.console import stream
+from app.api.openai import flex, flex_stream
+from app.batches import single_request
+from app.budgets import queued
+from app.console import forms, stream
 from app.db import migrate, pool, stale_if_error, watched_connection
 from app.duties import schedule
 from app.engines import continuation, outcome
@@ -17,11 +20,14 @@ from app.metering import ledger, sync_usage
 from app.pipelines import lifecycle
 from app.policy import in_force
 from app.queue import charges, fair_order_sql, lost_workers, poison
+from app.serving import request_limits
 from app.settings import Settings
 from app.tenants import key_cache
-from app.webhooks import endpoint_health, name_resolution, retry_policy
+from app.tracing import otlp
+from app.webhooks import endpoint_health, history_sql, name_resolution, retry_policy
 from app.webhooks.validation import DeliveryLimits
-from workers.gpu import claim_backoff, claimer, item_runner, requests_in_engine
+from workers.engine.door import keys as door_keys
+from workers.gpu import batch_share, claim_backoff, claimer, item_runner, requests_in_engine
 from workers.gpu.tuning import TUNING
 from workers.notifier import concurrency_limiter
 from workers.steward import rest, sealing
@@ -76,6 +82,17 @@ FIGURES: list[tuple[str, Any, Any]] = [
         5,
     ),
     ("Scrapes read the database at most once in five seconds", queue_gauges.FRESH_SECONDS, 5),
+    ("A blank every second keeps the connection open", (flex.BLANK_SECONDS, flex_stream.SILENT_SECONDS), (1, 1)),
+    ("while that waits or runs and for 15 minutes after it", single_request.SAME_SECONDS, 900),
+    ("keys that the door knows go on working for an hour", door_keys.HELD_SECONDS, 3600),
+    ("A limit may be exceeded by what arrives within a second", door_keys.RENEW_SECONDS, 1),
+    ("headers are limited (32 KB, 100 lines)", (request_limits.HEAD_BYTES, request_limits.HEADERS), (32_768, 100)),
+    ("A form of the console has at most 64 KiB", forms.MOST_BYTES, 65_536),
+    ("above 64 KiB it is parsed and searched in a thread", off_loop.SMALL_BYTES, 65_536),
+    ("count at most a thousand deliveries of a state", history_sql.MOST_COUNTED, 1000),
+    ("Without the steward, at most 128 chunks with money run", queued.MOST_READY, 128),
+    ("Beyond 8,192 waiting spans the newest are dropped", otlp.MOST_WAITING, 8192),
+    ("the lists of failed items of its last 30 seconds", batch_share.UNTOLD_SECONDS, 30),
     ("Synchronous requests are booked once a second", sync_usage.BOOK_SECONDS, 1),
     ("days that are dropped after 400 days", ledger.DAYS_KEPT_DAYS, 400),
     ("an open stream looks at its session every five seconds", stream.PING_SECONDS, 5),
@@ -106,6 +123,12 @@ WITHIN: list[tuple[str, float, float]] = [
         2,
     ),
     ("Every process follows a new policy within a second", in_force.REFRESH_SECONDS, 0.5),
+    (
+        "work nowhere after two seconds while the database",
+        key_cache.TRUST_SECONDS + stale_if_error.PATIENCE_SECONDS,
+        1.5,
+    ),
+    ("at no engine's door after seven", door_keys.FRESH_SECONDS + key_cache.TRUST_SECONDS, 6),
 ]
 
 

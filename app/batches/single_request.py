@@ -31,7 +31,7 @@ from app.settings import Settings
 from app.storage.store import Store
 
 AIM_SECONDS = 600.0  # somebody waits for the answer, so it comes before batches of the same account
-SAME_SECONDS = 900.0  # within this time a repeated request finds the first one
+SAME_SECONDS = 900.0  # for so long after its answer a request is still found by one that repeats it
 
 
 @dataclass(frozen=True, slots=True)

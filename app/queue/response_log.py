@@ -32,7 +32,7 @@ async def find(conn: Connection, tenant_id: int, request_id: UUID, kind: Kind) -
 
 
 async def find_same(conn: Connection, tenant_id: int, kind: Kind, request_hash: bytes, seconds: float) -> UUID | None:
-    """The newest request of this kind with the same hash from the last `seconds`, unless it failed."""
+    """The newest request of this kind with the same hash that has not ended, or was answered in the last `seconds`."""
     values = {"tenant_id": tenant_id, "kind": kind, "request_hash": request_hash, "seconds": seconds}
     for batch_id, request_id in await (await conn.execute(queries.FIND_SAME, values)).fetchall():
         if await _has_contents(conn, batch_id):

@@ -7,12 +7,11 @@ from app.worker_lease import WORKER_LEASE_HOLDS
 FIND = """
 select batch_id from batch where tenant_id = %(tenant_id)s and request_id = %(request_id)s and kind = %(kind)s"""
 
-# The same requests, sent earlier, the newest first.
+# The same requests, sent earlier, the newest first: those that wait or run, and those that have just been answered.
 FIND_SAME = """
 select batch_id, request_id from batch
 where tenant_id = %(tenant_id)s and kind = %(kind)s and kind <> 'batch' and request_hash = %(request_hash)s
-  and created_at > now() - make_interval(secs => %(seconds)s)
-  and (finalized_at is null or state = 'completed')
+  and (finalized_at is null or state = 'completed' and finalized_at > now() - make_interval(secs => %(seconds)s))
 order by created_at desc limit 16"""
 
 HAS_CONTENTS = "select from item_payload where batch_id = %(batch_id)s limit 1"

@@ -1,6 +1,6 @@
 """Claims about which connections are admitted beside busy and idle ones, without a socket."""
 
-from app.serving.connection_limits import RESERVE, ConnectionEntry, ConnectionLimits
+from app.serving.connection_limits import RESERVE, RESERVED, ConnectionEntry, ConnectionLimits
 
 MOST = 4
 
@@ -53,3 +53,20 @@ def test_when_ordinary_connections_are_idle_again_a_new_one_takes_the_place_of_o
     assert limits.enter(Client(), "192.0.2.2") is ConnectionEntry.FREE
     assert [client.dropped for client in ordinary] == [True, True, True, False]
     assert not any(client.dropped for client in probes)
+
+
+def test_an_address_has_so_many_connections_and_loses_its_own_oldest_idle_one() -> None:
+    limits = ConnectionLimits(100, MOST)
+    own, others = entered(limits, MOST, busy=False), entered(limits, MOST, "192.0.2.2", busy=False)
+    entered(limits, 1, busy=False)
+    assert [client.dropped for client in own + others] == [True] + [False] * (2 * MOST - 1)
+    for client in own:
+        limits.work(client)
+    last = entered(limits, 1, busy=True)
+    assert limits.enter(Client(), "192.0.2.1") is ConnectionEntry.REFUSED
+    assert not last[0].dropped
+    entered(limits, 2, "192.0.2.3", busy=True)
+
+
+def test_what_monitoring_reads_is_answered_on_the_reserve() -> None:
+    assert set(RESERVED) == {"/health", "/ready", "/metrics", "/console/health"}

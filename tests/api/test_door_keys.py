@@ -52,6 +52,7 @@ def test_the_token_of_one_engine_is_not_that_of_another(settings: Settings) -> N
     assert engine_of_door(secret, token) == "engine.with.dots"
     assert engine_of_door(secret, token.replace("engine.with", "engine-with")) is None
     assert engine_of_door(b"another secret of thirty-two bytes", token) is None
+    assert secret.hex() not in token
 
 
 async def test_a_door_learns_account_limits_and_revocation(

@@ -16,6 +16,7 @@ from app.tenants.key_cache import TRUST_SECONDS
 from testing.waiting import in_time
 from tests.api.support import MODEL, RUN, SUBMIT, line, run_all, uploaded
 from tests.clock import Clock
+from tests.queue import support
 
 AI = "/client/v4/accounts/acme/ai"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
@@ -80,10 +81,13 @@ async def test_a_submit_beyond_a_quota_is_refused_and_leaves_nothing(
 async def test_of_many_submits_at_once_exactly_as_many_are_taken_as_the_quota_allows(
     client: httpx.AsyncClient, limit: Limit, database: Database
 ) -> None:
+    async with database.durable() as conn:  # what another account has does not count
+        other, pool = await support.make_tenant(conn, "other"), await support.make_pool(conn)
+    await support.submit(database, other, pool, 30)
     await limit(open_items=20)
     answers = await asyncio.gather(*(client.post(SUBMIT, json=items(3)) for _ in range(16)))
     assert sorted(answer.status_code for answer in answers) == [200] * 6 + [429] * 10
-    assert (await counted(database))["item_payload"] == 18
+    assert (await counted(database))["item_payload"] == 18 + 30
 
 
 async def test_what_is_done_makes_room_again(client: httpx.AsyncClient, limit: Limit, database: Database) -> None:

@@ -174,6 +174,7 @@ async def test_an_unknown_key_may_pass_while_the_api_is_away_if_the_operator_say
         door = Door(inner, DoorSettings(token=TOKEN, api=nobody, pass_unknown=pass_unknown))
         assert (await passed(door, **GOOD)).status_code == status
         assert not door.usage.faults
+    assert not DoorSettings.of({}).pass_unknown
 
 
 @pytest.mark.usefixtures("hurried")

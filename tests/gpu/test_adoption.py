@@ -141,7 +141,11 @@ async def test_an_engine_that_came_back_as_another_gets_nothing_until_it_is_righ
         route = f"{AI}/run/{THEIRS}"
         body = {"requests": [HELLO]}
         queued = (await client.post(route, params={"queueRequest": "true"}, json=body)).json()["result"]
-        await clock.sleep(1)
+        call = asyncio.create_task(client.post("/v1/chat/completions", json={"model": THEIRS, **HELLO}))
+        await clock.sleep(3)
+        assert (await call).status_code == 503
+        [shown] = (each for each in (await client.get("/status")).json()["problems"] if each["code"] == code)
+        assert (shown["message"], shown["remedy"]) == (found["message"], found["remedy"])
         polled = (await client.post(route, json=queued)).json()["result"]
         assert polled["waiting"]["code"] == code
         assert code != "window_too_small" or "1,024 tokens, promised 4,096 tokens" in polled["waiting"]["message"]

@@ -10,6 +10,7 @@ from testing.waiting import eventually
 from tests.clock import Clock
 from tests.gpu.world import World
 from tests.queue import support
+from workers.gpu.ending import Ending
 
 Verb = Literal["drain", "drain now", "undrain"]
 
@@ -118,3 +119,11 @@ async def test_done_before_is_done_and_an_unknown_engine_is_told_apart(world: Wo
         assert (await seen(world)).intake == intake
     async with world.database.durable() as conn:
         assert not await engines.change_intake(conn, "nobody", "drain")
+
+
+def test_a_second_signal_hands_back_what_the_first_lets_end() -> None:
+    ending = Ending()
+    ending.signal()
+    assert (ending.finishing.is_set(), ending.returning.is_set()) == (True, False)
+    ending.signal()
+    assert ending.returning.is_set()

@@ -1,11 +1,22 @@
 """What a worker says and does about an engine that it cannot use."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from structlog.testing import capture_logs
 
+from app.engines import catalogue
+from app.engines.client import EngineAway, EngineClient
+from app.engines.requests import Target
 from app.processes import free_port
+from app.settings import DEMO_MODELS
+from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 from tests.clock import Clock
 from tests.gpu.world import MODEL, World
+from workers.gpu.engine_health import EngineHealth
+from workers.gpu.recovery_time import RecoveryTime
 from workers.gpu.tuning import WorkerTuning
 
 QUICK = WorkerTuning(health_seconds=0.05, unreachable_seconds=0.3)
@@ -64,3 +75,38 @@ async def test_telemetry_that_lacks_a_metric_is_told_by_its_name_in_engine_and_l
         await world.until(f"exists (select from decision where reason = 'closed_unknown' and {lacks})")
         world.engine.metrics_text = None
         await world.until("exists (select from engine where reason <> 'closed_unknown' and detail is null)")
+
+
+async def test_an_engine_is_used_once_what_it_serves_was_read_and_is_read_every_five_seconds_and_after_each_outage(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = catalogue.load(DEMO_MODELS).models[MODEL]
+    runner: Any = SimpleNamespace(target=Target.of(model))
+
+    async def busy(client: EngineClient) -> Any:
+        raise EngineAway("GET /v1/models takes too long")
+
+    async with FakeEngine(model=MODEL) as engine, EngineClient(engine.url, timeout_seconds=5) as client:
+        health = EngineHealth(client, runner, model, "attached", RecoveryTime(own=False))
+
+        async def fault() -> str | None:
+            health._change(await health._ask())
+            return health.fault
+
+        async def unread() -> str | None:
+            with monkeypatch.context() as overloaded:
+                overloaded.setattr(EngineClient, "look", busy)
+                return await fault()
+
+        assert (await unread(), await fault()) == ("engine_down", None)
+        engine.serves = ["somebody-else"]
+        clock.advance(5)
+        assert (await unread(), await fault()) == (None, None)  # the next look is five seconds later
+        clock.advance(5)
+        assert (await fault(), await unread()) == ("model_missing", "model_missing")
+        engine.serves = [MODEL]
+        assert await fault() is None
+        engine.healthy = False
+        assert await fault() == "engine_down"
+        engine.healthy, engine.serves = True, ["somebody-else"]
+        assert (await unread(), await fault()) == ("engine_down", "model_missing")

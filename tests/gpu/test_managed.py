@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -23,7 +24,8 @@ from app.engines.engine_report import EngineReport
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, eventually
 from workers.engine.control_page import Report, Weights
-from workers.engine.key_check import MIDDLEWARE
+from workers.engine.key_check import MIDDLEWARE, KeyCheck
+from workers.engine.key_check import VARIABLE as VARIABLE_OF_KEY
 from workers.engine.page_folder import VARIABLE, OwnPage
 from workers.engine.step_stats_receiver import StepReceiver
 from workers.gpu.managed_engine import MARK, ManagedEngine, vllm_command
@@ -357,6 +359,26 @@ async def test_an_engine_has_a_key_of_its_own_that_no_argument_shows(tmp_path: P
         assert key == engine_key(engine._settings, secret_key(engine._settings), "engine-0", "managed")
     assert other._environment()["VLLM_API_KEY"] != key
     assert f"--middleware {MIDDLEWARE}" in " ".join(ManagedEngine(engine._settings, engine._model)._command)
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/invocations", "/tokenize", "/version", "/health/x", "/metrics/", "/"])
+async def test_all_paths_but_two_need_the_key(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setenv(VARIABLE_OF_KEY, "secret")
+    reached = []
+
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(scope["path"])
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("status"))
+
+    sent: list[Any] = []
+    check = KeyCheck(inner)
+    for each in (path, "/health", "/metrics"):
+        await check({"type": "http", "path": each, "headers": [(b"authorization", b"Bearer wrong")]}, send, send)
+    assert (reached, sent[:1]) == (["/health", "/metrics"], [401])
+    await check({"type": "http", "path": path, "headers": [(b"authorization", b"Bearer secret")]}, send, send)
+    assert reached[-1] == path
 
 
 def test_a_model_without_a_launch_table_has_no_engine_of_our_own(tmp_path: Path) -> None:

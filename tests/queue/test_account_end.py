@@ -19,6 +19,8 @@ from app.errors import AccountUnknown
 from app.files import service as files
 from app.files import upload_parts
 from app.queue import chunk_sweeps, pace_log, removal
+from app.sealing.keyring import Keyring
+from app.sealing.providers import KeyFolder
 from app.settings import Settings
 from app.storage import object_names
 from app.tenants import service as tenants
@@ -29,9 +31,29 @@ from workers.maintenance import duties
 from workers.steward.rounds import Rounds
 
 PEPPER = b"pepper"
-OF_TENANTS = (
-    *("api_key", "endpoint", "batch", "event", "file", "file_batch", "upload"),
-    *("sched", "line", "removed_counts", "budget", "tenant"),
+OF = """
+select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid
+where c.relkind in ('r', 'p') and not c.relispartition and a.attname = %s and not a.attisdropped
+  and c.relnamespace = (select relnamespace from pg_class where oid = 'tenant'::regclass)"""
+# What an account may have beside its batches, and beside what `use` makes by our code.
+FURTHER = (
+    "insert into session (session_id, tenant_id) values (gen_random_uuid(), %(tenant)s)",
+    "insert into turn (turn_id, tenant_id, session_id, n, input)"
+    " select gen_random_uuid(), tenant_id, session_id, 1, '' from session where tenant_id = %(tenant)s",
+    "insert into turn_key (key_id, tenant_id, kek, wrapped) values (gen_random_uuid(), %(tenant)s, 'k', '')",
+    "insert into account_kek (tenant_id, kek) values (%(tenant)s, %(kek)s)",
+    "insert into quota (tenant_id, open_items) values (%(tenant)s, 100)",
+)
+# What its batches may have.
+OF_BATCHES = (
+    "insert into batch_phase (batch_id, tenant_id, code) select batch_id, tenant_id, 'running' from batch",
+    "insert into batch_error (batch_id, run, error, tenant_id, n) select batch_id, 1, 'invalid', tenant_id, 1 from batch",
+    "insert into batch_key (batch_id, kek, wrapped) select batch_id, 'k', '' from batch",
+    "insert into pipeline (pipeline_id, request_id, tenant_id, definition, deadline, state, finalized_at)"
+    " select batch_id, gen_random_uuid(), tenant_id, '', now(), 'completed', now() from batch",
+    "insert into stage (pipeline_id, n, batch_id, name) select batch_id, 0, batch_id, 'input' from batch",
+    "insert into endpoint (tenant_id, name, url, kinds, secret, state)"
+    " select tenant_id, 'late', 'http://x', '{batch.queued}', '', 'active' from tenant",
 )
 
 
@@ -40,13 +62,24 @@ async def close(past: Past, account: str = "acme") -> None:
         await accounts.close(conn, account)
 
 
-async def sweep(past: Past) -> list[str]:
-    return await accounts.sweep(past.database, past.store)
+async def sweep(past: Past, keyring: Keyring | None = None) -> list[str]:
+    return await accounts.sweep(past.database, past.store, keyring)
 
 
 async def left(past: Past, tenant: int) -> dict[str, int]:
-    """Rows by table."""
-    return {table: await past.one(f"select count(*) from {table} where tenant_id = %s", tenant) for table in OF_TENANTS}
+    """Rows by table, of every table that knows accounts."""
+    tables = [name for (name,) in await (await past.conn.execute(OF, ("tenant_id",))).fetchall()]
+    assert {"tenant", "batch", "session", "pipeline", "batch_phase"} <= set(tables)
+    rows = {table: await past.one(f"select count(*) from {table} where tenant_id = %s", tenant) for table in tables}
+    return {table: count for table, count in rows.items() if count}
+
+
+async def orphans(past: Past) -> dict[str, int]:
+    """Rows by table that belong to a batch which is gone."""
+    tables = [name for (name,) in await (await past.conn.execute(OF, ("batch_id",))).fetchall()]
+    gone = "select count(*) from {} where batch_id not in (select batch_id from batch)"
+    rows = {table: await past.one(gone.format(table)) for table in tables}
+    return {table: count for table, count in rows.items() if count}
 
 
 async def use(past: Past, tenant: int, account: str, folder: Path) -> str:
@@ -78,19 +111,27 @@ async def objects(past: Past) -> list[str]:
 
 async def test_an_account_goes_with_everything_it_has_and_another_one_keeps_all(past: Past, tmp_path: Path) -> None:
     other = await support.make_tenant(past.conn, "other")
+    keys = KeyFolder(tmp_path / "keys")
     for tenant, account in ((past.tenant, "acme"), (other, "other")):
         await use(past, tenant, account, tmp_path)
+        await Keyring(keys).make(account, b"")
+        for statement in FURTHER:
+            await past.conn.execute(statement, {"tenant": tenant, "kek": account})
         for day in (await past.day(ago=5 + tenant), now().date()):
             await past.batch(day, final_ago=0, tenant=tenant)
     batches = await (await past.conn.execute("select batch_id, tenant_id from batch")).fetchall()
     for batch_id, _ in batches:
         for key in (object_names.payload(batch_id, 0), object_names.result(batch_id, 1, 0, (1, 1, 1))):
             await past.store.put(key, b"body")
+    for statement in OF_BATCHES:
+        await past.conn.execute(statement)
     await deliver(past)
     before = await left(past, other)
     await close(past)
-    assert await sweep(past) == ["acme"]
-    assert await left(past, past.tenant) == dict.fromkeys(OF_TENANTS, 0)
+    assert await sweep(past, Keyring(keys)) == ["acme"]
+    assert (keys._path("acme").exists(), keys._path("other").exists()) == (False, True)
+    assert await orphans(past) == {}
+    assert await left(past, past.tenant) == {}
     assert await left(past, other) == before
     ids = [batch_id for batch_id, tenant in batches if tenant == other]
     for table in ("item_payload", "item_result"):
@@ -156,7 +197,7 @@ async def test_deleting_an_account_cancels_its_waiting_items_and_waits_for_its_r
     await chunk_sweeps.sweep(past.conn)
     await support.settle(past.database)
     assert await sweep(past) == ["acme"]
-    assert await left(past, past.tenant) == dict.fromkeys(OF_TENANTS, 0)
+    assert await left(past, past.tenant) == {}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +222,7 @@ async def test_a_delete_that_is_cut_short_is_finished_by_the_next(
         with pytest.raises(SystemExit):
             await sweep(past)
     assert await sweep(past) == ["acme"]
-    assert await left(past, past.tenant) == dict.fromkeys(OF_TENANTS, 0)
+    assert await left(past, past.tenant) == {}
 
 
 async def _killed(*_: object) -> None:

@@ -139,13 +139,10 @@ class EngineHealth:
         try:
             self._seen = await self._client.look()
         except EngineAway:
-            if self.problem is None:  # it is busy, and the last answer still holds
-                return None
-            self._seen = UNSEEN
+            return self.problem  # what was last known still holds: it is busy, or was not read yet
         except Contradiction as error:
             return error.problem
-        else:
-            self._heed(self._seen)
+        self._heed(self._seen)
         problem = adoption.fault(self._model, self._seen, self.window)
         name, target = self._model.name_at(self._seen.names), self._runner.target
         if name is not None and name != target.model:

@@ -7,6 +7,7 @@ call that streams gets its events instead (`flex_stream`).
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from app.api.openai import flex_stream
 from app.api.openai.flex_call import FlexCall, FlexRequest
 from app.api.submit_params import sent_before
 from app.batches import single_request
+from app.db.transient_errors import TRANSIENT
 from app.errors import CallerGone, SlackwaterError
 from app.queue.types import Kind
 from app.tenants.service import Tenant
@@ -77,10 +79,12 @@ async def _whole(call: FlexCall, request: Request) -> Response:
 async def _ended(call: FlexCall) -> dict[str, Any]:
     """The answer, once the call has ended."""
     pause = _POLL_SECONDS[0]
-    while (await call.status()).finalized_at is None:
+    while True:
+        with suppress(*TRANSIENT):  # while the database is down, the call waits on
+            if (await call.status()).finalized_at is not None:
+                return await call.answer()
         await asyncio.sleep(pause)
         pause = min(2 * pause, _POLL_SECONDS[1])
-    return await call.answer()
 
 
 async def _blanks_then(ended: "asyncio.Task[dict[str, Any]]") -> AsyncIterator[bytes]:
