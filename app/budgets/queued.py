@@ -547,7 +547,7 @@ class MoneyWait:
         """The estimate, without an ETA if the work needs another window: who comes first in it is not known."""
         if not self.until:
             return estimate
-        missing = estimate.missing or Missing.MONEY
+        missing = estimate.missing if estimate.missing in (Missing.STATE, Missing.ENGINE) else Missing.MONEY
         return replace(estimate, eta_seconds=None, confidence=Confidence.NONE, missing=missing)
 
     @property

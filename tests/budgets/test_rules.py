@@ -80,6 +80,9 @@ def test_work_that_needs_another_window_has_no_eta_and_says_when_its_money_comes
     assert wait.until == until
     assert wait.delayed(ESTIMATE).missing == (Missing.MONEY if until else None)
     assert (wait.delayed(ESTIMATE).eta_seconds is None) == bool(until)
+    for missing in Missing:  # money is told before a pace, and after what keeps all work of the model
+        told = wait.delayed(replace(ESTIMATE, eta_seconds=None, missing=missing)).missing
+        assert told == (Missing.MONEY if until and missing in (Missing.PACE, Missing.STILL) else missing)
 
 
 def test_what_a_process_keeps_for_calls_is_not_said_to_be_of_work_that_runs() -> None:
