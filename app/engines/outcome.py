@@ -400,5 +400,6 @@ def _parts(of: str, details: object) -> dict[str, int]:
 
 
 def _count(value: object) -> int:
-    """A token count. An invalid value counts as 0, because the answer itself is good."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST_COUNT else 0
+    """A token count, also one written as 10.0. An invalid value counts as 0, because the answer itself is good."""
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    return whole if isinstance(whole, int) and not isinstance(whole, bool) and 0 < whole <= _LARGEST_COUNT else 0
