@@ -106,7 +106,7 @@ def sentence(kind: str, subject: str, data: Mapping[str, Any]) -> str:
     known = {name: value for name, value in data.items() if value is not None}
     known["end"] = how_ended(known.get("exit_code"))
     silent = known.get("silent_seconds")
-    unheard = "got no answer from the database in time" if known.get("lapsed") else "did not report in time"
+    unheard = "did not get its lease renewed in time" if known.get("lapsed") else "did not report in time"
     known["silence"] = unheard if silent is None else f"did not report for {duration(silent)}"
     known["worker"] = f"the worker of {subject}" if known.get("engine") else f"a worker on {_machine(subject, known)}"
     known["spent"] = "has too little left" if known.get("percent", 100) < 100 else "is spent"

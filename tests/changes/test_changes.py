@@ -106,7 +106,7 @@ async def test_a_release_and_a_drain_are_changes_and_their_repetition_is_not(dat
 
 
 @pytest.mark.parametrize(
-    ("ended", "why"), [(4, "did not report for 34 s"), (-4, "got no answer from the database in time")]
+    ("ended", "why"), [(4, "did not report for 34 s"), (-4, "did not get its lease renewed in time")]
 )
 async def test_a_worker_that_only_lost_its_lease_is_not_said_to_have_stopped(
     database: Database, ended: int, why: str

@@ -253,6 +253,11 @@ def test_a_decision_that_changes_nothing_has_no_row_and_the_only_one_no_change()
     assert (shown["was_allowance"], shown["allowance"]) == ("", "0")
 
 
+def test_what_a_new_worker_still_does_not_know_is_not_a_repetition_of_what_the_one_before_decided() -> None:
+    made = decisions((9, "closed_unknown", 0, "harvest", 8), (5, "closed_unknown", 0, "closed_unknown", 0))
+    assert [(each.entry.change.reason, len(each.again)) for each in made] == [("closed_unknown", 0), ("harvest", 0)]
+
+
 def test_decisions_to_and_fro_are_one_row() -> None:
     on, off = ("closed_model_error", 0, "harvest", 8), ("harvest", 8, "closed_model_error", 0)
     first, *rest = decisions((99, "ramp", 4, "harvest", 8), (3, *off), (2.7, *on), (2.5, *off), (2.2, *on))

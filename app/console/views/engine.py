@@ -263,7 +263,7 @@ def facts(seen: Seen, viewer: Viewer) -> list[tuple[str, str, bool]]:
         found.append(("Tokens for batches in a day", f"{text.compact(day.batch_tokens)}, {engines.AS_REPORTED}", False))
         found.append(("Made way in a day", f"{text.plural(day.yields, 'time')}, {day.evictions:,} evicted", False))
     if detail.start_seconds:
-        found.append(("Last start took", times.span(detail.start_seconds), False))
+        found.append(("Usual start", times.span(detail.start_seconds), False))
     found.append(("Last report", each.heard, False))
     if not viewer.role.of_account:
         lease = f", lease {times.span(detail.lease)}" if detail.lease else ""
@@ -355,6 +355,9 @@ def _folded(rows: Sequence[LoggedChange]) -> list[Folded]:
         elif found and not again and _turns_back(found[-1], row):
             found[-1] = replace(found[-1], first=row, turns=found[-1].turns + 1)
         else:
+            if again and again[-1].change.reason != of.reason:  # of another worker
+                found.append(Folded(again[-1], again[:-1]))
+                again = []
             found.append(Folded(row, again))
             again = []
     if again and not found:
