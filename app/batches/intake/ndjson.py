@@ -10,8 +10,9 @@ _OTHER_ENDS = [(char.encode(), b"\\u%04x" % ord(char)) for char in "\x85\u2028\u
 
 def unbroken(lines: bytes) -> bytes:
     """Lines of JSON that every reader ends at the same places: other line ends, which can only be in strings, are escaped."""
-    for char, escaped in _OTHER_ENDS:
-        lines = lines.replace(char, escaped)
+    if not lines.isascii():
+        for char, escaped in _OTHER_ENDS:
+            lines = lines.replace(char, escaped)
     return lines
 
 

@@ -1,8 +1,8 @@
 """JSON without ambiguity. Pure.
 
 orjson refuses NaN, Infinity and lone surrogates. This module also refuses duplicate keys (orjson keeps the last one), NUL
-characters (PostgreSQL's text cannot store them), deeper nesting than any request needs, and numbers that it would
-round beyond recognition: large integers, and what is so near to 0 that it would become 0.
+characters (PostgreSQL's text cannot store them), deeper nesting than any request needs, and numbers of which it would
+make others: integers beyond 64 bits, decimals of more digits than a double has, and what is so near to 0 that it becomes 0.
 """
 
 import json
@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from decimal import Context, Decimal
 from typing import Any
 
 import orjson
@@ -18,11 +19,13 @@ import orjson
 from app.batches.validation import not_json
 from app.batches.validation.not_json import DEEPEST
 
-_LONG = b"0" * 19  # digits of the shortest integer that needs more than 64 bits
-_TINY = b"0e-000"  # the shortest exponent of other numbers that become 0; it may stand in a string, too
-_DIGITS, _KEPT = b"0123456789", {ord("e"): b"e", ord("E"): b"e", ord("-"): b"-"}
+_EXACT = 17  # digits; a decimal of so many is the spelling of some double
+_LONG = b"0" * (_EXACT + 1)  # what other numbers have at least, with their point
+_TINY = b"0e-000"  # the shortest exponent of other numbers that become 0; both may stand in a string, too
+_DIGITS, _KEPT = b"0123456789.", {ord("e"): b"e", ord("E"): b"e", ord("-"): b"-"}
 _SHAPES = b"".join(b"0" if byte in _DIGITS else _KEPT.get(byte, b" ") for byte in range(256))
 _INTEGERS = range(-(1 << 63), 1 << 64)
+_MOST_DIGITS = 21  # of these, and one more
 _KEY_END = re.compile(rb'"\s*:')
 _SHOWN = 60  # characters of a place
 
@@ -56,14 +59,15 @@ def loads(raw: bytes) -> Any:
                 _check_numbers(raw)
         reason = not_json.reason(raw, error)
         raise JsonError(reason, invalid=not reason.startswith(not_json.TOO_DEEP)) from None
-    nul = b"\\u0000" in raw
-    keys = _walk(value, look_for_nul=nul) if nul or _brackets(raw) > DEEPEST else _keys(value)
+    nul, floats = b"\\u0000" in raw, [value] if type(value) is float else []
+    keys = _walk(value, floats, look_for_nul=nul) if nul or _brackets(raw) > DEEPEST else _keys(value, floats)
     # Each key ends in `":`. Text in strings can only raise the count, so equal counts prove that no key was dropped.
     if len(_KEY_END.findall(raw)) != keys:
         _refuse_duplicates(json.loads(raw, object_pairs_hook=_object))
-    shapes = raw.translate(_SHAPES)
-    if _LONG in shapes or _TINY in shapes:
-        _check_numbers(raw)
+    if floats:
+        shapes = raw.translate(_SHAPES)
+        if _LONG in shapes or _TINY in shapes:
+            _check_numbers(raw)
     return value
 
 
@@ -75,18 +79,22 @@ class _Unfit(str):
     """In the place of a number that orjson would round, or refuses: what to send instead."""
 
 
-_TOO_LARGE, _TOO_SMALL = _Unfit("a smaller one"), _Unfit("0")
+_TOO_LARGE, _TOO_SMALL, _TOO_FINE = _Unfit("a smaller one"), _Unfit("0"), _Unfit(f"one of at most {_EXACT} digits")
 
 
 def _integer(text: str) -> _Unfit | None:
-    return _TOO_LARGE if len(text) > len(_LONG) + 2 or int(text) not in _INTEGERS else None
+    return _TOO_LARGE if len(text) > _MOST_DIGITS or int(text) not in _INTEGERS else None
 
 
 def _float(text: str) -> _Unfit | None:
-    value = float(text)
+    value, digits = float(text), text.lower().partition("e")[0].replace(".", "").strip("-0")
     if math.isinf(value):
         return _TOO_LARGE
-    return _TOO_SMALL if value == 0 and text.lower().partition("e")[0].strip("-0.") else None
+    if value == 0:
+        return _TOO_SMALL if digits else None
+    if len(digits) <= _EXACT or Context(prec=len(digits)).create_decimal_from_float(value) == Decimal(text):
+        return None  # a double, as it is or rounded to as many digits
+    return _TOO_FINE
 
 
 def _check_numbers(raw: bytes) -> None:
@@ -105,8 +113,10 @@ def _check_number(value: Any, field: str) -> None:
         raise NumberUnfit(field, value)
 
 
-def _keys(value: Any) -> int:
-    """The number of keys in a value that has too few brackets to be nested deeply. It takes most of the time of a submit."""
+def _keys(value: Any, floats: list[float]) -> int:
+    """The number of keys in a value that has too few brackets to be nested deeply, whose floats are added to `floats`. It takes
+    most of the time of a submit.
+    """
     keys = 0
     if type(value) is dict:
         keys = len(value)
@@ -114,13 +124,16 @@ def _keys(value: Any) -> int:
     elif type(value) is not list:
         return 0
     for node in value:
-        if type(node) is dict or type(node) is list:
-            keys += _keys(node)
+        kind = type(node)
+        if kind is dict or kind is list:
+            keys += _keys(node, floats)
+        elif kind is float:
+            floats.append(node)
     return keys
 
 
-def _walk(value: Any, *, look_for_nul: bool) -> int:
-    """The number of keys in all objects. Raises JsonError for deep nesting and, with `look_for_nul`, for NUL characters."""
+def _walk(value: Any, floats: list[float], *, look_for_nul: bool) -> int:
+    """The same of any value. Raises JsonError for deep nesting and, with `look_for_nul`, for NUL characters."""
     keys = 0
     level = [value]
     for _ in range(DEEPEST + 1):
@@ -133,6 +146,8 @@ def _walk(value: Any, *, look_for_nul: bool) -> int:
                     raise JsonError("a key contains the character \\u0000, which cannot be stored; remove it")
             elif isinstance(node, list):
                 deeper += node
+            elif isinstance(node, float):
+                floats.append(node)
             elif look_for_nul and isinstance(node, str) and "\0" in node:
                 where = _place(value, lambda found, _: isinstance(found, str) and "\0" in found)
                 raise JsonError(f"a string contains the character \\u0000, which cannot be stored; remove it{where}")
