@@ -124,6 +124,8 @@ async def test_the_first_of_answer_and_timeout_wins(
         assert orjson.loads(body) == n if ok else b"external.timeout of stage 'run': nobody" in body
     marked = await rows(database, "select unnest(seqs) from handoff order by 1")
     assert [seq for (seq,) in marked] == list(range(8))
+    states = await rows(database, "select state from parked order by seq")
+    assert states == [("answered" if ok else "timed_out",) for _, ok, _ in found]
 
 
 async def test_nobody_answered_in_time_is_an_error_that_later_answers_do_not_change(
