@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from app.engines import catalogue
+from app.engines import catalogue, model_weights
 from app.engines.engine_key import door_token
 from app.settings import Settings
 from testing.waiting import LIMIT_SECONDS, LOADING_SECONDS, wait_for
@@ -34,6 +34,7 @@ class DoorStack(Stack):
         """Start vLLM with the door."""
         model = catalogue.load(self.settings.models_file).resolve(MODEL)
         assert model is not None
+        model_weights.prepare(Settings(), model)
         command = vllm_command(model, Settings().data_dir, self.engine_port)
         door = {
             "SLACKWATER_DOOR_TOKEN": self.token,
@@ -49,8 +50,12 @@ class DoorStack(Stack):
                 stdout=log,
                 stderr=log,
             )
-        healthy = f"http://127.0.0.1:{self.engine_port}/health"
-        wait_for(lambda: httpx.get(healthy).status_code == 200, "the engine loaded", seconds=LOADING_SECONDS)
+        wait_for(self._is_healthy, "the engine loaded", seconds=LOADING_SECONDS)
+
+    def _is_healthy(self) -> bool:
+        assert self.engine
+        assert self.engine.poll() is None, "the engine has ended; see its log"
+        return httpx.get(f"http://127.0.0.1:{self.engine_port}/health").status_code == 200
 
     @property
     def token(self) -> str:
