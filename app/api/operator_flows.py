@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app import places
 from app.api.deps import Parts, PartsDep
 from app.api.envelope import success
-from app.api.parameter_limits import Text
+from app.api.parameter_limits import Text, cursor
 from app.api.workers_ai import conversations
 from app.api.workers_ai.conversations import ConversationQuery, TurnQuery
 from app.errors import NotFound
@@ -39,11 +39,7 @@ class PipelineQuery(BaseModel):
     )
     name: Text = Field(default="", description="its name begins with this")
     limit: int = Field(default=listing.PAGE_ROWS, ge=1, le=100, description="pipelines in one page")
-    after: Text | None = Field(
-        default=None,
-        json_schema_extra={"pattern": "^pipe_[0-9a-f]{32}$"},
-        description="the `cursor` of the page before",
-    )
+    after: Text | None = cursor("^pipe_[0-9a-f]{32}$")
 
 
 class AccountConversationsQuery(ConversationQuery):

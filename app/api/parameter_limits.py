@@ -27,6 +27,14 @@ Texts = Annotated[list[Text], Field(max_length=100)]
 Number = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
+def cursor(places: str) -> Any:
+    """The parameter that says where a page of a list begins; without it, and where it is empty, at its begin. `places`: the
+    pattern of others.
+    """
+    extra: Any = {"pattern": f"^$|{places}"}
+    return Field(None, json_schema_extra=extra, description="the `cursor` of the page before; default: the first page")
+
+
 NUMBER = "^[1-9][0-9]{0,17}$"  # the id of a delivery or an event, as text
 
 

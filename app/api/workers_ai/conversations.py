@@ -9,14 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from app import clock, places
 from app.api.deps import Caller, Parts, PartsDep
 from app.api.envelope import success
-from app.api.parameter_limits import LARGEST, Text
+from app.api.parameter_limits import LARGEST, Text, cursor
 from app.errors import NotFound
 from app.sessions import listing, service
 from app.sessions.listing import Filter, Listed, ListedTurn
 
 router = APIRouter(prefix="/ai/conversations")
 
-_CURSOR = f"^{places.TIME}[0-9a-f]{{32}}$"  # when it was last used; its id
+_PLACES = f"^{places.TIME}[0-9a-f]{{32}}$"  # when it was last used; its id
 
 
 class ConversationQuery(BaseModel):
@@ -27,9 +27,7 @@ class ConversationQuery(BaseModel):
     busy: bool = Field(default=False, description="only those in which a turn runs")
     growing: bool = Field(default=False, description="only those whose prompts become longer")
     limit: int = Field(default=listing.PAGE_ROWS, ge=1, le=100, description="conversations in one page")
-    after: Text | None = Field(
-        default=None, json_schema_extra={"pattern": _CURSOR}, description="the `cursor` of the page before"
-    )
+    after: Text | None = cursor(_PLACES)
 
 
 class TurnQuery(BaseModel):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app import clock, places
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
-from app.api.parameter_limits import Text
+from app.api.parameter_limits import Text, cursor
 from app.api.workers_ai.why import decision_view
 from app.batches import incidents, protection
 from app.batches.protection import Protection
@@ -36,12 +36,7 @@ Since = Annotated[
 ]
 
 
-Cursor = Annotated[
-    str | None,
-    Field(
-        json_schema_extra={"pattern": f"^{places.TIME}{places.NUMBER}$"}, description="the `cursor` of the page before"
-    ),
-]
+_PLACES = f"^{places.TIME}{places.NUMBER}$"
 
 
 class IncidentQuery(BaseModel):
@@ -53,7 +48,7 @@ class IncidentQuery(BaseModel):
     trouble: bool = Field(False, description="only what stopped: deaths, closed gates, open breakers, spent budgets")
     subject: Text | None = Field(None, description="of this engine, part, webhook or budget")
     limit: int = Field(100, ge=1, le=incidents.MOST, description="incidents in one page")
-    after: Cursor = None
+    after: str | None = cursor(_PLACES)
 
 
 class HistoryQuery(BaseModel):
@@ -76,7 +71,7 @@ class DecisionQuery(BaseModel):
         description="all, those that closed the gate, or failures",
     )
     limit: int = Field(50, ge=1, le=200, description="decisions in one page")
-    after: Cursor = None
+    after: str | None = cursor(_PLACES)
 
 
 class ProtectionQuery(HistoryQuery):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.api import submit_params
-from app.api.parameter_limits import MOST_CHARACTERS, Text, Texts, declared
+from app.api.parameter_limits import MOST_CHARACTERS, Text, Texts, cursor, declared
 from app.batches import listing
 from app.engines.catalogue import Catalogue
 from app.engines.outcome import ErrorClass
@@ -61,9 +61,7 @@ class BatchListQuery(BaseModel):
     )
     created_before: _Moment | None = Field(None, description="created before")
     limit: int = Field(20, ge=1, le=MOST_LISTED, description="batches in one page")
-    after: str | None = Field(
-        None, json_schema_extra={"pattern": submit_params.BATCH_ID}, description="the `cursor` of the page before"
-    )
+    after: str | None = cursor(submit_params.BATCH_ID)
 
 
 class ResultQuery(BaseModel):

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app import clock, places
 from app.api.deps import Caller, PartsDep
 from app.api.envelope import success
-from app.api.parameter_limits import Text
+from app.api.parameter_limits import Text, cursor
 from app.audit import log
 from app.audit.log import Entry
 from app.batches import fair_shares, lookups, queue_outlook
@@ -45,11 +45,7 @@ class KeysQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     view: str = Field("live", json_schema_extra={"enum": list(key_list.VIEWS)}, description="which keys")
-    after: Text | None = Field(
-        None,
-        json_schema_extra={"pattern": f"^{places.TIME}{key_list.ID}$"},
-        description="the `cursor` of the page before",
-    )
+    after: Text | None = cursor(f"^{places.TIME}{key_list.ID}$")
 
 
 class AuditQuery(BaseModel):
