@@ -9,9 +9,9 @@ from app import life_signs, off_loop
 from app.api import queue_gauges, server
 from app.api.openai import flex, flex_stream
 from app.batches import installation_status, single_request
+from app.budgets import queued
 from app.changes import service as changes
 from app.cli import supervisor
-from app.budgets import queued
 from app.console import forms, stream
 from app.db import byte_pages, migrate, pool, stale_if_error, watched_connection
 from app.duties import schedule
@@ -22,7 +22,7 @@ from app.headroom import controller
 from app.metering import ledger, sync_usage
 from app.pipelines import lifecycle
 from app.policy import in_force
-from app.queue import charges, estimate, fair_order_sql, lost_workers, pool_status_sql, poison, service
+from app.queue import charges, estimate, fair_order_sql, lost_workers, poison, pool_status_sql, service
 from app.serving import request_limits
 from app.sessions import service as sessions
 from app.settings import Settings
