@@ -6,33 +6,41 @@ from typing import Any
 import pytest
 
 from app import life_signs, off_loop
-from app.api import queue_gauges
+from app.api import queue_gauges, server
 from app.api.openai import flex, flex_stream
-from app.batches import single_request
+from app.batches import installation_status, single_request
 from app.budgets import queued
+from app.changes import service as changes
+from app.cli import supervisor
 from app.console import forms, stream
-from app.db import migrate, pool, stale_if_error, watched_connection
+from app.db import byte_pages, migrate, pool, stale_if_error, watched_connection
 from app.duties import schedule
 from app.engines import continuation, outcome
 from app.flows import stages
 from app.gateway import engine_directory, resent_requests, waker
+from app.headroom import controller
 from app.metering import ledger, sync_usage
 from app.pipelines import lifecycle
 from app.policy import in_force
-from app.queue import charges, fair_order_sql, lost_workers, poison
+from app.queue import charges, estimate, fair_order_sql, lost_workers, poison, pool_status_sql, service
 from app.serving import request_limits
+from app.sessions import service as sessions
 from app.settings import Settings
+from app.telemetry import FILE_BYTES
 from app.tenants import key_cache
 from app.tracing import otlp
 from app.webhooks import endpoint_health, history_sql, name_resolution, retry_policy
 from app.webhooks.validation import DeliveryLimits
+from workers.engine import step_budget
 from workers.engine.door import keys as door_keys
-from workers.gpu import batch_share, claim_backoff, claimer, item_runner, requests_in_engine
+from workers.gpu import batch_share, claim_backoff, claimer, item_runner, managed_engine, requests_in_engine
 from workers.gpu.tuning import TUNING
 from workers.notifier import concurrency_limiter
-from workers.steward import rest, sealing
+from workers.notifier.delivery import LEASE_TIMEOUTS
+from workers.steward import leader, rest, sealing
 
 PAGE = Path(__file__).parents[1] / "GUARANTEES.md"
+SHIPPED = {name: field.default for name, field in Settings.model_fields.items()}
 # What the page says, the value that the code has, and the value that makes it true.
 FIGURES: list[tuple[str, Any, Any]] = [
     ("whose loops stand still for five minutes", life_signs.STILL_SECONDS, 300),
@@ -106,6 +114,57 @@ FIGURES: list[tuple[str, Any, Any]] = [
         (lifecycle.MOST_FAILING, lifecycle.LEAST_RESULTS),
         (0.2, 50),
     ),
+    ("a steward that rests makes a round every 20 seconds at least", rest.ROUND_SECONDS, 20),
+    ("`SLACKWATER_REQUEST_TIMEOUT_SECONDS` (600)", SHIPPED["request_timeout_seconds"], 600),
+    ("A round of the steward that takes longer than a minute loses the lead", leader._HANGS_SECONDS, 60),
+    ("a leader that says nothing for 5 seconds", leader._IDLE_TIMEOUT, "set idle_session_timeout = '5s'"),
+    ("is started anew after 60 seconds without an answer", managed_engine.UNHEALTHY_SECONDS, 60),
+    ("One of several processes of an API is replaced after 30 seconds", server._SILENT_SECONDS, 30),
+    ("restarted after 0.5 s, and after up to 30 s if it dies again", supervisor._BACKOFF_SECONDS, (0.5, 30)),
+    ("if it dies again and again within 30 s", supervisor._STEADY_SECONDS, 30),
+    ("its lease (`SLACKWATER_LEASE_SECONDS`, 10) and 5 s more", SHIPPED["lease_seconds"], 10),
+    ("another one looks every second, and has the lead", leader._RETRY_SECONDS, 1),
+    ("a turn of a conversation has failed 30 s after its last sign", sessions.LEASE_SECONDS, 30),
+    (
+        "after twice `SLACKWATER_WEBHOOK_TIMEOUT_SECONDS` (30 s in all)",
+        (LEASE_TIMEOUTS, LEASE_TIMEOUTS * SHIPPED["webhook_timeout_seconds"]),
+        (2, 30),
+    ),
+    ("the next sweep (`SLACKWATER_WEBHOOK_SWEEP_SECONDS`, 2)", SHIPPED["webhook_sweep_seconds"], 2),
+    ("`SLACKWATER_WEBHOOK_REHINT_SECONDS` (10)", SHIPPED["webhook_rehint_seconds"], 10),
+    ("1 s later, then twice as long each time, up to 60 s", TUNING.restart_seconds, (1, 60)),
+    ("its items are back in the queue after 1 s", TUNING.engine_death_seconds, 1),
+    ("the look at its health every 0.5 s", TUNING.health_seconds, 0.5),
+    (
+        "`/status` is at most a second old, `/metrics` five",
+        (installation_status.FRESH_SECONDS, queue_gauges.FRESH_SECONDS),
+        (1, 5),
+    ),
+    (
+        "longer than 2 seconds to answer: what was read last is shown for a minute",
+        (installation_status.PATIENCE_SECONDS, installation_status.STALE_SECONDS),
+        (2, 60),
+    ),
+    ("No ETA is below 3 seconds", estimate.LEAST_SECONDS, 3),
+    ("`high` up to 20 %, `medium` up to 50 %, else `low`", estimate.SPREADS, {"high": 0.2, "medium": 0.5}),
+    ("One claim of four begins with the nearest deadline", claimer.URGENT_EVERY, 4),
+    ("if that is within 15 minutes", service.URGENT_SECONDS, 900),
+    ("than 100,000 tokens times its weight", service.URGENT_LEAD_TOKENS, 100_000),
+    (
+        "From a slack of 20 % on, a step may take longer beside callers, in quarters",
+        (controller.AT_EASE, step_budget._URGENCY_LEVELS),
+        (0.2, 4),
+    ),
+    ("up to `SLACKWATER_ITL_CEILING_MS` at 5 %", controller.AT_RISK, 0.05),
+    ("one that is older than a minute is not believed", pool_status_sql.FRESH, "at > now() - interval '1 minute'"),
+    ("in chunks of 64 items", SHIPPED["chunk_items"], 64),
+    ("a body beyond `SLACKWATER_SPOOL_MEMORY_MB` (8)", SHIPPED["spool_memory_mb"], 8),
+    ("Answers are read in pages of 4 MiB", byte_pages.PAGE_BYTES, 4 * 2**20),
+    ("at most 4 chunks at once", max(fair_order_sql.SIZES), 4),
+    ("A statement stores at most 8 MiB of results", TUNING.flush_bytes, 8 * 2**20),
+    ("100,000 rows and 35 days of incidents", (changes.KEPT_ROWS, changes.KEPT_DAYS), (100_000, 35)),
+    ("`SLACKWATER_DECISION_ROWS` (10,000)", SHIPPED["decision_rows"], 10_000),
+    ("log files of 10 MB", FILE_BYTES, 10 * 2**20),
 ]
 # At most so much, because another pause comes to it.
 WITHIN: list[tuple[str, float, float]] = [

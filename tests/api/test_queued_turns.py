@@ -25,7 +25,7 @@ from testing.fakes import embeddings_and_responses
 from testing.fakes.engine import FakeEngine
 from testing.waiting import eventually
 from tests.api.support import MODEL
-from tests.api.test_conversations import items, new, say
+from tests.api.test_conversations import asked, items, new, say
 from tests.gateway.support import Registry
 from tests.queue import support
 from workers.steward import turns as steward_turns
@@ -114,6 +114,7 @@ async def test_a_cancelled_or_failed_turn_lets_the_next_one_run(
     assert (await client.post(f"/v1/responses/{gone['id']}/cancel")).json()["status"] == "cancelled"
     assert await work(database, settings, fail=True) == [["one"]]
     await say(client, "three", conversation=talk)
+    assert asked(engine) == ["three"], "of the others its prompt has nothing"
     assert await items(client, talk) == ["three", "echo: three"]
 
 

@@ -43,6 +43,21 @@ async def test_a_native_model_answers_in_the_envelope_in_workers_ais_shape(
     assert body["result"]["usage"]["completion_tokens"] == 6
 
 
+async def test_each_of_many_callers_at_once_gets_the_answer_to_its_own_request(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    async def answer(n: int) -> str:
+        body = {**MODEL, "messages": [{"role": "user", "content": f"question {n}"}], "stream": bool(n % 2)}
+        said = await client.post("/v1/chat/completions", json=body)
+        if not body["stream"]:
+            return str(said.json()["choices"][0]["message"]["content"])
+        choices = [choice for event in frames(said.text)[:-1] for choice in event["choices"]]
+        return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+    engine.script({"match": "question", "mode": "slow", "seconds": 0.05, "tokens": 8})
+    assert await asyncio.gather(*map(answer, range(40))) == [f"echo: question {n}" for n in range(40)]
+
+
 async def test_a_newer_model_answers_a_whole_chat_completion(client: httpx.AsyncClient, engine: FakeEngine) -> None:
     result = (await client.post(KIMI, json=SAY)).json()["result"]
     assert result["choices"][0]["message"]["content"] == "echo: hello"

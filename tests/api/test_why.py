@@ -2,6 +2,7 @@
 
 import uuid
 from datetime import datetime
+from typing import Any
 
 import httpx
 
@@ -67,6 +68,42 @@ async def test_a_poll_shows_the_same_reason_as_the_batch(client: httpx.AsyncClie
     poll, look = await polled(client, request_id), await looked(client, request_id)
     assert poll["status"] == "queued"
     assert poll["waiting"] == look["waiting"]
+
+
+async def estimates(client: httpx.AsyncClient, request_id: str) -> list[tuple[object, object, object, object]]:
+    """(eta_seconds, eta, no_eta, confidence) of a batch: in a poll, alone, and in the list."""
+    views = await polled(client, request_id), await looked(client, request_id)
+    found: list[Any] = [each["estimate"] for each in (*views, (await client.get(BATCHES)).json()["result"][0])]
+    return [(each["eta_seconds"], each["eta"], each["no_eta"], each["confidence"]) for each in found]
+
+
+async def told(client: httpx.AsyncClient, request_id: str) -> str:
+    """What `why` says of the ETA."""
+    chain = (await client.get(f"{BATCHES}/{request_id}/why")).json()["result"]["chain"]
+    [message] = [str(link["message"]) for link in chain if link["code"].startswith("eta")]
+    return message
+
+
+async def test_an_eta_is_null_with_its_reason_or_known_and_without_one(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    request_id = await submit(client)
+    reason = "no engine serves smollm2-135m-instruct now"
+    assert await estimates(client, request_id) == [(None, None, reason, "none")] * 3
+    assert await told(client, request_id) == f"no estimate: {reason}"
+    async with database.durable() as conn:
+        engine, worker = await taken_engine(conn, database)
+        await support.report_engine(conn, engine, worker, ready=True, reason="open", allowance=8)
+        reason = "the pace of smollm2-135m-instruct was not measured in the last hour"
+        assert await estimates(client, request_id) == [(None, None, reason, "none")] * 3
+        pace = "insert into pace (pool_id, served_tokens, tokens_per_second) select pool_id, 1, 200 from pool"
+        await conn.execute(pace)
+    for seconds, at, no_eta, confidence in await estimates(client, request_id):
+        assert isinstance(seconds, float)
+        assert 3 <= seconds < 60
+        assert datetime.fromisoformat(str(at)) > clock.now()
+        assert (no_eta, confidence) == (None, "low")
+    assert (await told(client, request_id)).startswith("done in about ")
 
 
 async def test_a_paused_batch_waits_for_its_owner(client: httpx.AsyncClient) -> None:

@@ -1,4 +1,6 @@
-"""However a batch of a file ends, its two files together have exactly one correct line for each of its requests."""
+"""However a batch of a file ends, its two files together have exactly one correct line for each of its requests, with the answer
+to that request.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -17,7 +19,7 @@ from app.crypto import secret_key
 from app.db.pool import Database
 from app.engines.service import ensure_pool
 from app.queue import chunk_sweeps, expiry, service
-from app.queue.types import Lease, Result
+from app.queue.types import Item, Lease, Result
 from app.settings import Settings
 from app.tenants import service as tenants
 from tests.queue import support
@@ -120,6 +122,7 @@ async def check(
     assert {line["custom_id"] for line in good} == answered
     assert {line["custom_id"] for line in bad} == names - answered
     assert all(line["response"]["status_code"] == 200 and line["error"] is None for line in good)
+    assert all(line["response"]["body"]["id"] == f"to {line['custom_id']}" for line in good)
     refused = {line["custom_id"] for line in bad if line["response"] is not None}
     assert refused == failed
     assert all(line["error"] is None for line in bad if line["custom_id"] in refused)
@@ -147,10 +150,11 @@ async def played(client: httpx.AsyncClient, database: Database, batch_id: str, r
             while lease := await support.claim(conn, pool, worker):
                 leases.append(lease)
             for lease in leases:
-                outcomes = [(item.seq, run.has(item.seq, late=late)) for item in await service.load(conn, lease)]
-                has = [(seq, ok) for seq, ok in outcomes if ok is not None]
-                assert await service.flush(conn, lease, [result(seq, ok) for seq, ok in has])
-                results += has
+                items = await service.load(conn, lease)
+                outcomes = [(item, run.has(item.seq, late=late)) for item in items[::-1]]  # the last one ends first
+                has = [(item, ok) for item, ok in outcomes if ok is not None]
+                assert await service.flush(conn, lease, [result(item, ok) for item, ok in has])
+                results += [(item.seq, ok) for item, ok in has]
                 # Some leases end early and return the items without a result; the others are kept to the end.
                 if late or lease.chunk_id % 2:
                     assert await service.finish(conn, lease)
@@ -162,15 +166,17 @@ async def played(client: httpx.AsyncClient, database: Database, batch_id: str, r
     return results
 
 
-def result(seq: int, ok: bool) -> Result:
-    return Result(seq, ok, 1, 3, 1, 5, json.dumps(ANSWER).encode() if ok else b'{"code":5006,"message":"no"}')
+def result(item: Item, ok: bool) -> Result:
+    """Its answer has what was asked."""
+    answer = json.dumps(ANSWER | {"id": f"to {json.loads(item.body)['messages'][0]['content']}"}).encode()
+    return Result(item.seq, ok, 1, 3, 1, 5, answer if ok else b'{"code":5006,"message":"no"}')
 
 
 async def created(client: httpx.AsyncClient, names: list[str]) -> str:
     """The id of a new batch with a request of each of these names."""
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
-    line = {"method": "POST", "url": "/v1/chat/completions", "body": body}
-    content = "\n".join(json.dumps(line | {"custom_id": name}) for name in names)
+    line = {"method": "POST", "url": "/v1/chat/completions"}
+    bodies = [{"model": MODEL, "messages": [{"role": "user", "content": name}]} for name in names]
+    content = "\n".join(json.dumps(line | {"custom_id": n, "body": b}) for n, b in zip(names, bodies, strict=True))
     answer = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("x.jsonl", content.encode())})
     assert answer.status_code == 200, answer.text
     request = {"input_file_id": answer.json()["id"], "endpoint": line["url"], "completion_window": "24h"}

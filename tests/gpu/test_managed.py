@@ -28,6 +28,7 @@ from workers.engine.key_check import MIDDLEWARE, KeyCheck
 from workers.engine.key_check import VARIABLE as VARIABLE_OF_KEY
 from workers.engine.page_folder import VARIABLE, OwnPage
 from workers.engine.step_stats_receiver import StepReceiver
+from workers.gpu import managed_engine
 from workers.gpu.managed_engine import MARK, ManagedEngine, vllm_command
 from workers.gpu.recovery_time import UNKNOWN_SECONDS
 from workers.gpu.tuning import WorkerTuning
@@ -295,6 +296,28 @@ async def test_an_engine_that_never_gets_healthy_is_started_anew(tmp_path: Path)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert pids(engine) == []
+
+
+async def test_an_engine_that_was_healthy_and_answers_no_more_is_started_anew_though_its_processes_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managed_engine, "UNHEALTHY_SECONDS", 0.2)
+    count = tmp_path / "starts"
+    engine = make(tmp_path, ["bash", "-c", f"echo >> {count}; sleep 60"], SOON_KILLED)
+    looks = 0
+
+    async def healthy() -> bool:
+        nonlocal looks
+        looks += 1
+        assert looks < 200, "it is still waited for"
+        return looks == 1
+
+    with capture_logs() as said:
+        task = asyncio.create_task(engine.run(healthy, lambda: True))
+        await eventually(lambda: task.done() or (count.exists() and len(count.read_text()) >= 2))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert [line["reason"] for line in said if line["event"] == "engine.died"] == ["it did not answer any more"]
 
 
 async def test_a_helper_that_left_the_group_is_found_by_its_mark(tmp_path: Path) -> None:

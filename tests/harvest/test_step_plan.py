@@ -20,6 +20,8 @@ budgets = st.builds(
     itl_budget=st.floats(0, 0.1),
     tolerance=st.floats(0, 0.2),
     itl_stretch=st.floats(0, 2),
+    idle_step=st.floats(0, 0.1),
+    idle_stretch=st.floats(1, 2),
     urgency=st.floats(0, 1),
     chunk=st.integers(16, CAP),
 )

@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 _MOST = 100  # endpoints in one claim
 _UNHINT_SECONDS = 2.0
+LEASE_TIMEOUTS = 2  # a delivery is its notifier's for as many time limits of an attempt
 _USER_AGENT = "Slackwater-Webhooks/1"
 
 
@@ -40,7 +41,7 @@ class Sender:
         self._key = key
         self.rules = ReceiverRules(database)
         self._item_share = settings.trace_item_share
-        self._lease = 2 * settings.webhook_timeout_seconds
+        self._lease = LEASE_TIMEOUTS * settings.webhook_timeout_seconds
         self.metrics = Metrics()
         self._places = ConcurrencyLimiter(settings.webhook_concurrency)  # over all endpoints
         self._claims: Coalescer[UUID, list[Claim]] = Coalescer(self._claim_together, most=_MOST)
