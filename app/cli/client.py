@@ -103,7 +103,7 @@ class Client:
             options["params"] = {name: value for name, value in options["params"].items() if value is not None}
         try:
             with self._http.stream(method, path, **options) as response:
-                if not response.is_success:
+                if not response.is_success or "html" in response.headers.get("content-type", ""):
                     raise _refusal(response)
                 yield response
         except httpx.UnsupportedProtocol as error:

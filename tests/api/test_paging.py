@@ -253,7 +253,7 @@ async def test_what_is_deleted_while_a_list_is_paged_hides_nothing(
         await Played(database, settings).play()
     headers = OPERATOR if path.startswith("/operator") else {}
     key = "result" if path.startswith(("/client", "/operator")) else "data"
-    size = "per_page" if make is subscriptions else "limit"
+    size = {subscriptions: "&per_page=2", keys: ""}.get(make, "&limit=2")
     place = "before" if make is deliveries else "after"
     whole = (await client.get(path, headers=headers)).json()[key]
     assert len(whole) == OBJECTS
@@ -261,7 +261,7 @@ async def test_what_is_deleted_while_a_list_is_paged_hides_nothing(
     found: list[dict[str, Any]] = []
     at: str | int | None = ""
     while at is not None:
-        asked = f"{path}&{size}=2{at and f'&{place}={at}'}"
+        asked = f"{path}{size}{at and f'&{place}={at}'}"
         page = (await client.get(asked, headers=headers)).json()
         assert len(page[key]) <= 2, page
         for each in page[key]:

@@ -241,7 +241,7 @@ PATHS = {
 }
 OF_CLOUDFLARE = (
     f"{ACCOUNT}/nothing",
-    f"{ACCOUNT}/batches/1/nothing",
+    f"{ACCOUNT}/batches/1/2/nothing",
     f"{ACCOUNT}/models/nothing",
     "/client/v4/files",
     "/operator/files",

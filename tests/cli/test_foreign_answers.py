@@ -49,8 +49,18 @@ def test_a_redirect_is_named_and_not_followed_with_the_key() -> None:
 @pytest.mark.parametrize("status", [200, 404])
 def test_the_page_of_another_program_is_quoted(status: int) -> None:
     failure = told(status, PAGE.format("Welcome to nginx!"))
-    assert str(failure) == f"{SEEN.format(status)}. It says: Welcome to nginx!."
+    assert str(failure) == f"{SEEN.format(status)}. It says: Welcome to nginx!"
     assert failure.remedy == "Check SLACKWATER_URL."
+
+
+def test_a_page_that_a_proxy_answers_with_success_is_no_result() -> None:
+    page = httpx.Response(200, html=PAGE.format("Sign in"))
+    with (
+        Client("http://api", "key", transport=httpx.MockTransport(lambda _: page)) as client,
+        pytest.raises(Failure, match="not as Slackwater does"),
+        client.stream("GET", "/client/v4/accounts/acme/ai/batches/1/results"),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("body", ['{"message": "no"}', '{"errors": {}}', '{"errors": ["no"]}', "[]", ""])
