@@ -313,7 +313,7 @@ def message(body: bytes) -> str:
         return body[:_LONGEST].decode(errors="replace").strip()
     if isinstance(value, dict):
         inner = value.get("error", value)
-        value = (inner.get("message") or detail_of(inner) or inner) if isinstance(inner, dict) else inner
+        value = inner.get("message", detail_of(inner) or inner) if isinstance(inner, dict) else inner
     if isinstance(value, str):
         return value[:_LONGEST]
     try:
