@@ -250,7 +250,7 @@ class ExecutionFailed(SlackwaterError):
     """The engine failed during a synchronous request, or every item of a batch failed."""
 
     status, code, reason = 500, 5001, OpenAICode.SERVER_ERROR
-    fix = "Send it again; the message has the engine's words."
+    fix = "Read the engine's words in the message. Clients do not repeat it by themselves: it may be what the engine fails at."
 
 
 class NoCapacity(SlackwaterError):

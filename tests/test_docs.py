@@ -14,10 +14,10 @@ from starlette.routing import Route
 
 from app import __version__, errors
 from app.api.app import create_app
-from app.batches.validation import not_json
-from app.batches.validation.not_json import REMEDIES, WORDS
+from app.batches.validation import text_kinds
 from app.openai_codes import OpenAICode
 from app.settings import PACKAGE, Settings
+from tests import wrong_texts
 from tests.harvest.test_in_vllm import FILES as IN_VLLM
 from tests.walking import blocks
 from workers.engine.door.settings import VARIABLES as DOOR_VARIABLES
@@ -81,10 +81,24 @@ def codes() -> str:
     return table(("code", "cause", "what to do"), ((f"`{each}`", each.cause, each.fix) for each in OpenAICode))
 
 
+def kinds() -> str:
+    """What a text as a whole is called that is not the JSON that was asked for, as it stands in docs/errors.md."""
+    named = [what for _, what in (*text_kinds.KINDS, *text_kinds.FORMS)]
+    found = dict.fromkeys([*filter(None, wrong_texts.FILES), *named])
+    return table(("it is", "what to do"), sorted(each.partition("; ")[::2] for each in found))
+
+
 def texts() -> str:
-    """What is said of texts that are no JSON, as it stands in docs/errors.md."""
-    said = dict.fromkeys([*(f"it is {what}" for _, what in not_json.KINDS), *WORDS.values(), *REMEDIES.values()])
-    return table(("said", "what to do"), (each.partition("; ")[::2] for each in said))
+    """Texts with one fault, and what is said of them, as it stands in docs/errors.md."""
+    rows = ((", ".join(map(code, shown)), *said.partition("; ")[::2]) for said, shown in wrong_texts.TEXTS.items())
+    return table(("sent", "said", "what to do"), rows)
+
+
+def code(text: str) -> str:
+    """A text as code in a table; what cannot be seen is written as an escape."""
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    marks = "``" if "`" in shown else "`"
+    return f"{marks}{shown}{marks}" if shown else "nothing"
 
 
 def default(value: Any) -> str:
@@ -94,7 +108,7 @@ def default(value: Any) -> str:
     return f"`{text}`" if text else "empty"
 
 
-TABLES = {SETTINGS: {"settings": settings}, ERRORS: {"errors": answers, "codes": codes, "texts": texts}}
+TABLES = {SETTINGS: {"settings": settings}, ERRORS: {"errors": answers, "codes": codes, "kinds": kinds, "texts": texts}}
 
 
 def renewed(path: Path) -> str:

@@ -3,7 +3,6 @@
 On the OpenAI routes an error has OpenAI's `error` too, so both kinds of clients can read it.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 
+from app.api import known_paths
 from app.api.response_headers import CLOUDFLARE_ID, REQUEST_ID
 from app.causes import cause
 from app.db.transient_errors import TRANSIENT, away
@@ -42,8 +42,7 @@ from app.openai_codes import OpenAICode
 from app.wrong_values import field_at, wrong
 
 # Callers of these paths read the envelope; those of others may be OpenAI's clients.
-_OF_CLOUDFLARE = ("/client/", "/admin/", "/operator/")
-_ACCOUNT = re.compile(r"(/client/v4/accounts/[^/]+/ai)(?:/v1)?(/.+)")
+_OF_CLOUDFLARE = known_paths.OF_CLOUDFLARE
 _log = structlog.get_logger("api")
 
 
@@ -122,32 +121,22 @@ async def _routing(request: Request, error: Exception) -> Response:
 
 
 def _unknown_path(request: Request) -> Response:
-    """There is no such route. A client of OpenAI's API is told which base_url it seems to lack."""
+    """There is no such route. A client of OpenAI's API is told which one it seems to mean."""
     path = request.url.path
-    meant = _openai_path(request)
-    if meant is None and not _is_openai(request):
+    hint = known_paths.hint(_paths(request.app), path)
+    if not hint and not _is_openai(request):
         return failure(request, unrouted(path))
-    hint = f"did you mean {meant}? Correct the client's base_url" if meant else "GET /openapi.json lists the routes"
-    message = f"Invalid URL ({request.method} {path}); {hint}"
+    message = f"Invalid URL ({request.method} {path}); {hint or 'GET /openapi.json lists the routes'}"
     return failure(request, PathUnknown(message), openai=True)
+
+
+def _paths(app: FastAPI) -> list[str]:
+    return list(dict.fromkeys(route.path for route in app.routes if isinstance(route, Route)))
 
 
 def unrouted(path: str) -> PathUnknown:
     """The error for a path that is no route, in Cloudflare's words."""
     return PathUnknown(f"Could not route to {path}, perhaps your object identifier is invalid?")
-
-
-def _openai_path(request: Request) -> str | None:
-    """The route of OpenAI's API in which a path ends that is no route itself; None: it ends in none."""
-    path = request.url.path.rstrip("/")
-    account = _ACCOUNT.match(path)
-    if account is None and path.startswith(_OF_CLOUDFLARE):
-        return None
-    base, tail = (account[1], account[2]) if account else ("", path)
-    fixed = {route.path for route in request.app.routes if isinstance(route, Route) and not route.param_convertors}
-    last = tail.rsplit("/", 2)[1:]  # no route of them that has no parameter is longer
-    ends = ("/".join(last[at:]) for at in range(len(last)))
-    return next((f"{base}/v1/{end}" for end in ends if f"/v1/{end}" in fixed), None)
 
 
 def _methods(request: Request) -> list[str]:

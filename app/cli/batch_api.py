@@ -11,6 +11,7 @@ import httpx
 import orjson
 
 from app.causes import cause
+from app.cli import foreign_answer
 from app.cli.results import split_lines
 from app.sentences import ended
 from app.user_errors import Failure
@@ -119,8 +120,7 @@ class BatchApi:
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            seen = f"{answer.request.url} answered {answer.status_code}"
-            raise Failure(f"{seen}, but not as OpenAI's API does.", "Correct the URL; it ends in /v1.")
+            raise foreign_answer.failure(answer, "OpenAI's API", "Correct the URL; it ends in /v1.")
         return body
 
     def _refusal(self, answer: httpx.Response) -> Failure:

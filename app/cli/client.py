@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import httpx
 
-from app.cli import credentials
+from app.cli import credentials, foreign_answer
 from app.cli.api_away import api_away
 from app.errors import PolicyDenied
 from app.settings import Settings
@@ -103,7 +103,7 @@ class Client:
             options["params"] = {name: value for name, value in options["params"].items() if value is not None}
         try:
             with self._http.stream(method, path, **options) as response:
-                if response.is_error:
+                if not response.is_success or "html" in response.headers.get("content-type", ""):
                     raise _refusal(response)
                 yield response
         except httpx.UnsupportedProtocol as error:
@@ -129,19 +129,29 @@ class Client:
 
 def response_json(response: httpx.Response) -> dict[str, Any]:
     """The body of a response, which must be a JSON object. Raises Failure."""
+    body = _object(response)
+    if body is None:
+        raise _foreign(response)
+    return body
+
+
+def _object(response: httpx.Response) -> dict[str, Any] | None:
     response.read()
     try:
         body = response.json()
     except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        url = response.request.url
-        raise Failure(f"{url} answered {response.status_code}, but not as Slackwater does.", "Check SLACKWATER_URL.")
-    return body
+        return None
+    return body if isinstance(body, dict) else None
 
 
-def _refusal(response: httpx.Response) -> ApiError:
-    body = response_json(response)
-    first = (body.get("errors") or [{}])[0]
-    message = first.get("message") or f"{response.request.url} answered {response.status_code}"
-    return ApiError(response.status_code, int(first.get("code") or 0), str(message))
+def _refusal(response: httpx.Response) -> Failure:
+    """The Failure for an answer that is no success: in the API's words, or about whoever else wrote it."""
+    try:
+        first = (_object(response) or {})["errors"][0]
+        return ApiError(response.status_code, int(first["code"]), str(first["message"]))
+    except (KeyError, IndexError, TypeError, ValueError):
+        return _foreign(response)
+
+
+def _foreign(response: httpx.Response) -> Failure:
+    return foreign_answer.failure(response, "Slackwater", "Check SLACKWATER_URL.")

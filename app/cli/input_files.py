@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from app import optional_packages
-from app.batches.validation import not_json, strict_json
+from app.batches.validation import not_json, strict_json, text_kinds
 from app.batches.validation.strict_json import JsonError
 from app.sentences import ended
 from app.user_errors import Failure
@@ -47,6 +47,8 @@ def kind_of(file: Path) -> Kind:
     """The kind that a file's name shows, else its first line. Raises Failure if it is empty or cannot be read."""
     if found := _SUFFIXES.get(file.suffix.lower()):
         return found
+    if what := text_kinds.no_text(_head(file)):
+        raise Failure(f"{file} is {what}.")
     first, value, problem = _first_line(file), None, ""
     try:
         value = strict_json.loads(first.encode())
@@ -55,7 +57,7 @@ def kind_of(file: Path) -> Kind:
     if isinstance(value, dict):
         return "openai" if len(_OPENAI_KEYS & value.keys()) >= 2 else "items"
     if file.suffix.lower() in _JSON_SUFFIXES or first.lstrip().startswith(("{", "[")):
-        if what := not_json.of_file(_head(file)):
+        if what := text_kinds.of_file(_head(file)):
             raise Failure(f"{file} is {what}.")
         remedy = "Each line must be one whole JSON object. For plain prompts add `--format prompts`."
         raise Failure(f"{file}, line 1: {problem or _no_object(value)}.", remedy)
@@ -76,12 +78,12 @@ def _first_line(file: Path) -> str:
 
 def _head(file: Path) -> bytes:
     with file.open("rb") as content:
-        return content.read(_HEAD_BYTES).removeprefix(not_json.BOM)
+        return content.read(_HEAD_BYTES).removeprefix(text_kinds.BOM)
 
 
 def _not_utf8(file: Path) -> Failure:
     """What a file is that is not UTF-8, or which byte of it is not."""
-    if what := not_json.no_utf8(_head(file)):
+    if what := text_kinds.no_text(_head(file)):
         return Failure(f"{file} is {what}.")
     with file.open("rb") as lines:
         found = ((number, not_json.wrong_byte(line)) for number, line in enumerate(lines, 1))

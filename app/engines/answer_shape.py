@@ -53,8 +53,23 @@ def error_of(answer: Mapping[str, Any]) -> Any:
     error = answer.get("error")
     if error or any(answer.get(name) for name in _RESULTS):
         return error
-    said = answer.get("message") or answer.get("detail")
+    said = answer.get("message") or detail_of(answer)
     return {**answer, "message": said} if isinstance(said, str | list) else None
+
+
+def detail_of(error: Mapping[str, Any]) -> Any:
+    """FastAPI's `detail`; its list of what is wrong with a request as a text: "messages.0.role: Field required"."""
+    detail = error.get("detail")
+    found = [_wrong_field(each) for each in detail] if isinstance(detail, list) else []
+    return "; ".join(each for each in found if each) if found and all(found) else detail
+
+
+def _wrong_field(entry: object) -> str:
+    """An entry of FastAPI's list. Empty: it is none."""
+    place, said = (entry.get("loc"), entry.get("msg")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(place, list) or not isinstance(said, str):
+        return ""
+    return ": ".join(filter(None, (".".join(map(str, place[1:])), said)))  # the first part says that it is in the body
 
 
 def is_choice(choice: object) -> bool:

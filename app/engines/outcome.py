@@ -30,7 +30,7 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import BodyKind, Fault, fault_of, first_line, kind_of
-from app.engines.answer_shape import error_of, is_choice
+from app.engines.answer_shape import detail_of, error_of, is_choice
 
 INVALID = 5006
 TIMED_OUT = 3007
@@ -313,7 +313,7 @@ def message(body: bytes) -> str:
         return body[:_LONGEST].decode(errors="replace").strip()
     if isinstance(value, dict):
         inner = value.get("error", value)
-        value = inner.get("message", inner) if isinstance(inner, dict) else inner
+        value = inner.get("message", detail_of(inner) or inner) if isinstance(inner, dict) else inner
     if isinstance(value, str):
         return value[:_LONGEST]
     try:

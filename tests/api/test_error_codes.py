@@ -275,3 +275,15 @@ def test_no_code_is_left_without_a_case() -> None:
     for family in families:
         families += family.__subclasses__()
     assert {family.code for family in families} <= {case.code for case in CASES}
+
+
+def test_what_shall_be_sent_again_without_a_condition_is_sent_again_by_clients() -> None:
+    families = [errors.SlackwaterError]
+    for family in families:
+        families += family.__subclasses__()
+    unconditional = [
+        family for family in families if family.fix.startswith("Send it again") and " when " not in family.fix
+    ]
+    assert errors.NoCapacity in unconditional
+    # by these statuses, and by name, `x-should-retry` is true
+    assert [each for each in unconditional if each.status not in (429, 503) and each is not errors.KeyInUse] == []

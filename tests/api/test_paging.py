@@ -5,15 +5,21 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
+from app.crypto import secret_key
 from app.db.pool import Database
 from app.settings import Settings
+from app.tenants import key_list
+from app.tenants import service as tenants
 from app.webhooks import endpoint_removal
 from testing.fakes.engine import FakeEngine
-from tests.api.support import NEW_SUBSCRIPTION, SUBSCRIPTIONS, line, uploaded
+from tests.api.support import NEW_SUBSCRIPTION, SUBSCRIPTIONS, line, submit, uploaded
 from tests.api.test_conversations import engine, new, say
+from tests.api.test_events import EVENTS, QUEUE
 from tests.api.test_openai_files import wish
 from tests.api.test_pipelines import two
+from tests.pipelines.outside import OUTSIDE
 from tests.pipelines.test_served import Played
 
 __all__ = ["engine"]
@@ -21,6 +27,12 @@ __all__ = ["engine"]
 OBJECTS = 7
 GROWN = "/client/v4/accounts/acme/ai"
 HOOK = {"name": "n", "url": "http://127.0.0.1:9/", "event_types": ["batch.completed"]}
+TOKEN = "of-the-operator"
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"operator_token": SecretStr(TOKEN)})
 
 
 async def ended(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> str:
@@ -91,45 +103,103 @@ async def subscriptions(client: httpx.AsyncClient) -> str:
     return f"{SUBSCRIPTIONS}?"
 
 
-async def delete(client: httpx.AsyncClient, database: Database, path: str, each: dict[str, Any]) -> None:
-    """Delete an object of the list at this path, with its row where that goes at all."""
+async def waiting(client: httpx.AsyncClient) -> str:
+    lines = [{"custom_id": str(n), "code": str(n)} for n in range(OBJECTS)]
+    given = two(stages=[OUTSIDE], input={"items": lines})
+    made = (await client.post("/v1/pipelines", json=given)).json()["id"]
+    return f"/v1/pipelines/{made}/waiting?"
+
+
+async def events(client: httpx.AsyncClient) -> str:
+    await client.post(SUBSCRIPTIONS, json=QUEUE)
+    for _ in range(OBJECTS):
+        await submit(client)
+    return f"{EVENTS}?"
+
+
+async def deliveries(client: httpx.AsyncClient) -> str:
+    await events(client)
+    [subscription] = (await client.get(SUBSCRIPTIONS)).json()["result"]
+    return f"{SUBSCRIPTIONS}/{subscription['id']}/deliveries?state=pending"
+
+
+async def keys(client: httpx.AsyncClient) -> str:
+    """Beside the caller's own, they are made in the database."""
+    return f"{GROWN}/keys?view=live"
+
+
+async def all_batches(client: httpx.AsyncClient) -> str:
+    await outputs(client)
+    return "/operator/batches?"
+
+
+async def all_pipelines(client: httpx.AsyncClient) -> str:
+    await pipelines(client)
+    return "/operator/pipelines?"
+
+
+async def all_conversations(client: httpx.AsyncClient) -> str:
+    await conversations(client)
+    return "/operator/conversations?"
+
+
+OPERATOR = {"authorization": f"Bearer {TOKEN}"}
+
+
+def name(each: dict[str, Any]) -> str:
+    """The id of an object of any list."""
+    return str(each.get("id") or each["request_id"])
+
+
+async def more_keys(settings: Settings, database: Database) -> None:
+    for n in range(1, OBJECTS):
+        async with database.durable() as conn:
+            await tenants.create_key(conn, secret_key(settings), "acme", str(n))
+
+
+async def take_out(client: httpx.AsyncClient, path: str, each: dict[str, Any]) -> httpx.Response:
+    """Do what takes an object out of the list at this path."""
     folder = path.partition("?")[0]
-    if "input_items" in folder:  # which are items of a conversation
+    if folder.endswith("/waiting"):
+        return await client.post(f"{folder.removesuffix('waiting')}items/{name(each)}/answer", json={"answer": 1})
+    if folder.endswith(("/events", "/deliveries")):
+        return await client.post(f"{EVENTS}/ack", json={"ids": [name(each)]})
+    if folder.endswith("/input_items"):  # which are items of a conversation
         response = (await client.get(folder.removesuffix("/input_items"))).json()
         folder = f"/v1/conversations/{response['conversation']['id']}/items"
-    if folder.endswith("/conversations"):
-        folder = "/v1/conversations"
-    gone = await client.delete(f"{folder}/{each.get('id') or each['request_id']}")
+    for kind in ("conversations", "batches", "pipelines"):
+        if folder in (f"/operator/{kind}", f"{GROWN}/{kind}"):
+            folder = f"/v1/{kind}"
+    return await client.delete(f"{folder}/{name(each)}")
+
+
+async def delete(client: httpx.AsyncClient, database: Database, path: str, each: dict[str, Any]) -> None:
+    """Take an object out of the list at this path, with its row where that goes at all."""
+    async with database.durable() as conn:
+        if "/keys" in path:
+            assert await tenants.revoke_key(conn, name(each))
+            return
+    gone = await take_out(client, path, each)
     assert gone.status_code == 200, gone.text
     async with database.durable() as conn:
         await endpoint_removal.step(conn)
 
 
-STAYS = "nobody deletes its rows; they go with what they are of, or when they are old"
-NOT_PAGED = "no list of rows"
-# The other lists, and why nothing of a page can be missed there. A path that may also begin otherwise stands here by its end.
+STAYS = "nobody deletes its rows: they go with what they are of, or when they are old"
+# The other lists that have a place, by the reason why nothing of a page can be missed there.
 OTHERS = {
-    "/v1/pipelines/{pipeline_id}/results": STAYS,
-    "/v1/pipelines/{pipeline_id}/waiting": "an answer takes an item out; a place is the item's number in its stage",
-    "/operator/batches": "as `own_batches`",
-    "/operator/pipelines": "as `pipelines`",
-    "/operator/conversations": "as `conversations`",
-    "/conversations/{conversation_id}/turns": "a place is the number of a turn",
-    "/batches/{request_id}/results": STAYS,
-    "/batches/{request_id}/items": STAYS,
-    "/incidents": STAYS,
-    "/engines/{name}/decisions": STAYS,
-    "/policy/versions": STAYS,
-    "/audit": STAYS,
-    "/ai/keys": "a key is revoked, and its row stays",
-    "/{subscription_id}/deliveries": "they go with their subscription",
-    "/events": "what is acknowledged leaves it; a place is the number of an event",
-    "/models/search": "made of the catalogue",
-    "/usage/explain": NOT_PAGED,
-}
+    STAYS: ("/conversations/{conversation_id}/turns", "/incidents", "/engines/{name}/decisions", "/policy/versions", "/audit"),
+    "a row for each item, and a place is the item's number; a retry gives all that failed another run at once": (
+        "/batches/{request_id}/items", "/batches/{request_id}/results", "/v1/pipelines/{pipeline_id}/results",
+    ),
+    "made of the catalogue, which changes with the installation only": ("/models/search",),
+    "no list of rows: `before` names a period": ("/usage/explain",),
+}  # fmt: skip
+ELSEWHERE = tuple(end for ends in OTHERS.values() for end in ends)
 PAGED = (
-    "/files", "/v1/batches", "/input_items", "/conversations/{conversation_id}/items", "/v1/pipelines", "/webhook_endpoints",
-    "/ai/batches", "/ai/conversations", "/subscriptions",
+    "/v1/files", "/v1/batches", "/v1/pipelines", "/v1/webhook_endpoints", "/input_items",
+    "/conversations/{conversation_id}/items", "/waiting", "/ai/batches", "/ai/conversations", "/ai/keys",
+    "/subscriptions", "/deliveries", "/events", "/operator/batches", "/operator/pipelines", "/operator/conversations",
 )  # fmt: skip
 
 
@@ -140,13 +210,23 @@ async def test_every_list_is_paged_here_while_it_is_deleted_or_says_why_not(clie
         for path, operations in document.items()
         if {"after", "before", "page"} & {each["name"] for each in operations.get("get", {}).get("parameters", ())}
     }
-    assert {path for path in lists if not path.endswith((*PAGED, *OTHERS))} == set()
-    assert [end for end in (*PAGED, *OTHERS) if not any(path.endswith(end) for path in lists)] == []
+    assert {path for path in lists if not path.endswith((*PAGED, *ELSEWHERE))} == set()
+    assert [end for end in (*PAGED, *ELSEWHERE) if not any(path.endswith(end) for path in lists)] == []
 
 
-DIRECTIONS = ((subscriptions, "&direction=desc"), (subscriptions, ""))
 BOTH = (files, outputs, items, input_items)
-ONE = (batches, pipelines, webhooks, own_batches, conversations)
+ONE = (
+    batches, pipelines, webhooks, waiting, own_batches, conversations, keys, deliveries, events, subscriptions,
+    all_batches, all_pipelines, all_conversations,
+)  # fmt: skip
+PLAYED = (pipelines, all_pipelines, waiting)  # which the steward has to move first
+
+
+def following(page: dict[str, Any]) -> str | None:
+    """The place of the next page; None: this was the last one."""
+    if "data" in page:
+        return page["last_id"] if page["has_more"] else None
+    return next(page["result_info"][place] for place in ("cursor", "before", "after") if place in page["result_info"])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +234,7 @@ ONE = (batches, pipelines, webhooks, own_batches, conversations)
     [
         *((make, f"&order={order}") for make in BOTH for order in ("asc", "desc")),
         *((make, "") for make in ONE),
-        *DIRECTIONS,
+        (subscriptions, "&direction=desc"),
     ],
 )
 async def test_what_is_deleted_while_a_list_is_paged_hides_nothing(
@@ -162,28 +242,33 @@ async def test_what_is_deleted_while_a_list_is_paged_hides_nothing(
     database: Database,
     settings: Settings,
     engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
     make: Callable[[httpx.AsyncClient], Awaitable[str]],
     order: str,
 ) -> None:
     path = await make(client) + order
-    if make is pipelines:
-        await Played(database, settings).play()  # until they are cancelled
-    key = "result" if path.startswith("/client") else "data"
-    size = "per_page" if make is subscriptions else "limit"
-    whole = (await client.get(path)).json()[key]
+    if make is keys:
+        await more_keys(settings, database)
+    if make in PLAYED:
+        await Played(database, settings).play()
+    headers = OPERATOR if path.startswith("/operator") else {}
+    key = "result" if path.startswith(("/client", "/operator")) else "data"
+    size = {subscriptions: "&per_page=2", keys: ""}.get(make, "&limit=2")
+    place = "before" if make is deliveries else "after"
+    whole = (await client.get(path, headers=headers)).json()[key]
     assert len(whole) == OBJECTS
+    monkeypatch.setattr(key_list, "PAGE_KEYS", 2)  # the only list whose pages have one length
     found: list[dict[str, Any]] = []
-    after: str | None = ""
-    while after is not None:
-        page = (await client.get(f"{path}&{size}=2{after and f'&after={after}'}")).json()
-        assert 0 < len(page[key]) <= 2, page
+    at: str | int | None = ""
+    while at is not None:
+        asked = f"{path}{size}{at and f'&{place}={at}'}"
+        page = (await client.get(asked, headers=headers)).json()
+        assert len(page[key]) <= 2, page
         for each in page[key]:
             await delete(client, database, path, each)
         found += page[key]
-        after = page["result_info"]["cursor"] if key == "result" else page["last_id"] if page["has_more"] else None
-    assert [each.get("id") or each["request_id"] for each in found] == [
-        each.get("id") or each["request_id"] for each in whole
-    ]
+        at = following(page)
+    assert [*map(name, found)] == [*map(name, whole)]
     if make in (items, input_items):
         assert [each["content"] for each in found] == [each["content"] for each in whole]
 

@@ -258,8 +258,8 @@ async def test_a_create_without_file_and_requests_is_refused_with_both_names(cli
     [
         (
             ["{", "{}"],
-            "line 1: This line is not parseable as valid JSON: it ends before it is complete (column 2), and 1 more."
-            " A batch of this file fails",
+            "line 1: This line is not parseable as valid JSON: it ends before it is complete;"
+            " close what is open, or send all of it (column 2), and 1 more. A batch of this file fails",
         ),
         (["{}"], "line 1: Missing required parameter: 'custom_id'. A batch of this file fails"),
         (

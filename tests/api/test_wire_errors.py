@@ -44,7 +44,7 @@ FILES = {
         NO_JSONL + "The file is binary, or compressed, as with brotli; send text, uncompressed",
     ),
     "tar": (b"in.jsonl".ljust(257, b"\0") + b"ustar", NO_JSONL + "The file is a tar archive; send the text itself"),
-    "zip": (b"PK\x03\x04", NO_JSONL + "The file is a ZIP archive or an office document; send the text itself"),
+    "zip": (b"PK\x03\x04", NO_JSONL + "The file is a ZIP archive, or an office document such as .xlsx; send the text itself"),
     "HTML": (b"<html>\n</html>", NO_JSONL + "The file is HTML or XML; send JSON"),
     "an array": (
         json.dumps(LINES).encode(),
@@ -76,10 +76,9 @@ FILES = {
         b"1,x\n2,y\n",
         NO_JSONL + "The file is plain text, such as CSV; put a JSON object on each line",
     ),
-    "a picture": (
-        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
-        NO_JSONL + "The file is binary, or has NUL bytes; send text",
-    ),
+    "a picture": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", NO_JSONL + "The file is a PNG image; send JSON"),
+    "a photograph": (b"\xff\xd8", NO_JSONL + "The file is a JPEG image; send JSON"),
+    "YAML": (b"model: m\nprompt: hi\n", NO_JSONL + "The file is YAML; send JSON"),
     "an array after a mark": (
         b"\xef\xbb\xbf" + json.dumps(LINES, indent=1).encode(),
         NO_JSONL
@@ -115,13 +114,14 @@ TEXTS = {
     "'x'": f"single or curly quotes; put strings and keys in double quotes {PLACE}",
     '"x",': f"a comma after the last entry; remove it {PLACE}",
     '"x","role":"user"': "the key 'role' occurs twice in one object; keep one (messages[0])",
-    '"x': f"it ends before it is complete {PLACE}",
+    '"x': f"it ends within a string; close the string with a double quote, or send all of it {PLACE}",
     '"\udce9"': "the byte 0xe9 at column N is not UTF-8; send it as UTF-8 (it may be Latin-1)",
     "[" * 70 + "]" * 70: "nested deeper than 64 levels, the limit (messages[0].content…)",
     "nothing": f"a word without quotes; put strings in double quotes {PLACE}",
     '"x" // y': f"a comment, which JSON does not have; remove it {PLACE}",
-    "*": f"unexpected character '*', expected a JSON value {PLACE}",
-    ".5": f"an incomplete number; it begins with a digit, or with - and a digit {PLACE}",
+    "*": f"not a value; put a string in double quotes, a number, true, false, null, an array or an object there {PLACE}",
+    ".5": f"a number that begins with its point; put a 0 before it {PLACE}",
+    '"x" "role":"user"': f"a missing comma; put one between two entries {PLACE}",
     "[" * 2000: f"nested deeper than 64 levels, the limit {PLACE}",
     "[" * 2000 + "]" * 2000: f"nested deeper than 64 levels, the limit {PLACE}",
 }  # fmt: skip
@@ -222,15 +222,30 @@ BASE = "Correct the client's base_url"
 PATHS = {
     "/chat/completions": f"did you mean /v1/chat/completions? {BASE}",
     "/v1/v1/chat/completions": f"did you mean /v1/chat/completions? {BASE}",
-    "/v1/chat/completions/": f"did you mean /v1/chat/completions? {BASE}",
+    "/v2/chat/completions": f"did you mean /v1/chat/completions? {BASE}",
+    "/v1/chat/completions/": "did you mean /v1/chat/completions?",
     "/openai/deployments/x/chat/completions": f"did you mean /v1/chat/completions? {BASE}",
     "/files": f"did you mean /v1/files? {BASE}",
+    "/batches/batch_1": f"did you mean /v1/batches/batch_1? {BASE}",
+    "/v1/v1/batches/batch_1/cancel": f"did you mean /v1/batches/batch_1/cancel? {BASE}",
+    "/api/v1/conversations/conv_1/items/msg_1": f"did you mean /v1/conversations/conv_1/items/msg_1? {BASE}",
+    "/models/a/b": f"did you mean /v1/models/a/b? {BASE}",
     f"{ACCOUNT}/chat/completions": f"did you mean {ACCOUNT}/v1/chat/completions? {BASE}",
+    f"{ACCOUNT}/files/file-1": f"did you mean {ACCOUNT}/v1/files/file-1? {BASE}",
+    "/v1/chat/completion": "did you mean /v1/chat/completions?",
+    "/v1/batch/batch_1": "did you mean /v1/batches/batch_1?",
+    "/response": f"did you mean /v1/responses? {BASE}",
     "/v1/audio/speech": "GET /openapi.json lists the routes",
     f"{ACCOUNT}/v1/nothing": "GET /openapi.json lists the routes",
     "/nothing": "GET /openapi.json lists the routes",
 }
-OF_CLOUDFLARE = (f"{ACCOUNT}/nothing", "/client/v4/files", "/operator/files")
+OF_CLOUDFLARE = (
+    f"{ACCOUNT}/nothing",
+    f"{ACCOUNT}/batches/1/2/nothing",
+    f"{ACCOUNT}/models/nothing",
+    "/client/v4/files",
+    "/operator/files",
+)
 
 
 async def test_a_client_with_a_wrong_base_url_reads_the_right_one(client: httpx.AsyncClient) -> None:
@@ -246,11 +261,38 @@ async def test_a_client_with_a_wrong_base_url_reads_the_right_one(client: httpx.
         for path, hint in PATHS.items()
     }
     models = (await client.get("/v1/models/")).json()["error"]
-    assert models["message"] == f"Invalid URL (GET /v1/models/); did you mean /v1/models? {BASE}"
+    assert models["message"] == "Invalid URL (GET /v1/models/); did you mean /v1/models?"
     for path in OF_CLOUDFLARE:
         said = f"Could not route to {path}, perhaps your object identifier is invalid?"
         assert told[path].json()["errors"] == [{"code": 7003, "message": said}]
         assert "error" not in told[path].json()
+
+
+async def test_a_body_that_is_something_else_is_called_by_its_name(client: httpx.AsyncClient) -> None:
+    for content, what in (
+        (b"\xff\xd8\xff\xe0\0\x10JFIF\0", "a JPEG image; send JSON"),
+        (b"model: m\nprompt: hi\n", "YAML; send JSON"),
+        (b"\xef\xbb\xbf<p>", "HTML or XML; send JSON"),
+    ):
+        answer = await client.post(CHAT, content=content, headers=JSON)
+        assert answer.json()["error"]["message"] == f"Bad input: not valid JSON: it is {what}"
+
+
+async def test_no_error_has_the_form_of_the_framework(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()["paths"]
+    for path, operations in document.items():
+        url = re.sub(r"\{[^}]*\}", "1", path.replace("{account_id}", "acme"))
+        wrong = {
+            each["name"]: "\n" for each in operations.get("get", {}).get("parameters", ()) if each["in"] == "query"
+        }
+        told = [await client.request("BREW", url), await client.post(url, content=b"{", headers=JSON)]
+        told += [await client.get(url, params=wrong)] if wrong else []
+        told += [await client.post(url, content=b"--x", headers={"content-type": "multipart/form-data; boundary=x"})]
+        for answer in told:
+            if answer.status_code >= 400:
+                of_openai = not url.startswith(("/client/", "/admin/", "/operator/")) or "/ai/v1/" in url
+                form = {"result", "success", "errors", "messages", *(["error"] if of_openai else [])}
+                assert set(answer.json()) == form, (url, answer.text)
 
 
 async def test_what_is_too_long_is_named_with_its_size_and_the_limit_of_the_operator(

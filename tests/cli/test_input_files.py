@@ -57,6 +57,8 @@ def test_what_claims_to_be_json_and_is_not_is_refused_in_the_words_of_the_api(
     ("content", "what"),
     [
         (gzip.compress(b'{"prompt": "x"}\n', mtime=0), "compressed with gzip; send it uncompressed"),
+        (b"\xff\xd8", "a JPEG image; send JSON"),
+        (b"%PDF-1.4\n", "a PDF; send JSON"),
         ('{"prompt": "x"}\n'.encode("utf-16"), "text in UTF-16; send it as UTF-8"),
         ('{"prompt": "x"}\n'.encode("utf-16-le"), "text in UTF-16, or binary; send it as UTF-8"),
         (b"\xff\xfe\x00", "text in UTF-16; send it as UTF-8"),

@@ -49,7 +49,12 @@ def test_without_cached_tokens_the_count_is_zero(details: object) -> None:
     ("status", "body", "expected"),
     [
         (400, error("max_tokens is too large"), Reject(5006, "max_tokens is too large")),
-        (422, b'{"detail":[{"loc":["x"]}]}', Reject(5006, '{"detail":[{"loc":["x"]}]}')),
+        (422, b'{"detail":[{"loc":["x"]}]}', Reject(5006, '[{"loc":["x"]}]')),
+        (
+            422,
+            b'{"detail":[{"loc":["body","messages",0,"role"],"msg":"Field required"},{"loc":["body"],"msg":"Bad"}]}',
+            Reject(5006, "messages.0.role: Field required; Bad"),
+        ),
         (413, b"", Reject(5006, "HTTP 413")),
         (429, error("slow down"), Retry("engine answered 429", 5001, busy=True, words="slow down")),
         (503, error("full"), Retry("engine answered 503", 5001, busy=True, words="full")),

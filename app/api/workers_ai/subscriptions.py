@@ -96,7 +96,11 @@ class Paging(_Strict):
     model_config = ConfigDict(extra="ignore", strict=False)
 
     after: parameter_limits.Text | None = Field(None, description="the `cursor` of the page before, instead of `page`")
-    page: int = Field(1, json_schema_extra=parameter_limits.declared(1, endpoints.MOST_PAGES))
+    page: int = Field(
+        1,
+        json_schema_extra=parameter_limits.declared(1, endpoints.MOST_PAGES),
+        description="counts the subscriptions that there are now: who deletes some while paging sends `after`, or skips others",
+    )
     per_page: int = Field(20, json_schema_extra=parameter_limits.declared(1, endpoints.MOST_LISTED))
     order: str = Field(endpoints.BY_TIME, json_schema_extra={"enum": [*endpoints.ORDERS]})
     direction: Literal["asc", "desc"] = "asc"

@@ -1,7 +1,7 @@
 """Lines of JSON: a byte stream is split into them, and those that we write stay whole. Pure."""
 
-from app.batches.validation import not_json
-from app.batches.validation.not_json import BOM
+from app.batches.validation import text_kinds
+from app.batches.validation.text_kinds import BOM
 from app.errors import BadInput
 
 # httpx's `iter_lines`, Python's `splitlines` and Node's readline end lines at these, too.
@@ -39,12 +39,12 @@ class LineSplitter:
 
     @property
     def head(self) -> bytes:
-        """The beginning of the text, for `not_json.of_file`."""
+        """The beginning of the text, for `text_kinds.of_file`."""
         return self._head.removeprefix(BOM)
 
     def feed(self, block: bytes) -> list[bytes]:
         """The lines that end in this block, without line ends. Raises LineTooLong."""
-        self._head += block[: not_json.HEAD - len(self._head)]
+        self._head += block[: text_kinds.HEAD - len(self._head)]
         *ends, rest = block.split(b"\n")
         lines = [self._line(end) for end in ends]
         self._take(rest)
@@ -65,7 +65,7 @@ class LineSplitter:
         self._seen += 1
         size, self._size = self._size + len(end), 0
         if size > self._cap:
-            raise LineTooLong(self._seen, size, self._cap, not_json.of_file(self.head) if self._seen == 1 else "")
+            raise LineTooLong(self._seen, size, self._cap, text_kinds.of_file(self.head) if self._seen == 1 else "")
         line = end
         if self._rest:
             line = bytes(self._rest + end)

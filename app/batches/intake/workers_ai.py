@@ -8,7 +8,7 @@ import orjson
 from app.admission.admission import Admission
 from app.batches.intake.prompt_length import MOST_COUNTED, LongItem, may_not_fit
 from app.batches.intake.spool import Spool, SpoolOptions
-from app.batches.validation import not_json, strict_json
+from app.batches.validation import not_json, strict_json, text_kinds
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Model
 from app.errors import BadInput, PolicyDenied, SensitiveFound
@@ -60,7 +60,7 @@ class ItemIntake(Spool):
 
     def _no_item(self, message: str) -> BadInput:
         """The error of a line that is no item; of the first one: what the body is instead of lines."""
-        what = "" if self.est_tokens else not_json.of_file(self._lines.head)
+        what = "" if self.est_tokens else text_kinds.of_file(self._lines.head)
         return BadInput(f"The body is {what}" if what else message)
 
     def _empty(self) -> str:

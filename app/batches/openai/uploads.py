@@ -21,7 +21,7 @@ from app.batches.intake import redacted_lines
 from app.batches.intake.ndjson import LineSplitter, LineTooLong
 from app.batches.intake.spool import catch_disk_full, spooled
 from app.batches.submit import rules_of_lines
-from app.batches.validation import not_json
+from app.batches.validation import text_kinds
 from app.batches.validation.openai_lines import Lines
 from app.db.pool import Connection, Database
 from app.engines.catalogue import Catalogue
@@ -156,7 +156,7 @@ class IncomingUpload:
             raise BadInput(f"{_NO_BATCH_FILE} The file {has}; it needs a request in each line")
         head = self._splitter.head
         if self.lines.malformed == self.lines.count or head.lstrip().startswith(_ARRAY):
-            what = not_json.of_file(head)
+            what = text_kinds.of_file(head)
             first = self.lines.problems[0]
             told = f"The file is {what}" if what else f"Line {first.line}: {bare(first.message)}"
             raise BadInput(f"{_NO_BATCH_FILE} Must be .jsonl. {told}")
