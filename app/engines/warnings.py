@@ -5,7 +5,7 @@ Each can be a choice, so it is a warning. An error with the same subject replace
 
 from collections.abc import Sequence
 
-from app.engines.adoption import EngineProblem
+from app.engines.adoption import SLOTS, EngineProblem
 from app.engines.dialects import VLLM
 from app.engines.page_problems import CODES
 
@@ -19,6 +19,11 @@ _NO_PLUGIN = EngineProblem(
     "Synchronous requests are protected from outside the engine only (L1): our scheduler plug-in is not at work in it.",
     "Install and switch on the plug-in, as docs/attach.md says, if callers wait too long beside batch work.",
 )
+
+
+def is_warning(code: str) -> bool:
+    """Whether a problem that a worker reports only says what is not known of its engine; else it is an error."""
+    return code == SLOTS
 
 
 def of_engine(

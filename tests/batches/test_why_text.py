@@ -95,7 +95,7 @@ def test_a_gate_says_what_is_wrong_and_when_its_engine_is_expected() -> None:
     unread = why_text.gate("e", "closed_unknown", "telemetry", 0, 1, 3, detail=lacks)
     assert unread == f"e sends no telemetry that can be read for 3 s: {lacks}"
     away = why_text.gate("e", "engine_down", None, None, None, 4, expected=31.4)
-    assert away == "e does not answer for 4 s, usually back in about 31 s"
+    assert away == "e does not answer for 4 s, back in about 31 s if it takes as long as lately"
     still = why_text.gate("e", "closed_stale", "still_seconds", 7, 6, None)
     assert still == "e sends no fresh telemetry: the engine's counters have not changed for 7 s, limit 6 s"
 
@@ -106,13 +106,13 @@ KILLED = "it was killed (SIGKILL)"
 @pytest.mark.parametrize(
     ("code", "detail", "seconds", "expected", "said"),
     [
-        ("engine_down", KILLED, 8, 74, f"e does not answer for 8 s: {KILLED}, usually back in about 74 s"),
+        ("engine_down", KILLED, 8, 74, f"e does not answer for 8 s: {KILLED}, back in about 74 s if it takes as long as lately"),
         ("engine_starting", KILLED, 8, 74, f"e does not answer for 8 s: {KILLED}, and is started again, "
-            "usually back in about 74 s"),
-        ("engine_starting", None, 8, 74, "e is starting for 8 s, usually back in about 74 s"),
-        ("engine_down", None, 81.8, 0.2, "e does not answer for 82 s, usually back at any moment"),
-        ("engine_down", None, 95, 13, "e does not answer for 95 s, longer than the usual 82 s"),
-        ("engine_down", KILLED, 180, 98, f"e does not answer for 3 min, longer than the usual 82 s: {KILLED}"),
+            "back in about 74 s if it takes as long as lately"),
+        ("engine_starting", None, 8, 74, "e is starting for 8 s, back in about 74 s if it takes as long as lately"),
+        ("engine_down", None, 81.8, 0.2, "e does not answer for 82 s, back at any moment if it takes as long as lately"),
+        ("engine_down", None, 95, 13, "e does not answer for 95 s, longer than the 82 s that it took lately"),
+        ("engine_down", KILLED, 180, 98, f"e does not answer for 3 min, longer than the 82 s that it took lately: {KILLED}"),
     ],
 )  # fmt: skip
 def test_an_engine_that_is_away_says_how_it_ended_and_one_that_is_late_no_time_of_its_return(

@@ -416,7 +416,7 @@ def test_a_stage_shows_its_time_what_is_usual_and_whether_it_came_to_a_good_end(
     going = console.export_text()
     assert "✓ database" in going
     assert "loading smollm2" in going
-    assert "0 s, usually 47 s" in going
+    assert "0 s, lately 47 s" in going
     stages.close()
     assert "✗ engine" in console.export_text()
 
@@ -433,7 +433,7 @@ def test_stages_are_plain_lines_in_a_pipe() -> None:
     first, *rest = console.export_text().splitlines()
     assert first.startswith("database  done, ")
     assert rest == [
-        "engine    loading m, usually 47 s",
+        "engine    loading m, lately 47 s",
         "engine    its weights are there",
         "engine    it is away",
     ]
