@@ -165,7 +165,7 @@ def gate(
         soon = "back " + (f"in about {duration(expected)}" if expected >= 1 else "at any moment") + _LATELY
     if compared:
         return f"{meaning}: " + ", ".join(part for part in (why, held, soon) if part)
-    told = f"{meaning} {held}".strip() + (f": {why}" if why else "")
+    told = ", ".join(filter(None, (meaning, held))) + (f": {why}" if why else "")
     return f"{told}, {soon}" if soon else told
 
 

@@ -42,7 +42,7 @@ GONE = {"alive": False, "silent_seconds": 90.0}
 def test_with_all_parts_and_a_working_engine_the_status_is_ok_with_a_message() -> None:
     assert judged(engine()) == ("ok", [])
     document = installation_status.describe([engine()], CALM)
-    assert document["engines"][0]["message"] == "engine-0 takes batch work for 40 s"
+    assert document["engines"][0]["message"] == "engine-0 takes batch work, for 40 s"
     parts = ("api", "database", "steward", "notifier", "maintenance")
     assert document["parts"] == {**dict.fromkeys(parts, "ok"), "workers": 1}
     assert "url" not in document["engines"][0]
@@ -160,16 +160,16 @@ def test_nothing_that_a_silent_worker_said_of_its_engine_is_told_as_if_it_were_s
 def test_a_managed_engine_that_its_worker_starts_is_starting_and_not_down() -> None:
     told = engine(mode="managed", state="down", reason="engine_down")
     [view] = installation_status.describe([told], CALM)["engines"]
-    assert (view["state"], view["message"]) == ("starting", "engine-0 is starting for 40 s")
+    assert (view["state"], view["message"]) == ("starting", "engine-0 is starting, for 40 s")
     [view] = installation_status.describe([replace(told, mode="attached")], CALM)["engines"]
-    assert (view["state"], view["message"]) == ("down", "engine-0 does not answer for 40 s")
+    assert (view["state"], view["message"]) == ("down", "engine-0 does not answer, for 40 s")
 
 
 def test_an_engine_whose_worker_misses_heartbeats_is_warned_of_before_its_lease_ends() -> None:
     told = engine(overdue=True, silent_seconds=8.0)
     document = installation_status.describe([told], CALM)
     assert document["status"] == "warning"
-    assert document["engines"][0]["message"] == "engine-0 takes batch work for 40 s; last report 8 s ago"
+    assert document["engines"][0]["message"] == "engine-0 takes batch work, for 40 s; last report 8 s ago"
     assert [problem["code"] for problem in document["problems"]] == ["worker_silent"]
     assert judged(replace(told, alive=False, silent_seconds=90.0)) == ("down", ["no_worker"])
 

@@ -62,7 +62,7 @@ def test_one_screen_tells_parts_engines_and_queue_and_fits_80_columns() -> None:
     assert "steward ok" in text
     assert "0 open batches" in text
     assert "gpu-7 ready · attached · toy, 131,072 tokens · vLLM 0.32.0" in text
-    assert "gpu-7 takes batch work for 40 s" in text
+    assert "gpu-7 takes batch work, for 40 s" in text
     assert max(len(line) for line in text.splitlines()) <= 80
     assert len(text.splitlines()) <= 24
 
@@ -84,7 +84,7 @@ def test_an_engine_that_is_started_again_is_shown_with_how_it_ended() -> None:
     told = engine(mode="managed", state="down", reason="engine_down", detail="it was killed (SIGKILL)", held_seconds=2)
     _, text = shown(installation_status.describe([told], CALM))
     assert "engine-0 starting · managed" in text
-    assert "engine-0 does not answer for 2 s: it was killed (SIGKILL), and is started again" in text
+    assert "engine-0 does not answer, for 2 s: it was killed (SIGKILL), and is started again" in text
     assert "protection" not in text.partition("engine-0")[2]  # it has not said yet
 
 

@@ -303,7 +303,7 @@ def test_the_headline_of_an_engine_has_no_step_time_beside_that_of_the_plot() ->
             engine=each, latest=None, day=day, replaced=None, detail=SimpleNamespace(expected=None)
         )
         strong, _ = engine.lede(seen, NOW)
-        assert strong == "Gives batch work what synchronous requests leave of every step for 40 s."
+        assert strong == "Gives batch work what synchronous requests leave of every step, for 40 s."
 
 
 @pytest.mark.parametrize(
