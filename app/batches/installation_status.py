@@ -299,7 +299,7 @@ def _awaited(engine: EngineInfo, young: float | None) -> bool:
 
 
 def _errors(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
-    found = [EngineProblem(**problem) for problem in engine.problems if not warnings.is_warning(problem["code"])]
+    found, _ = warnings.reported(engine.problems, alive=engine.alive, free=engine.free)
     if _workerless(engine) and not _awaited(engine, young):
         silence = duration(engine.silent_seconds)
         message = f"The engine has no worker; the last report of one was {silence} ago."
@@ -327,7 +327,7 @@ def _warnings(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
         return [EngineProblem("worker_silent", message, remedy)]
     if not engine.alive or not _ready(engine):
         return []
-    unknown = [EngineProblem(**problem) for problem in engine.problems if warnings.is_warning(problem["code"])]
+    _, unknown = warnings.reported(engine.problems, alive=engine.alive, free=engine.free)
     return unknown + warnings.of_engine(
         mode=engine.mode,
         dialect=engine.dialect,

@@ -3,7 +3,7 @@
 Each can be a choice, so it is a warning. An error with the same subject replaces it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from app.engines.adoption import SLOTS, EngineProblem
 from app.engines.dialects import VLLM
@@ -21,9 +21,14 @@ _NO_PLUGIN = EngineProblem(
 )
 
 
-def is_warning(code: str) -> bool:
-    """Whether a problem that a worker reports only says what is not known of its engine; else it is an error."""
-    return code == SLOTS
+def reported(
+    problems: Iterable[Mapping[str, str]], *, alive: bool, free: bool
+) -> tuple[list[EngineProblem], list[EngineProblem]]:
+    """The problems of an engine that a worker has reported: the errors, and those that only say what is not known. Those that a
+    silent worker reported are not known to last. `alive`, `free`: as in `told_state.Reported`.
+    """
+    found = [EngineProblem(**each) for each in problems] if alive or free else []
+    return [each for each in found if each.code != SLOTS], [each for each in found if each.code == SLOTS]
 
 
 def of_engine(

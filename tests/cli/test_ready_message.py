@@ -192,6 +192,13 @@ def test_why_no_request_would_succeed_is_said_as_it_is(
     assert problem == said
 
 
+def test_a_problem_that_a_silent_worker_reported_is_not_told_as_one_of_now(settings: Settings, engine: Any) -> None:
+    engine("down", "engine_down")
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        conn.execute("update worker set lease_until = now() - interval '1 minute'")
+    assert ready_message.engine_problem(settings) == (None, "The GPU worker has not started yet.")
+
+
 class Sure(Supervisor):
     """Its parts are up."""
 

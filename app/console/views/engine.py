@@ -90,7 +90,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "waffle": waffle(held(each, fresh)) if each.ready and each.slots else None,
         "layer": engines.layer(each),
         "facts": facts(seen, viewer),
-        "problems": [dict(problem) for problem in each.problems if not warnings.is_warning(problem["code"])],
+        "problems": warnings.reported(each.problems, alive=each.alive, free=each.free)[0],
         "warnings": _warnings(each, seen.detail),
         "closings": [(name, _closing(name, value, seen)) for name, value in seen.closings],
         "changes": [_change(change) for change in seen.changes],
@@ -102,7 +102,7 @@ def _warnings(each: EngineRow, detail: EngineDetail) -> list[EngineProblem]:
     """What it does not report, and protection that could be closer."""
     if not each.ready:
         return []
-    unknown = [EngineProblem(**problem) for problem in each.problems if warnings.is_warning(problem["code"])]
+    _, unknown = warnings.reported(each.problems, alive=each.alive, free=each.free)
     return unknown + warnings.of_engine(
         mode=detail.mode,
         dialect=detail.dialect,
