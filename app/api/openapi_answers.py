@@ -96,6 +96,7 @@ _NEW_BATCH = {
     "trace_id": None,
     "progress": 0.0,
     "eta": 1_795_357_122,
+    "no_eta": None,
 }
 _ENGINE = {
     "name": "engine-0",
@@ -132,6 +133,7 @@ _STATUS = {
     "engines": [_ENGINE],
     "queue": {
         "open_batches": 1,
+        "waiting_for_money": 0,
         "items_queued": 40,
         "items_claimed": 4,
         "items_in_engine": 12,

@@ -1,7 +1,8 @@
 """The state of the installation: its parts, its engines, its queue, and their problems. `GET /status` shows it.
 
 ok         everything works
-warning    everything works as far as is known; what is not known, or could be better, is a problem of the severity `warning`
+warning    everything works as far as is known; what is not known, or could be better, is a problem of the severity `warning`.
+           That too few callers have streamed to say whether they are protected is none: `callers` says it
 degraded   a part has an error or is starting, but requests are answered, or will be
 down       no request is answered: no database, or no engine that is ready or starting
 
@@ -11,6 +12,7 @@ A database that only takes too long is not away: what it said last is shown, wit
 import asyncio
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any, Literal, get_args
 
 from app import __version__, clock
@@ -25,7 +27,7 @@ from app.engines import overview as engine_overview
 from app.engines import warnings
 from app.engines.adoption import EngineProblem
 from app.engines.overview import EngineInfo
-from app.engines.told_state import told_code, told_state
+from app.engines.told_state import NO_WORKER, told, told_state
 from app.quantities import duration
 from app.queue import overview as queue_overview
 from app.queue.item_counts import PLACES
@@ -42,12 +44,13 @@ FRESH_SECONDS = 1.0
 CALLERS_SECONDS = 10.0  # as often as the gateways store their callers' times
 PATIENCE_SECONDS = 2.0
 STALE_SECONDS = 60.0  # so long what was read is shown while the database takes too long
-SILENT_SECONDS = 60.0  # an engine without a report for this time has no worker
 NO_TELEMETRY_SECONDS = 10.0  # telemetry that cannot be read for this time is a problem
 
 
 _NO_ENGINE = EngineProblem(
-    "no_engine", "No engine has a worker.", "Start one: slackwater gpu-worker, or slackwater up."
+    "no_engine",
+    "No engine has a worker.",
+    "slackwater up starts one by itself, see slackwater logs gpu-worker; without up: slackwater gpu-worker.",
 )
 _NO_TELEMETRY = EngineProblem(
     "no_telemetry",
@@ -163,7 +166,7 @@ def describe(
         if left is not None and left < part_problems.LEAST_ROOM
     ]
     problems += [*map(_stuck, (each for each in duties if each.stuck))]
-    problems += _slowed_or_unmeasured(callers)
+    problems += _slowed(callers)
     problems += [problem for view in views for problem in view["problems"]]
     problems += _unserved(engines, overview)
     problems.sort(key=lambda problem: SEVERITIES.index(problem["severity"]))
@@ -192,20 +195,19 @@ def _problem(problem: EngineProblem, severity: Severity = "error", **of: str) ->
     return {**of, **asdict(problem), "severity": severity}
 
 
-def _slowed_or_unmeasured(callers: Protection | None) -> Iterator[dict[str, str]]:
+def _slowed(callers: Protection | None) -> Iterator[dict[str, str]]:
     if callers is not None and callers.verdict == Verdict.SLOWED:
         yield _problem(EngineProblem("callers_slowed", f"{callers.headline}. {callers.details}", _GIVE_MORE))
-    if (
-        callers is not None and callers.verdict == Verdict.UNMEASURED and callers.everything.requests
-    ):  # else nobody has called
-        yield _problem(EngineProblem("callers_unmeasured", f"{callers.headline}.", callers.details), "warning")
 
 
 def _queue(overview: Overview | None) -> dict[str, Any]:
-    """The open batches, where their items are, and how long the oldest that is queued has waited, whatever for."""
+    """The open batches, those of them that wait only for money, where their items are, and how long the oldest that is queued has
+    waited, whatever for.
+    """
     items = overview.items if overview else None
     return {
         "open_batches": overview.open_batches if overview else None,
+        "waiting_for_money": overview.moneyless if overview else None,
         **{f"items_{place}": getattr(items, place) if items else None for place in PLACES},
         "oldest_waiting_seconds": overview.oldest_waiting_seconds if overview else None,
     }
@@ -240,7 +242,7 @@ def _stuck(stands: Standing) -> dict[str, str]:
 def _overall(engines: Sequence[EngineInfo], overview: Overview | None, severities: Set[str], *, slow: bool) -> str:
     if slow and overview is None:
         return "degraded" if "error" in severities else "warning"
-    usable = [engine for engine in engines if engine.controlled and not _drained(engine)]
+    usable = [engine for engine in engines if engine.alive and not _drained(engine)]
     usable = [engine for engine in usable if _ready(engine) or engine.mode == "managed"]
     if overview is None or not usable:
         return "down"
@@ -255,22 +257,13 @@ def _of_parts(
         return
     for problem, error in part_problems.of_parts(overview, young):
         yield _problem(problem, "error" if error else "warning")
-    if not any(engine.controlled or _errors(engine, None) for engine in engines):
+    if not any(engine.alive or _errors(engine, None) for engine in engines):
         yield _problem(_NO_ENGINE)
 
 
 def _engine(engine: EngineInfo, young: float | None, batch: int | None, sync: int | None) -> dict[str, Any]:
-    state = told_state(engine.state, engine.mode, engine.reason, has_worker=engine.controlled)
-    code = engine.reason or f"engine_{engine.state}"
-    message = why_text.gate(
-        engine.name,
-        told_code(engine.state, engine.mode, engine.reason, has_worker=engine.controlled),
-        engine.signal,
-        engine.value,
-        engine.threshold,
-        max(0.0, engine.held_seconds),
-        detail=engine.detail,
-    )
+    state = told_state(engine.state, engine.mode, engine.reason, has_worker=engine.alive)
+    said = told(engine)
     return {
         "name": engine.name,
         "model": engine.model,
@@ -280,15 +273,15 @@ def _engine(engine: EngineInfo, young: float | None, batch: int | None, sync: in
         "scheduling_policy": engine.scheduling_policy,
         "mode": engine.mode,
         "state": str(state),
-        "reason": code,
-        "message": f"{message}; last report {duration(engine.silent_seconds)} ago" if _overdue(engine) else message,
-        "since": clock.iso(engine.since),
+        "reason": said.code,
+        "message": why_text.engine(engine.name, engine),
+        "since": clock.iso(clock.now() - timedelta(seconds=said.seconds)),
         "intake": engine.intake,
-        "slots": engine.slots,
-        "allowance": engine.allowance,
+        "slots": engine.slots if engine.alive else None,
+        "allowance": engine.allowance if engine.alive else None,
         "batch_in_flight": batch,
         "sync_in_flight": sync,
-        "protection": engine.protection if engine.controlled and _ready(engine) else None,  # else it has not said
+        "protection": engine.protection if engine.alive and _ready(engine) else None,  # else it has not said
         "problems": [
             *(_problem(error, engine=engine.name) for error in _errors(engine, young)),
             *(_problem(warning, "warning", engine=engine.name) for warning in _warnings(engine, young)),
@@ -297,8 +290,7 @@ def _engine(engine: EngineInfo, young: float | None, batch: int | None, sync: in
 
 
 def _workerless(engine: EngineInfo) -> bool:
-    reported = engine.controlled or (not _ready(engine) and engine.silent_seconds < SILENT_SECONDS)
-    return not reported and engine.reason != "released"
+    return told(engine).code == NO_WORKER and engine.reason != "released"
 
 
 def _awaited(engine: EngineInfo, young: float | None) -> bool:
@@ -307,14 +299,14 @@ def _awaited(engine: EngineInfo, young: float | None) -> bool:
 
 
 def _errors(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
-    found = [EngineProblem(**problem) for problem in engine.problems]
+    found, _ = warnings.reported(engine.problems, alive=engine.alive, free=engine.free)
     if _workerless(engine) and not _awaited(engine, young):
         silence = duration(engine.silent_seconds)
         message = f"The engine has no worker; the last report of one was {silence} ago."
-        found.append(EngineProblem("no_worker", message, "Start its worker: slackwater gpu-worker."))
-    if engine.controlled and engine.reason == "closed_unknown" and engine.held_seconds > NO_TELEMETRY_SECONDS:
+        found.append(EngineProblem("no_worker", message, part_problems.restarted("gpu-worker")))
+    if engine.alive and engine.reason == "closed_unknown" and engine.held_seconds > NO_TELEMETRY_SECONDS:
         found.append(_NO_TELEMETRY)
-    if engine.controlled and _drained(engine):
+    if engine.alive and _drained(engine):
         remedy = f"To let it work again: slackwater engine undrain {engine.name}."
         found.append(EngineProblem("drained", "An operator drains the engine: it accepts no new work.", remedy))
     return found
@@ -322,7 +314,7 @@ def _errors(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
 
 def _overdue(engine: EngineInfo) -> bool:
     """Whether the worker may be gone, though its lease still holds."""
-    return engine.controlled and engine.overdue
+    return engine.alive and engine.overdue
 
 
 def _warnings(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
@@ -333,9 +325,10 @@ def _warnings(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
         message = f"The last report of its worker was {duration(engine.silent_seconds)} ago."
         remedy = "Wait: if the worker is gone, its lease ends within seconds, and others do its work."
         return [EngineProblem("worker_silent", message, remedy)]
-    if not engine.controlled or not _ready(engine):
+    if not engine.alive or not _ready(engine):
         return []
-    return warnings.of_engine(
+    _, unknown = warnings.reported(engine.problems, alive=engine.alive, free=engine.free)
+    return unknown + warnings.of_engine(
         mode=engine.mode,
         dialect=engine.dialect,
         scheduling_policy=engine.scheduling_policy,
@@ -346,7 +339,7 @@ def _warnings(engine: EngineInfo, young: float | None) -> list[EngineProblem]:
 
 def _unserved(engines: Sequence[EngineInfo], overview: Overview | None) -> Iterator[dict[str, str]]:
     """The models with waiting work that none of the engines at work serves. Without such engines, their problems say enough."""
-    serving = {engine.model for engine in engines if engine.controlled and _ready(engine)}
+    serving = {engine.model for engine in engines if engine.alive and _ready(engine)}
     waiting = overview.waiting if overview and serving else {}
     for model in sorted(waiting.keys() - serving):
         kinds = [_WAITING[Kind(each)] for each in waiting[model] or [Kind.BATCH]]

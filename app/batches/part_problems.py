@@ -10,8 +10,9 @@ LEAST_ROOM = 64 << 20  # bytes free for objects, and for the database; a file of
 YOUNG_SECONDS = 60.0  # so long after the start of the database, parts and workers may still be about to connect to it
 
 
-def _restarted(part: str) -> str:
-    return f"slackwater up restarts it; without up, start one: slackwater {part}."
+def restarted(part: str) -> str:
+    """The remedy of a part, or of a GPU worker, that is away."""
+    return f"slackwater up restarts it by itself, see slackwater logs {part}; without up, start one: slackwater {part}."
 
 
 _NO_DATABASE = EngineProblem(
@@ -22,10 +23,10 @@ _NO_OWN_DATABASE = EngineProblem(
     "The database does not answer.",
     "Wait: it is that of slackwater up, which starts it again. If it stays away: slackwater logs up.",
 )
-_NO_STEWARD = EngineProblem("steward_away", "No steward leads: batches are not ended.", _restarted("steward"))
-_NO_NOTIFIER = EngineProblem("notifier_away", "No notifier runs: webhooks are not delivered.", _restarted("notifier"))
+_NO_STEWARD = EngineProblem("steward_away", "No steward leads: batches are not ended.", restarted("steward"))
+_NO_NOTIFIER = EngineProblem("notifier_away", "No notifier runs: webhooks are not delivered.", restarted("notifier"))
 _NO_MAINTENANCE = EngineProblem(
-    "maintenance_away", "No maintenance worker runs: nothing old is removed.", _restarted("maintenance")
+    "maintenance_away", "No maintenance worker runs: nothing old is removed.", restarted("maintenance")
 )
 
 

@@ -29,6 +29,7 @@ from app.coalescing import Coalescer
 from app.db.pool import Database
 from app.engines.adoption import DOWN
 from app.engines.catalogue import Catalogue
+from app.headroom.gate_rules import Reason
 from app.quantities import duration, many
 from app.queue import dependencies, item_counts, phases, reads
 from app.queue.estimate import Estimate, Gate, Outlook, estimate
@@ -181,7 +182,9 @@ def _engines(status: BatchStatus, outlook: Outlook, phase: Phase | None) -> Iter
         soon = None if usual is None else gate.expected_seconds  # before its first start it is only a guess
         message = why_text.gate(gate.engine, gate.code, *compared, detail=gate.detail, expected=soon, usual=usual)
         since = max(gate.since, status.opened_at) if blocked else gate.since
-        yield Link(gate.code, message, since, blocks=blocked and not moment, met=gate.open)
+        yield Link(
+            gate.code, message, since, blocks=blocked and not moment, met=gate.open and gate.reason != Reason.FULL
+        )
 
 
 def _gone_since(status: BatchStatus, outlook: Outlook, phase: Phase | None) -> datetime | None:

@@ -7,6 +7,8 @@ The end of a signal's name is its unit: `_seconds`, `_tokens`, `_usage` and `_sh
 an unknown code or signal contains its name.
 """
 
+from app.engines import told_state
+from app.engines.told_state import NO_WORKER, Reported
 from app.headroom.gate_rules import CLOSING_SIGNALS
 from app.quantities import duration, many
 from app.queue.estimate import Missing
@@ -64,6 +66,7 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
     "plugin_tripped": "met a fault in its scheduler plug-in",
     "engine_starting": "is starting",
     "engine_down": "does not answer",
+    "no_worker": "has no worker",
     "model_missing": "runs, but without this model",
     "draining": "has been drained by an operator (`slackwater engine undrain` ends it)",
     "window_too_small": "runs, but with a smaller context window than the model is promised with",
@@ -76,6 +79,7 @@ _GATES = {signal.reason.value: signal.meaning for signal in CLOSING_SIGNALS} | {
 
 _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "age_seconds": "last seen {value} ago, limit {threshold}",
+    "silent_seconds": "the last report of one was {value} ago",
     "still_seconds": "the engine's counters have not changed for {value}, limit {threshold}",
     "step_seconds": "step time {value}, the aim is at most {threshold}",
     "quiet_seconds": "no caller for {value}",  # the longer steps that this allows delay nobody
@@ -98,8 +102,10 @@ _SIGNALS = {signal.name: signal.comparison for signal in CLOSING_SIGNALS} | {
     "telemetry": "",
 }
 _LASTS = frozenset(
-    {"age_seconds", "still_seconds", "quiet_seconds", "stuck_seconds", "hold_seconds"}
+    {"age_seconds", "silent_seconds", "still_seconds", "quiet_seconds", "stuck_seconds", "hold_seconds"}
 )  # values that are times
+
+_LATELY = " if it takes as long as lately"  # one start or outage, or a few: too little to call it usual
 
 GATE_CODES = frozenset(_GATES)
 ENDS = ("completed", "failed", "cancelled", "expired", "refused")  # states in which a batch waits for nothing
@@ -144,7 +150,7 @@ def gate(
     the comparison itself says for how long something lasts, that is the only time.
 
     `detail`: the error text of the telemetry, or how its process ended; `expected`: seconds until the engine should answer
-    again; `usual`: after how many seconds it usually does.
+    again; `usual`: after how many seconds it did lately.
     """
     if detail and code == "engine_starting":
         code, detail = "engine_down", f"{detail}, and is started again"
@@ -154,13 +160,21 @@ def gate(
     held = f"for {duration(seconds)}" if seconds is not None and not (why and signal in _LASTS) else ""
     soon = ""
     if usual is not None and seconds is not None and seconds > usual:  # nobody knows how much later it will be
-        held += f", longer than the usual {duration(usual)}"
+        held += f", longer than the {duration(usual)} that it took lately"
     elif expected is not None:
-        soon = f"usually back in about {duration(expected)}" if expected >= 1 else "usually back at any moment"
+        soon = "back " + (f"in about {duration(expected)}" if expected >= 1 else "at any moment") + _LATELY
     if compared:
         return f"{meaning}: " + ", ".join(part for part in (why, held, soon) if part)
-    told = f"{meaning} {held}".strip() + (f": {why}" if why else "")
+    told = ", ".join(filter(None, (meaning, held))) + (f": {why}" if why else "")
     return f"{told}, {soon}" if soon else told
+
+
+def engine(name: str, engine: Reported, *, usual: float | None = None) -> str:
+    """What an engine does with batch work and why, as far as its worker has said it; once that misses reports, how old it is."""
+    told = told_state.told(engine)
+    said = gate(name, *told[:-1], detail=told.detail, usual=None if told.code == NO_WORKER else usual)
+    late = engine.alive and engine.overdue
+    return f"{said}; last report {duration(engine.silent_seconds)} ago" if late else said
 
 
 def because(signal: str | None, value: float | None, threshold: float | None, detail: str | None) -> str:

@@ -55,6 +55,11 @@ PRIVATE = ("host", "pid")
 """Facts for the operator alone: accounts do not see on which machines the parts run."""
 
 _LAPSED = "the worker of {subject} {silence}, so its lease ended; it goes on and joins again"
+_BACK = {
+    0: "",
+    1: "; its chunk goes back to the queue",
+    2: "; its chunks go back to the queue",
+}  # by their number, or more
 _SENTENCES = {
     ChangeKind.ENGINE_DOWN: "{subject} does not serve any more: {reason}",
     ChangeKind.ENGINE_READY: "{subject} is ready",
@@ -65,7 +70,7 @@ _SENTENCES = {
     ChangeKind.ENGINE_REPLACED: "{subject} is another engine now, which serves {to}",
     ChangeKind.GATE_CLOSED: "the gate of {subject} closed: {reason}",
     ChangeKind.GATE_OPENED: "the gate of {subject} opened: {reason}",
-    ChangeKind.WORKER_LOST: "{worker} {silence}, so its lease ended; its chunks go back to the queue",
+    ChangeKind.WORKER_LOST: "{worker} {silence}, so its lease ended{back}",
     ChangeKind.BREAKER_OPENED: (
         "webhook {subject} failed {failures} times in a row; deliveries stopped until {until}, then one at a time is tried"
     ),
@@ -108,6 +113,7 @@ def sentence(kind: str, subject: str, data: Mapping[str, Any]) -> str:
     silent = known.get("silent_seconds")
     unheard = "did not get its lease renewed in time" if known.get("lapsed") else "did not report in time"
     known["silence"] = unheard if silent is None else f"did not report for {duration(silent)}"
+    known["back"] = _BACK.get(known.get("chunks", 2), _BACK[2])
     known["worker"] = f"the worker of {subject}" if known.get("engine") else f"a worker on {_machine(subject, known)}"
     known["spent"] = "has too little left" if known.get("percent", 100) < 100 else "is spent"
     lapsed = kind == ChangeKind.ENGINE_RELEASED and known.get("lapsed")

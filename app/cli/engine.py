@@ -37,6 +37,7 @@ Name = Annotated[str, typer.Argument(help="name of the engine (see `engine list`
 Verb = Literal["drain", "drain now", "undrain"]
 
 _COLUMNS = ("engine", "state", "model", "batch", "sync", "worker", "report")
+_COUNTS = ("slots", "allowance", "batch_in_flight", "sync_in_flight")  # known while a worker reports them
 _POLL_SECONDS = 0.5
 
 
@@ -163,9 +164,10 @@ def drain_progress(engine: EngineOverview) -> str:
 
 def _row(engine: EngineOverview) -> tuple[object, ...]:
     worker = f"{engine.host}:{engine.pid}" if engine.alive else None
-    batch = f"{engine.batch_in_flight}/{engine.allowance}"
+    batch = f"{engine.batch_in_flight}/{engine.allowance}" if engine.alive else None
+    sync = engine.sync_in_flight if engine.alive else None
     report = engine_overview.heard(engine.silent_seconds, silent=engine.overdue or not engine.alive)
-    return engine.name, summary(engine), engine.model, batch, engine.sync_in_flight, worker, report
+    return engine.name, summary(engine), engine.model, batch, sync, worker, report
 
 
 def summary(engine: EngineOverview) -> str:
@@ -186,16 +188,13 @@ def described(engine: EngineOverview) -> dict[str, Any]:
         "name": engine.name,
         "model": engine.model,
         "mode": engine.mode,
-        "state": engine.state,
-        "reason": engine.reason,
+        "state": str(engine_overview.told_state(engine.state, engine.mode, engine.reason, has_worker=engine.alive)),
+        "reason": engine.told_reason,
         "since": clock.iso(engine.reason_since),
         "intake": engine.intake,
         "intake_since": clock.iso(engine.intake_since),
         "drained": engine.drained(0),
-        "slots": engine.slots,
-        "allowance": engine.allowance,
-        "batch_in_flight": engine.batch_in_flight,
-        "sync_in_flight": engine.sync_in_flight,
+        **{name: getattr(engine, name) if engine.alive else None for name in _COUNTS},
         "worker": worker,
         "heartbeat_at": clock.iso(engine.heartbeat_at),
         "url": engine.url,

@@ -23,6 +23,7 @@ from app.engines import catalogue
 from app.engines import overview as engine_overview
 from app.engines.adoption import SLOTS
 from app.engines.overview import EngineOverview
+from app.engines.told_state import NO_WORKER
 from app.quantities import many
 from app.sentences import ended
 from app.settings import Settings
@@ -85,7 +86,7 @@ def engine_problem(settings: Settings) -> tuple[EngineOverview | None, str]:
         return engine, f"{engine.name} is drained; `{program()} engine undrain {engine.name}` undoes it."
     if engine is not None and engine.ready:
         return engine, ""
-    if engine is not None and engine.problems:
+    if engine is not None and engine.problems and engine.told_reason != NO_WORKER:
         problem = engine.problems[0]
         return engine, f"{problem['message']} {problem['remedy']}".strip()
     if engine is None or not engine.alive:

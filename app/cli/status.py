@@ -15,7 +15,7 @@ from app.cli.api_away import api_away
 from app.cli.credentials import api_url
 from app.cli.options import Json, console
 from app.cli.options import settings as configured
-from app.cli.text import places, plain
+from app.cli.text import money_wait, places, plain
 from app.engines.adoption import SLOTS, SLOTS_WRONG
 from app.headroom.gate_rules import Reason
 from app.quantities import duration, many
@@ -156,9 +156,9 @@ def _parts(parts: Status) -> Text:
 
 
 def _callers(callers: Status) -> str:
-    """Where callers are not protected, a problem has the details."""
-    protected = callers["verdict"] == "protected"
-    return f"{callers['headline']}. {callers['details']}" if protected else f"{callers['headline']}."
+    """Where callers are slowed, a problem has the details."""
+    details = "" if callers["verdict"] == "slowed" else callers["details"]
+    return f"{callers['headline']}. {details}".strip()
 
 
 def _queue(queue: Status) -> str:
@@ -167,6 +167,7 @@ def _queue(queue: Status) -> str:
     batches = many(queue["open_batches"], "open batch").replace("batchs", "batches")
     summary = f"{batches}; items: {places(queue, 'items_')}" if queue["open_batches"] else batches
     oldest = queue["oldest_waiting_seconds"]
+    summary += money_wait(queue)
     return summary if oldest is None else f"{summary}; the oldest has waited {duration(oldest)}"
 
 
@@ -175,15 +176,15 @@ def _engine(engine: Status) -> Text:
     window = "" if engine["max_model_len"] is None else f", {engine['max_model_len']:,} tokens"
     version = "" if engine["version"] is None else f" · vLLM {engine['version']}"
     searched = any(problem["code"] in (SLOTS, SLOTS_WRONG) for problem in engine["problems"])
-    places = f"batch may hold {engine['allowance']}"
-    if engine["reason"] not in (Reason.FULL, Reason.CLOSED_SLOTS):  # whose message says how many there are
+    places = "" if engine["allowance"] is None else f"batch may hold {engine['allowance']}"
+    if places and engine["reason"] not in (Reason.FULL, Reason.CLOSED_SLOTS):  # whose message says how many there are
         places += f" of {many(engine['slots'], 'slot')}{' found so far' if searched else ''}"
     return Text.assemble(
         plain(engine["name"] + " "),
         _coloured(engine["state"]),
         plain("" if engine["intake"] == EngineIntake.OPEN else ", drained"),
         plain(f" · {engine['mode']} · {engine['model'] or 'model unknown'}{window}{version}\n"),
-        plain(f"{engine['message']}\n"),
+        plain(engine["message"] + ("\n" if places else "")),
         plain(places + (f" · protection {engine['protection']} the engine" if engine["protection"] else "")),
     )
 

@@ -20,6 +20,12 @@ def done_of(answered: int, failed: int, total: str) -> str:
     return f"{answered + failed:,} of {total} done" + (f", {failed:,} of them failed" if failed else "")
 
 
+def money_wait(queue: Mapping[str, Any]) -> str:
+    """How many batches of the status document's queue wait only for money; empty: none."""
+    count = queue.get("waiting_for_money")
+    return f"; {count:,} {'waits' if count == 1 else 'wait'} only for money of a budget" if count else ""
+
+
 def places(counts: Mapping[str, Any], prefix: str = "") -> str:
     """Where the items without a result are, from the counts of a document of the API, whose names have this prefix."""
     at = counts.get(prefix + "returns_at")

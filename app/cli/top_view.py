@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from app.cli import tables
-from app.cli.text import places, plain
+from app.cli.text import money_wait, places, plain
 from app.quantities import duration
 
 Document = Mapping[str, Any]
@@ -94,7 +94,6 @@ def _problems(sight: Sight) -> list[RenderableType]:
     return [
         Text(f"▲ {each.get('engine', '')}{': ' if each.get('engine') else ''}{each['message']} {each['remedy']}", WARN)
         for each in sight.status["problems"]
-        if each["code"] != "callers_unmeasured"  # the line about callers says it
     ]
 
 
@@ -127,7 +126,8 @@ def _engine(engine: Document, samples: Sequence[Document], now: datetime, *, wid
         last = None
     row = [plain(engine["name"]), _coloured(engine["state"])]
     inside, allowed = engine["batch_in_flight"], engine["allowance"]
-    row.append(Text(f"{_count(inside)}{'→' if inside and inside > allowed else '/'}{allowed}", HARVEST))
+    places = f"{_count(inside)}{'→' if inside and inside > allowed else '/'}{allowed}"
+    row.append(Text("–" if allowed is None else places, HARVEST))
     row.append(Text(_count(engine["sync_in_flight"]), SYNC))
     row.append(Text(f"{last['kv_usage']:.0%}" if last and last["kv_usage"] is not None else "–"))
     for kind, style in (("batch", HARVEST), ("sync", SYNC)):
@@ -160,7 +160,7 @@ def _queue(queue: Document) -> Text:
     if not queue["open_batches"]:
         return Text("No batch waits or runs.", QUIET)
     batches = f"{queue['open_batches']:,} open batch" + ("" if queue["open_batches"] == 1 else "es")
-    text = Text(f"{batches}; items: {places(queue, 'items_')}")
+    text = Text(f"{batches}; items: {places(queue, 'items_')}").append(money_wait(queue), WARN)
     if queue["oldest_waiting_seconds"] is not None:
         text.append(f"; the oldest has waited {duration(queue['oldest_waiting_seconds'])}", QUIET)
     return text

@@ -160,13 +160,13 @@ class StartStages:
         self._progress, self._task, self._name = None, None, ""
 
     def begin(self, name: str, note: str = "", *, usual: float | None = None, slow: bool = False) -> None:
-        """Begin a stage. `usual`: how many seconds it usually takes. `slow`: show a bar, or a line in a pipe."""
+        """Begin a stage. `usual`: how many seconds it took lately. `slow`: show a bar, or a line in a pipe."""
         self.end()
         self._name, self._began = name, clock.monotonic()
         if self._progress is not None:
             self._task = self._progress.add_task(name, total=None, note=note, usual=usual, slow=slow, failed=False)
         elif slow:
-            self._say(note + (f", usually {duration(usual)}" if usual else ""))
+            self._say(note + (f", lately {duration(usual)}" if usual else ""))
 
     def note(self, text: str) -> None:
         """Show what the current stage does now."""
@@ -213,12 +213,12 @@ class _Bar(ProgressColumn):
 
 
 class _Time(ProgressColumn):
-    """The duration of a stage so far, and its usual duration."""
+    """The duration of a stage so far, and how long it took lately."""
 
     def render(self, task: Task) -> RenderableType:
-        """For example `23 s, usually 47 s`."""
+        """For example `23 s, lately 47 s`."""
         elapsed = task.elapsed or 0.0
         if task.finished:
             return Text(duration(task.finished_time or elapsed), "dim")
         usual = task.fields["usual"]
-        return Text(f"{elapsed:.0f} s" + (f", usually {duration(usual)}" if usual else ""), "dim")
+        return Text(f"{elapsed:.0f} s" + (f", lately {duration(usual)}" if usual else ""), "dim")

@@ -110,8 +110,12 @@ def _chain(found: Object) -> list[tuple[Text, Text, str]]:
     return rows
 
 
+def _turn(before: object, after: object) -> str:
+    """What a decision has changed; a value that it has not changed is named once."""
+    return f"{before} → {after}" if before != after else f"{after}, as before"
+
+
 def _decision(found: Object) -> tuple[object, ...]:
-    change = f"{found['was_reason']} → {found['reason']}"
-    requests = f"{found['was_allowance']} → {found['allowance']}"
+    change, requests = (_turn(found[f"was_{name}"], found[name]) for name in ("reason", "allowance"))
     at = tables.when(found["at"], brief=console.is_terminal)
     return at, found["engine"], found["layer"].upper(), change, requests, found["because"]

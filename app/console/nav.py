@@ -77,7 +77,7 @@ SHORTCUTS: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 
-def rail(viewer: Viewer, active: str, badges: Mapping[str, Badge]) -> list[list[Entry]]:
+def rail(viewer: Viewer, active: str, badges: Mapping[str, Badge | None]) -> list[list[Entry]]:
     """The entries for a viewer, by group."""
     groups = [[entry for entry in group if viewer.role in entry.roles] for group in GROUPS]
     return [
@@ -87,17 +87,20 @@ def rail(viewer: Viewer, active: str, badges: Mapping[str, Badge]) -> list[list[
     ]
 
 
-async def badges(reader: Database, tenant_id: int | None) -> dict[str, Badge]:
+def engines(ready: int, known: int) -> dict[str, Badge | None]:
+    """The number beside the engines, if not all of them are ready."""
+    return {"/console/engines": Badge(f"{ready} of {known}", "warn", "start") if ready < known else None}
+
+
+async def badges(reader: Database, tenant_id: int | None) -> dict[str, Badge | None]:
     """The numbers of the rail, by path."""
     async with reader.relaxed() as conn:
         found = await queries.rail_counts(conn, tenant_id)
         hooks = await queries_webhooks.summary(conn, tenant_id)
-    shown = {}
+    shown = engines(found.engines_ready, found.engines)
     if found.open_batches:
         more = "+" if found.open_batches >= queries.MOST_COUNTED else ""
         shown["/console/batches"] = Badge(f"{found.open_batches:,}{more}")
-    if found.engines_ready < found.engines:
-        shown["/console/engines"] = Badge(f"{found.engines_ready} of {found.engines}", "warn", "start")
     if bad := hooks.failing + hooks.disabled:
         shown["/console/webhooks"] = Badge(f"{bad:,}", "warn", "warn")
     return shown

@@ -91,12 +91,11 @@ async def whole(
 ) -> Response:
     """A template within the layout."""
     parts, viewer = parts_of(request), viewer_of(request)
-    badges = await parts.looks.at(("badges", viewer.tenant_id), lambda: nav.badges(parts.reader, viewer.tenant_id))
     frame = {
         "viewer": viewer,
         "nonce": request.scope["nonce"],
         "theme": theme(request),
-        "rail": nav.rail(viewer, active, badges),
+        "rail": await rail(parts, viewer, active, context),
         "shortcuts": nav.SHORTCUTS,
         "stream": _stream(request, page) if page and page.regions else "",
         "note": note(request),
@@ -105,6 +104,15 @@ async def whole(
     now = context.get("now", clock.now())
     defaults = {"now": now, "acts": viewer.role.acts, "reveals": viewer.role.reveals}
     return compression.html(request, parts.templates.render(template, defaults | context | frame), status)
+
+
+async def rail(
+    parts: Parts, viewer: Viewer, active: str, context: Mapping[str, Any], fresh_seconds: float | None = None
+) -> list[list[nav.Entry]]:
+    """The entries of the rail. Where the page has counted the engines itself, they count the same."""
+    of = viewer.tenant_id
+    badges = await parts.looks.at(("badges", of), lambda: nav.badges(parts.reader, of), fresh_seconds)
+    return nav.rail(viewer, active, badges | nav.engines(*context["counted"]) if "counted" in context else badges)
 
 
 def theme(request: Request) -> str:

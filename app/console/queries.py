@@ -12,7 +12,7 @@ from app.console import queries_sql as sql
 from app.db import day_tables, name_prefix
 from app.db.pool import Connection
 from app.engines.overview import heard
-from app.engines.told_state import told_code
+from app.engines.told_state import told
 from app.files import ids
 from app.states import BatchState, EngineState
 
@@ -205,7 +205,8 @@ async def events(conn: Connection, batch_id: int) -> list[EventRow]:
 class EngineRow:
     """An engine as its worker last reported it. `held_seconds`: since state and reason are what they are.
     `batch_in_flight`: batch requests that are in it. `silent_seconds`: since that report. `overdue`: more of them were due since.
-    `detail`: how the process of one that does not serve ended. `usual_seconds`: how long its last start took.
+    `detail`: how the process of one that does not serve ended. `free`: no worker has it. `usual_seconds`: how long its last start
+    took.
     """
 
     engine_id: int
@@ -229,6 +230,7 @@ class EngineRow:
     overdue: bool
     mode: str = "attached"
     detail: str | None = None
+    free: bool = False
     usual_seconds: float | None = None
 
     @property
@@ -244,9 +246,7 @@ class EngineRow:
     @property
     def code(self) -> str:
         """The reason of its gate, or one made from its state."""
-        if not self.alive:
-            return "engine_down"
-        return told_code(self.state, self.mode, self.reason, has_worker=True)
+        return told(self).code
 
 
 async def served_models(conn: Connection) -> list[str]:

@@ -15,7 +15,7 @@ from app.headroom.samples import StoredSample
 PAGE_ENGINES = 24
 MOST_GATES = 600  # changes of the gate in one drawing
 _LATELY = timedelta(minutes=1)
-_SUMMARY = 22  # columns of an EngineRow
+_SUMMARY = 23  # columns of an EngineRow
 
 
 class Tide(NamedTuple):

@@ -1,4 +1,4 @@
-"""The live parts of a page, as server-sent events: at once all of them, then every second those that changed.
+"""The live parts of a page and the rail, as server-sent events: at once all of them, then every second those that changed.
 
 All streams of what is the same to see wake at the same moment of a second, so one look serves all of them and none shows what was
 read for another one before. Other pages have other moments, which spreads the work over the second.
@@ -19,13 +19,14 @@ from starlette.responses import Response, StreamingResponse
 from app import clock
 from app.access.roles import Viewer
 from app.console import compression, guard
-from app.console.page import Page, Params
+from app.console.page import Page, Params, rail
 from app.console.parts import Parts, parts_of, viewer_of
 from app.console.views import times
 from app.errors import NotFound, SlackwaterError
 
 EVERY_SECONDS = 1.0
 PING_SECONDS = 5.0
+RAIL_SECONDS = 5.0  # so old its numbers may be
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -41,7 +42,7 @@ async def poll(request: Request) -> Response:
     """All live parts once, for a browser that no event reaches."""
     page = _page(request)
     found = await fragments(parts_of(request), page, viewer_of(request), page.given(request))
-    shown = "\n".join(envelope(page, region, html) for region, html in found.items()) + banner("")
+    shown = "\n".join(envelope(target, html) for target, html in found.items()) + banner("")
     return compression.html(request, shown)
 
 
@@ -54,13 +55,15 @@ def _page(request: Request) -> Page:
 
 
 async def fragments(parts: Parts, page: Page, viewer: Viewer, params: Params) -> dict[str, str]:
-    """The HTML of each live part. It is rendered once for everybody who sees the same."""
+    """The HTML of each live part, by its id. It is rendered once for everybody who sees the same."""
 
     shared = EVERY_SECONDS / 2  # streams that wake together share a look, however long its rendering takes
 
     async def render() -> dict[str, str]:
         context: dict[str, Any] = await page.context(parts, viewer, params, shared)
-        return {region: parts.templates.render(f"{page.name}/{region}", context) for region in page.regions}
+        found = {f"{page.name}-{each}": parts.templates.render(f"{page.name}/{each}", context) for each in page.regions}
+        entries = await rail(parts, viewer, page.active or page.path, context, RAIL_SECONDS)
+        return found | {"rail-entries": parts.templates.render("rail", {"rail": entries})}
 
     return await parts.looks.at(("html", page.key(viewer, params)), render, shared)
 
@@ -74,12 +77,12 @@ async def _frames(request: Request, page: Page, params: Params) -> AsyncIterator
         try:
             await parts.freshen()
             found = await fragments(parts, page, viewer, params)
-            changed = {region: html for region, html in found.items() if sent.get(region) != html}
+            changed = {target: html for target, html in found.items() if sent.get(target) != html}
             if away:
                 yield message(banner(""))
             away = False
             if changed:
-                yield message("\n".join(envelope(page, region, html) for region, html in changed.items()))
+                yield message("\n".join(envelope(target, html) for target, html in changed.items()))
             sent |= changed
         except SlackwaterError:
             return  # what it showed is gone
@@ -96,9 +99,9 @@ async def _frames(request: Request, page: Page, params: Params) -> AsyncIterator
         await asyncio.sleep(EVERY_SECONDS - (clock.monotonic() - moment) % EVERY_SECONDS)
 
 
-def envelope(page: Page, region: str, html: str) -> str:
-    """A part with the place that it replaces."""
-    return f'<hx-partial hx-target="#{page.name}-{region}" hx-swap="outerMorph">{html}</hx-partial>'
+def envelope(target: str, html: str) -> str:
+    """A part with the place that it replaces, by its id."""
+    return f'<hx-partial hx-target="#{target}" hx-swap="outerMorph">{html}</hx-partial>'
 
 
 def banner(words: str) -> str:

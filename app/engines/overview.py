@@ -8,6 +8,7 @@ from app.db.pool import Connection
 from app.engines import sql
 from app.engines.dialects import VLLM
 from app.engines.engine_report import DRAINING
+from app.engines.told_state import NO_WORKER, is_reported
 from app.engines.told_state import told_state as told_state  # noqa: PLC0414  (of this module, too)
 from app.quantities import duration
 from app.states import ENGINE, EngineIntake, EngineState
@@ -17,8 +18,8 @@ from app.states import ENGINE, EngineIntake, EngineState
 class EngineInfo:
     """An engine in the status document. `since`: of state and `reason`. `silent_seconds`: time since its last heartbeat.
 
-    `held_seconds`: time since `since`. `overdue`: its worker has missed heartbeats, though its lease may still hold. `detail`: of
-    one that does not serve, how its process ended.
+    `held_seconds`: time since `since`. `alive`, `free`: as in `told_state.Reported`. `overdue`: its worker has missed heartbeats,
+    though its lease may still hold. `detail`: of one that does not serve, how its process ended.
     """
 
     name: str
@@ -38,13 +39,14 @@ class EngineInfo:
     scheduling_policy: str | None
     protection: str
     problems: list[dict[str, str]]
-    controlled: bool
+    alive: bool
     silent_seconds: float
     held_seconds: float
     intake: str = EngineIntake.OPEN.value
     dialect: str = VLLM.name
     overdue: bool = False
     detail: str | None = None
+    free: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class EngineOverview:
     """An engine for operators. `alive`: a worker with a live lease controls it; `host` and `pid` are that worker's.
 
     `leased`: chunks leased by this worker. `intake_seconds`: time since `intake` changed. `start_seconds`: duration of its
-    last start. `silent_seconds` and `overdue` as in EngineInfo.
+    last start. `silent_seconds`, `overdue` and `free` as in EngineInfo.
     """
 
     name: str
@@ -78,6 +80,7 @@ class EngineOverview:
     start_seconds: float | None
     silent_seconds: float
     overdue: bool
+    free: bool
 
     def drained(self, settle_seconds: float) -> bool:
         """Whether the engine takes no new work and no request is in flight on it.
@@ -88,6 +91,12 @@ class EngineOverview:
             return False
         is_empty = self.reason == DRAINING and not (self.leased or self.batch_in_flight or self.sync_in_flight)
         return not self.alive or is_empty
+
+    @property
+    def told_reason(self) -> str | None:
+        """The reason as people are told it: its worker's, as long as that says it."""
+        reported = is_reported(self.silent_seconds, alive=self.alive, free=self.free)
+        return self.reason if reported else NO_WORKER
 
     @property
     def ready(self) -> bool:

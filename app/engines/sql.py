@@ -42,6 +42,7 @@ select from engine e join worker w using (worker_id)
 where (e.name = %(name)s or e.url = %(url)s) and w.worker_id <> %(worker_id)s and w.{WORKER_LEASE_HOLDS}"""
 
 # Who takes the engine of a worker whose lease has lapsed notes its loss: after it nobody knows which engine that worker had.
+# It waits for a steward that takes the worker's chunks back at this moment, and that has noted the loss then.
 _LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', l.name,
   jsonb_strip_nulls(jsonb_build_object('engine', l.name, 'worker', l.worker_id, 'host', l.host, 'pid', l.pid,
     'silent_seconds', round(extract(epoch from now() - l.renewed_at)::numeric, 1),
@@ -58,7 +59,7 @@ TAKE = f"""
 with former as materialized (select e.name, e.pool_id, e.mode, p.model from engine e join pool p using (pool_id)
        where e.name = %(name)s),
 lost as materialized (select e.name, w.worker_id, w.host, w.pid, w.renewed_at from engine e join worker w using (worker_id)
-       where e.name = %(name)s and w.worker_id <> %(worker_id)s and w.{WORKER_LEASE_LAPSED} for update of w skip locked),
+       where e.name = %(name)s and w.worker_id <> %(worker_id)s and w.{WORKER_LEASE_LAPSED} for update of w),
 taken as (
 insert into engine as e (name, pool_id, url, arrival_url, mode, slots, worker_id, state)
 select %(name)s, %(pool_id)s, %(url)s, %(arrival_url)s, %(mode)s, %(slots)s, %(worker_id)s, '{EngineState.STARTING}'
@@ -75,6 +76,7 @@ on conflict (name) do update set pool_id = excluded.pool_id, url = excluded.url,
     start_seconds = case when (e.pool_id, e.mode) = (excluded.pool_id, excluded.mode) then e.start_seconds end
 where {_FREE} and {ENGINE.guard("restart", "e.")}
 returning engine_id),
+marked as (update worker w set noted = true from lost join taken on true where w.worker_id = lost.worker_id),
 noted as ({changes.also(f"{_LOST} union all {_REPLACED}")})
 select engine_id from taken"""
 
@@ -161,8 +163,11 @@ where {_FREE} and {ENGINE.guard("report_down", "e.")}"""
 SILENT_SECONDS = "extract(epoch from now() - greatest(e.heartbeat_at, w.renewed_at))::float8"
 OVERDUE = f"coalesce({worker_overdue('w.')}, false)"
 
-# Of engine e: who starts it, how the process of one that does not serve ended, and how long its last start took.
-AWAY = f"e.mode, case when e.state <> '{EngineState.READY}' then e.detail end, e.start_seconds"
+# Of engine e: how the process of one that does not serve ended, and whether no worker has it.
+_ENDED = f"case when e.state <> '{EngineState.READY}' then e.detail end, e.worker_id is null"
+
+# Of engine e: these, who starts it, and how long its last start took.
+AWAY = f"e.mode, {_ENDED}, e.start_seconds"
 
 # Engine e with its worker w: others were last heard of so long ago that only the overview and the status of all still show them.
 KNOWN_OF = f"(w.{WORKER_LEASE_HOLDS} or e.heartbeat_at > now() - interval '1 day')"
@@ -203,7 +208,8 @@ select e.name, coalesce(p.model, ''), e.mode, e.state, e.reason, e.reason_since,
        e.slots, e.batch_in_flight, e.sync_in_flight, e.url, e.heartbeat_at, w.host, w.pid,
        coalesce(w.{WORKER_LEASE_HOLDS}, false),
        (select count(*)::int from chunk c where {CHUNK.guard("finish", "c.")} and c.worker_id = e.worker_id),
-       extract(epoch from now() - e.intake_since)::float8, e.problems, e.start_seconds, {SILENT_SECONDS}, {OVERDUE}
+       extract(epoch from now() - e.intake_since)::float8, e.problems, e.start_seconds, {SILENT_SECONDS}, {OVERDUE},
+       e.worker_id is null
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id order by e.name"""
 
 # What is told of the state of every engine.
@@ -217,7 +223,7 @@ select e.name, p.model, e.mode, e.state, e.reason, e.signal, e.value, e.threshol
        e.serves, e.max_model_len, e.version, e.scheduling_policy, e.protection, e.problems,
        coalesce(w.{WORKER_LEASE_HOLDS}, false), {SILENT_SECONDS},
        extract(epoch from now() - e.reason_since)::float8, e.intake, e.dialect, {OVERDUE},
-       case when e.state <> '{EngineState.READY}' then e.detail end
+       {_ENDED}
 from engine e left join pool p using (pool_id) left join worker w on w.worker_id = e.worker_id
 where {KNOWN_OF} order by e.name"""
 

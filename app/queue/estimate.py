@@ -86,7 +86,7 @@ class Gate:
     @property
     def code(self) -> str:
         """The reason code, or one made from the state."""
-        return told_code(self.state, self.mode, self.reason, has_worker=self.alive)
+        return told_code(self.state, self.mode, self.reason, reported=self.alive)
 
 
 @dataclass(frozen=True, slots=True)

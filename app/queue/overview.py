@@ -17,6 +17,7 @@ class Overview:
     `steward`: one leads. `notifier`, `maintenance`: one is connected. `waiting`: the models with chunks that wait for a
     worker, each with the kinds of their batches if it has no engine. `inside`: batch and synchronous requests in each
     engine with a worker, by its name. `database_seconds`: how long the database has run; None: not known.
+    `moneyless`: batches that wait only for money of a budget, as the steward noted it.
     """
 
     items: ItemCounts
@@ -29,15 +30,16 @@ class Overview:
     waiting: Mapping[str, Sequence[str]] = field(default_factory=dict)
     inside: Mapping[str, Sequence[int]] = field(default_factory=dict)
     database_seconds: float | None = field(default=None, compare=False)
+    moneyless: int = 0
 
 
 async def overview(conn: Connection) -> Overview:
     """Read the overview."""
     row = await (await conn.execute(queries.OVERVIEW)).fetchone()
     assert row is not None
-    *counts, waiting, inside, seconds = row
+    *counts, waiting, inside, seconds, moneyless = row
     found = Overview(await _items(conn), *counts)
-    return replace(found, waiting=waiting, inside=inside, database_seconds=seconds)
+    return replace(found, waiting=waiting, inside=inside, database_seconds=seconds, moneyless=moneyless)
 
 
 async def gauges(conn: Connection) -> list[tuple[str, str, float]]:

@@ -51,7 +51,8 @@ select (select count(*) from open),
           or pool_id in (select pool_id from payable)),
        (select coalesce(jsonb_object_agg(e.name, jsonb_build_array({OF_ENGINE}, e.sync_in_flight)), '{{}}')
         from engine e join worker w using (worker_id) where w.{WORKER_LEASE_HOLDS}),
-       extract(epoch from now() - pg_postmaster_start_time())::float8"""
+       extract(epoch from now() - pg_postmaster_start_time())::float8,
+       (select count(*) from open join batch_phase p using (batch_id) where p.until is null and p.code = 'budget')"""
 
 # What an operator watches: (name, table or model, value).
 GAUGES = f"""

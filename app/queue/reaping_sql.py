@@ -29,8 +29,8 @@ _READY_AGAIN = """select r.pool_id, r.tenant_id, count(*) as n, sum(r.est_tokens
                min(r.deadline) as deadline, min(r.chunk_id) as chunk_id
              from released r join tenant w using (tenant_id) group by 1, 2"""
 
-# Of a worker with an engine, or with chunks. Where another worker has the engine already, its `TAKE` has noted the loss; a worker
-# that stood by has lost nothing.
+# Of a worker with an engine, or with chunks. Where another worker has the engine already, its `TAKE` has noted the loss, as the
+# row of the locked worker says; what this statement sees of the engine may be older. A worker that stood by has lost nothing.
 _LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', coalesce(e.name, l.host),
   jsonb_strip_nulls(jsonb_build_object('engine', e.name, 'worker', l.worker_id, 'host', l.host, 'pid', l.pid,
     'silent_seconds', round(extract(epoch from now() - l.renewed_at)::numeric, 1),
@@ -38,8 +38,7 @@ _LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', coalesce(e.name, l.host),
   from lost l left join engine e on e.worker_id = l.worker_id
   cross join lateral (select count(*) as chunks, jsonb_agg(distinct b.request_id) as batches
     from taken_back k join batch b using (batch_id) where k.worker_id = l.worker_id) work
-  where e.name is not null or (work.chunks > 0 and not exists (select from change x where x.at >= l.renewed_at
-    and x.kind = '{ChangeKind.WORKER_LOST}' and x.data->>'worker' = l.worker_id::text))"""
+  where (e.name is not null or work.chunks > 0) and not l.noted"""
 
 # A higher token fences every late write of the lost worker. The estimate is refunded: an account does not pay for lost workers.
 # `lost_workers` decides which losses are charged to their chunks, and `charges` takes back the charge for a worker that is alive.
@@ -47,7 +46,7 @@ _LOST = f"""select now(), '{ChangeKind.WORKER_LOST}', coalesce(e.name, l.host),
 # Locked rows, and chunks of locked accounts, are skipped, since the next round comes anyway. So no two statements wait for each
 # other in a circle.
 REAP = f"""
-with lost as materialized (select worker_id, host, pid, renewed_at from worker
+with lost as materialized (select worker_id, host, pid, renewed_at, noted from worker
        where worker_id = any(%(lapsed)s::bigint[]) and {WORKER_LEASE_LAPSED} for update skip locked),
  found as materialized (
        select c.chunk_id, c.batch_id, c.worker_id, c.pool_id, c.tenant_id from chunk c

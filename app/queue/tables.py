@@ -394,6 +394,13 @@ worker = Table(
         server_default=text("false"),
         comment="it waits for work, as it last reported; not indexed, like lease_until",
     ),
+    Column(
+        "noted",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its lease has lapsed, and who took its engine has noted its loss",
+    ),
     postgresql_with={"fillfactor": 50, **_HOT},
 )
 

@@ -106,6 +106,7 @@ CREATE TABLE worker (
   started_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
   renewed_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
   hungry BOOLEAN DEFAULT false NOT NULL,
+  noted BOOLEAN DEFAULT false NOT NULL,
   CONSTRAINT worker_pkey PRIMARY KEY (worker_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
@@ -113,6 +114,7 @@ COMMENT ON COLUMN worker.worker_id IS 'never reused: part of the fence';
 COMMENT ON COLUMN worker.lease_until IS 'not indexed, so that a heartbeat is a HOT update';
 COMMENT ON COLUMN worker.renewed_at IS 'when the lease was last renewed; not indexed, like lease_until';
 COMMENT ON COLUMN worker.hungry IS 'it waits for work, as it last reported; not indexed, like lease_until';
+COMMENT ON COLUMN worker.noted IS 'its lease has lapsed, and who took its engine has noted its loss';
 
 -- A logged change of an engine's allowance. No foreign key, because its lock would write to the engine's row at every flush.
 CREATE TABLE decision (

@@ -33,7 +33,7 @@ def engine(**changes: Any) -> EngineInfo:
         "scheduling_policy": "priority",
         "protection": "inside",
         "problems": [],
-        "controlled": True,
+        "alive": True,
         "silent_seconds": 1.0,
         "held_seconds": 40.0,
     }

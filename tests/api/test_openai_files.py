@@ -86,6 +86,13 @@ async def test_a_file_that_is_declared_above_the_cap_is_refused_as_openai_does(
     assert refused.json()["error"]["message"].startswith("File is too large. It may have at most 200 MB; ")
 
 
+async def test_a_batch_without_an_eta_says_why(client: httpx.AsyncClient) -> None:
+    made = (await client.post("/v1/batches", json=wish(await uploaded(client, line(0))))).json()
+    assert (made["eta"], made["no_eta"]) == (None, f"no engine serves {made['model']} now")
+    ended = (await client.post(f"/v1/batches/{made['id']}/cancel")).json()
+    assert ended["no_eta"] is None or "cancel" in ended["no_eta"]
+
+
 async def test_a_create_under_a_used_key_is_its_batch_even_after_the_file_has_gone(client: httpx.AsyncClient) -> None:
     file, headers = await uploaded(client, line(0)), {"idempotency-key": "once"}
     made = (await client.post("/v1/batches", json=wish(file, metadata={"a": "b"}), headers=headers)).json()

@@ -227,6 +227,12 @@ async def test_an_engine_that_is_dead_or_drained_is_no_engine_that_serves(scene:
     assert await engine() == ("1 engine serves toy, but it is drained", False)
 
 
+async def test_a_full_engine_is_not_one_that_is_as_it_should_be_for_work_that_waits(scene: Scene) -> None:
+    for reason, met in (("open", True), ("full", False)):
+        await scene.report(reason, 16, "load", 62, 62)
+        assert [each.met for each in (await scene.why()).chain if each.code == reason] == [met]
+
+
 async def test_one_open_engine_is_enough_and_without_any_the_last_to_close_counts(scene: Scene) -> None:
     await scene.report("closed_kv", 0, "kv_usage", 0.9, 0.85)
     await scene.aged(60)
@@ -306,8 +312,8 @@ async def test_an_engine_that_is_being_started_moves_the_end_by_as_long_as_that_
     assert found.estimate
     assert found.waiting
     assert found.estimate.eta_seconds == pytest.approx(before.eta_seconds + 30, abs=2)
-    assert found.waiting.message.startswith("engine-0 does not answer for ")
-    assert "usually back in about 30 s" in found.waiting.message
+    assert found.waiting.message.startswith("engine-0 does not answer, for ")
+    assert "back in about 30 s if it takes as long as lately" in found.waiting.message
     assert await engines.start_seconds(scene.conn, scene.engine) == 40
 
 
@@ -319,7 +325,7 @@ async def test_an_engine_of_our_own_that_was_killed_is_told_as_the_status_tells_
     [view] = installation_status.describe([told], None)["engines"]
     code, message = await scene.waiting()
     assert code == "engine_starting"
-    assert message.startswith("engine-0 does not answer for ")
+    assert message.startswith("engine-0 does not answer, for ")
     for said in (message, view["message"]):
         assert f": {ended}, and is started again" in said
 
@@ -329,7 +335,7 @@ async def test_unreadable_telemetry_is_shown_with_the_metric_that_is_missing(sce
     await scene.report("closed_unknown", 0, "telemetry", 0, 1, detail=lacks)
     code, message = await scene.waiting()
     assert code == "closed_unknown"
-    assert message.startswith("engine-0 sends no telemetry that can be read for ")
+    assert message.startswith("engine-0 sends no telemetry that can be read, for ")
     assert message.endswith(f": {lacks}")
 
 

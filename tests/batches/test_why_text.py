@@ -67,7 +67,7 @@ def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
             "e gives batch work what synchronous requests leave of every step: no caller for 83 s"),
         (("hold", "hold_seconds", 0.4, 0.0, 0.6), "e keeps its amount of batch work for now: 400 ms left"),
         (("open", "quiet_seconds", 240.0, 0.0, None), "e takes batch work: no caller for 4 min"),
-        (("open", "step_seconds", 0.0, 0.0, 3), "e takes batch work for 3 s"),
+        (("open", "step_seconds", 0.0, 0.0, 3), "e takes batch work, for 3 s"),
         (("closed_slots", "load", 62.0, 62.0, 90), "e is full: 62 requests in it, 62 usable slots, for 90 s"),
         (("full", "load", 16.0, 16.0, 9), "e has as much work as fits: 16 requests in it, 16 usable slots, for 9 s"),
         (("closed_kv", "kv_usage", 0.914, 0.85, None), "e has no memory left for batch work: KV cache 91% used, limit 85%"),
@@ -78,8 +78,8 @@ def test_every_state_that_holds_a_batch_up_has_a_sentence() -> None:
             "e has step times that do not fit their predictions: the predictions are off by 40%, limit 25%, for 2 s"),
         (("closed_learning", "model_samples", 5, 32, 2),
             "e is still learning how long its steps take: 5 of 32 steps seen, for 2 s"),
-        (("closed_unknown", "telemetry", 0.0, 1.0, 3), "e sends no telemetry that can be read for 3 s"),
-        (("engine_down", None, None, None, 3600 * 5), "e does not answer for 5 h"),
+        (("closed_unknown", "telemetry", 0.0, 1.0, 3), "e sends no telemetry that can be read, for 3 s"),
+        (("engine_down", None, None, None, 3600 * 5), "e does not answer, for 5 h"),
         (("brand_new", "queue_tokens", 1234.0, 1.0, 1), "e reports brand new: queue 1,234 tokens, limit 1 token, for 1 s"),
         (("brand_new", "odd", 0.5, None, None), "e reports brand new: odd 0.50"),
     ],
@@ -93,9 +93,9 @@ def test_a_gate_says_what_it_does_and_why_with_units_and_one_time_for_how_long(
 def test_a_gate_says_what_is_wrong_and_when_its_engine_is_expected() -> None:
     lacks = "/metrics has no vllm:kv_cache_usage_perc"
     unread = why_text.gate("e", "closed_unknown", "telemetry", 0, 1, 3, detail=lacks)
-    assert unread == f"e sends no telemetry that can be read for 3 s: {lacks}"
+    assert unread == f"e sends no telemetry that can be read, for 3 s: {lacks}"
     away = why_text.gate("e", "engine_down", None, None, None, 4, expected=31.4)
-    assert away == "e does not answer for 4 s, usually back in about 31 s"
+    assert away == "e does not answer, for 4 s, back in about 31 s if it takes as long as lately"
     still = why_text.gate("e", "closed_stale", "still_seconds", 7, 6, None)
     assert still == "e sends no fresh telemetry: the engine's counters have not changed for 7 s, limit 6 s"
 
@@ -106,13 +106,13 @@ KILLED = "it was killed (SIGKILL)"
 @pytest.mark.parametrize(
     ("code", "detail", "seconds", "expected", "said"),
     [
-        ("engine_down", KILLED, 8, 74, f"e does not answer for 8 s: {KILLED}, usually back in about 74 s"),
-        ("engine_starting", KILLED, 8, 74, f"e does not answer for 8 s: {KILLED}, and is started again, "
-            "usually back in about 74 s"),
-        ("engine_starting", None, 8, 74, "e is starting for 8 s, usually back in about 74 s"),
-        ("engine_down", None, 81.8, 0.2, "e does not answer for 82 s, usually back at any moment"),
-        ("engine_down", None, 95, 13, "e does not answer for 95 s, longer than the usual 82 s"),
-        ("engine_down", KILLED, 180, 98, f"e does not answer for 3 min, longer than the usual 82 s: {KILLED}"),
+        ("engine_down", KILLED, 8, 74, f"e does not answer, for 8 s: {KILLED}, back in about 74 s if it takes as long as lately"),
+        ("engine_starting", KILLED, 8, 74, f"e does not answer, for 8 s: {KILLED}, and is started again, "
+            "back in about 74 s if it takes as long as lately"),
+        ("engine_starting", None, 8, 74, "e is starting, for 8 s, back in about 74 s if it takes as long as lately"),
+        ("engine_down", None, 81.8, 0.2, "e does not answer, for 82 s, back at any moment if it takes as long as lately"),
+        ("engine_down", None, 95, 13, "e does not answer, for 95 s, longer than the 82 s that it took lately"),
+        ("engine_down", KILLED, 180, 98, f"e does not answer, for 3 min, longer than the 82 s that it took lately: {KILLED}"),
     ],
 )  # fmt: skip
 def test_an_engine_that_is_away_says_how_it_ended_and_one_that_is_late_no_time_of_its_return(

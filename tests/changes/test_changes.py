@@ -133,7 +133,7 @@ async def test_a_lost_worker_is_told_with_its_engine_or_as_one_on_its_host(datab
         assert (await reaping.reap(conn))[0] == 2
         told = {each.message for each in await incidents.timeline(conn, only_trouble=True)}
         hidden = {each.message for each in await incidents.timeline(conn, only_trouble=True, tenant_id=tenant)}
-    rest = "did not report for 34 s, so its lease ended; its chunks go back to the queue"
+    rest = "did not report for 34 s, so its lease ended; its chunk goes back to the queue"
     assert told == {f"the worker of e {rest}", f"a worker on host test {rest}"}
     assert hidden == {f"the worker of e {rest}", f"a worker on a machine {rest}"}
 
@@ -158,6 +158,7 @@ async def test_a_lost_worker_is_a_change_about_its_engine(database: Database) ->
         assert await reaping.reap(conn) == (1, 0)
         [lost] = await service.page(conn, kinds=["worker.lost"], limit=10)
     assert (lost.subject, lost.data["worker"], lost.data["host"]) == ("e", worker, "test")
+    assert incidents.incident(lost).message.endswith("so its lease ended"), "it had no chunk that could go back"
 
 
 async def test_a_lost_worker_whose_engine_another_has_taken_is_one_change_about_that_engine(database: Database) -> None:
@@ -176,6 +177,36 @@ async def test_a_lost_worker_whose_engine_another_has_taken_is_one_change_about_
         ("engine.ready", "e"),
     ]
     assert (found[1].data["worker"], found[1].data["chunks"], len(found[1].data["batches"])) == (lost, 1, 1)
+
+
+async def test_a_loss_that_steward_and_next_worker_meet_at_the_same_moment_is_one_change(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    slow = reaping.queries.REAP.replace(
+        "where worker_id = any", "where pg_advisory_xact_lock(77) is not null and worker_id = any", 1
+    )
+    monkeypatch.setattr(reaping.queries, "REAP", slow)
+
+    async def reap() -> None:
+        async with database.durable() as conn:
+            await reaping.reap(conn)
+
+    async with database.durable() as conn:
+        pool = await support.make_pool(conn)
+        await support.make_engine(conn, database, pool)
+        await conn.execute("update worker set lease_until = now() - interval '1 minute'")
+        await conn.execute("select pg_advisory_lock(77)")
+        steward = asyncio.create_task(reap())
+        while (await (await conn.execute(waits)).fetchone()) != (1,):
+            await asyncio.sleep(0.01)
+        async with database.durable() as other:
+            taking = asyncio.create_task(support.make_engine(other, database, pool))
+            while not taking.done() and (await (await conn.execute(waits)).fetchone()) != (2,):
+                await asyncio.sleep(0.01)
+            await conn.execute("select pg_advisory_unlock(77)")
+            await asyncio.gather(steward, taking)
+        assert [subject for _, subject in await seen(conn, kinds=["worker.lost"])] == ["e"]
 
 
 async def test_a_worker_that_had_neither_engine_nor_chunks_is_no_change(database: Database) -> None:

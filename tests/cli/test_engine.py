@@ -70,6 +70,24 @@ def test_the_list_says_how_old_each_report_is_and_whose_worker_is_silent(
     assert "silent for 3" in local("engine", "list").output
 
 
+def test_of_an_engine_whose_worker_is_lost_no_allowance_reason_or_request_is_listed(
+    local: Run, settings: Settings, row: Callable[..., None]
+) -> None:
+    row(heartbeat_at=clock.now() - timedelta(minutes=3), batch_in_flight=5, sync_in_flight=4)
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        conn.execute("update worker set renewed_at = now() - interval '3 min', lease_until = now() - interval '2 min'")
+    listed = local("engine", "list").output
+    assert "no worker" in listed
+    assert "62" not in listed
+    [found] = json.loads(local("engine", "list", "--json").output)
+    assert (found["state"], found["reason"], found["allowance"], found["sync_in_flight"]) == (
+        "down",
+        "no_worker",
+        None,
+        None,
+    )
+
+
 def test_a_list_of_no_engines_says_where_they_come_from(local: Run) -> None:
     assert "slackwater up" in local("engine", "list").output
     assert json.loads(local("engine", "list", "--json").output) == []

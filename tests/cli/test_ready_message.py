@@ -192,6 +192,13 @@ def test_why_no_request_would_succeed_is_said_as_it_is(
     assert problem == said
 
 
+def test_a_problem_that_a_silent_worker_reported_is_not_told_as_one_of_now(settings: Settings, engine: Any) -> None:
+    engine("down", "engine_down")
+    with psycopg.connect(settings.database_url, autocommit=True) as conn:
+        conn.execute("update worker set lease_until = now() - interval '1 minute'")
+    assert ready_message.engine_problem(settings) == (None, "The GPU worker has not started yet.")
+
+
 class Sure(Supervisor):
     """Its parts are up."""
 
@@ -416,7 +423,7 @@ def test_a_stage_shows_its_time_what_is_usual_and_whether_it_came_to_a_good_end(
     going = console.export_text()
     assert "✓ database" in going
     assert "loading smollm2" in going
-    assert "0 s, usually 47 s" in going
+    assert "0 s, lately 47 s" in going
     stages.close()
     assert "✗ engine" in console.export_text()
 
@@ -433,7 +440,7 @@ def test_stages_are_plain_lines_in_a_pipe() -> None:
     first, *rest = console.export_text().splitlines()
     assert first.startswith("database  done, ")
     assert rest == [
-        "engine    loading m, usually 47 s",
+        "engine    loading m, lately 47 s",
         "engine    its weights are there",
         "engine    it is away",
     ]

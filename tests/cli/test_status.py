@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_one_screen_tells_parts_engines_and_queue_and_fits_80_columns() -> None:
     assert "steward ok" in text
     assert "0 open batches" in text
     assert "gpu-7 ready · attached · toy, 131,072 tokens · vLLM 0.32.0" in text
-    assert "gpu-7 takes batch work for 40 s" in text
+    assert "gpu-7 takes batch work, for 40 s" in text
     assert max(len(line) for line in text.splitlines()) <= 80
     assert len(text.splitlines()) <= 24
 
@@ -83,7 +84,7 @@ def test_an_engine_that_is_started_again_is_shown_with_how_it_ended() -> None:
     told = engine(mode="managed", state="down", reason="engine_down", detail="it was killed (SIGKILL)", held_seconds=2)
     _, text = shown(installation_status.describe([told], CALM))
     assert "engine-0 starting · managed" in text
-    assert "engine-0 does not answer for 2 s: it was killed (SIGKILL), and is started again" in text
+    assert "engine-0 does not answer, for 2 s: it was killed (SIGKILL), and is started again" in text
     assert "protection" not in text.partition("engine-0")[2]  # it has not said yet
 
 
@@ -124,6 +125,18 @@ def test_a_pipe_gets_each_fact_in_one_line_without_padding() -> None:
         f"engine\t{name} ready · attached · toy, 8,192 tokens · vLLM 0.32.0 · {name} takes batch work"
     )
     assert told.endswith("batch may hold 30 of 32 slots · protection inside the engine")
+
+
+def test_work_that_waits_only_for_money_is_said_to() -> None:
+    held = replace(CALM, open_batches=3, moneyless=2)
+    _, text = shown(installation_status.describe([engine()], held))
+    assert "2 wait only for money of a budget" in text
+
+
+def test_of_an_engine_without_a_worker_no_slots_and_no_allowance_are_shown() -> None:
+    _, text = shown(installation_status.describe([engine(alive=False, silent_seconds=90.0)], CALM))
+    assert "engine-0 has no worker: the last report of one was 90 s ago" in text
+    assert "batch may hold" not in text
 
 
 def test_of_a_full_engine_the_slots_are_named_once() -> None:

@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from app import clock
+from app.cli import why
 from app.db.pool import Database
 from app.engines import service as engines
 from app.engines.service import ensure_pool
@@ -63,6 +64,10 @@ def test_the_reason_comes_first_then_the_chain_then_the_latest_decisions(run: Ru
         "step time 31 ms, the aim is at most 25 ms",
     ]
     assert oldest[2:] == ["L1", "closed_unknown → open", "0 → 16", "1 requests in it, 62 usable slots"]
+
+
+def test_what_a_decision_has_not_changed_is_named_once() -> None:
+    assert (why._turn("closed_unknown", "closed_unknown"), why._turn(16, 0)) == ("closed_unknown, as before", "16 → 0")
 
 
 def test_a_terminal_of_80_columns_holds_all_of_it(run: Run, batch: str) -> None:

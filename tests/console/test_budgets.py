@@ -330,6 +330,12 @@ def fields(shown: str) -> dict[str, str]:
     return {name: html.unescape(value) for name, value in (*texts, *chosen)}
 
 
+def test_a_budget_that_is_spent_is_named_with_the_workflow_and_the_account_that_it_is_of() -> None:
+    budget = replace(SMALL, spent=100, scope="workflow", scope_value="triage")
+    assert spend_budgets.sentence([budget], {}).startswith("Budget b (of workflow triage) is spent")
+    assert "(of workflow triage, account acme)" in spend_budgets.sentence([budget], {budget.tenant_id: "acme"})
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -343,6 +349,6 @@ def test_only_a_budget_at_its_limit_is_remarkable_and_what_follows_is_what_its_o
     change: dict[str, Any], said: str
 ) -> None:
     budget = replace(SMALL, **change)
-    assert said in (found := spend_budgets.sentence([budget]))
+    assert said in (found := spend_budgets.sentence([budget], {}))
     assert bool(found) == bool(said)
     assert ("spent" in found) == (spend_budgets.row(budget, NOW, Owner.ACCOUNT).pace == "spent")

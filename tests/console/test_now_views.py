@@ -3,12 +3,14 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from app.access.roles import Role, Viewer
 from app.batches.protection import Protection, Stretch, Times
 from app.batches.queue_outlook import ModelQueue, PoolRow, WaitingRow, queues
+from app.console import nav, page
 from app.console.views import engines, now, now_plots, now_queue, time_range
 from app.console.views.plots import Reading, Series
 from app.errors import BadInput
@@ -49,7 +51,9 @@ def test_an_account_is_told_that_the_harvest_is_of_all_accounts() -> None:
 
 
 def test_without_a_stream_the_first_token_says_that_no_stream_was_there() -> None:
-    assert "no synchronous stream in this time" in str(now.figures(seen(5), OPERATOR, NOW)[0].words)
+    words = str(now.figures(seen(5), OPERATOR, NOW)[0].words)
+    assert "no synchronous stream counted in this time; one of the last 20 s may not be yet" in words
+    assert now.no_stream(live=False) == "no synchronous stream counted in this time"
 
 
 def test_harvested_means_the_results_of_spend_and_what_workers_reported_says_so() -> None:
@@ -63,6 +67,29 @@ def test_what_callers_wait_is_said_below_a_headline_of_callers_only(changes: dic
     assert (shown["title"] == "No engine answers") != said
     assert shown["strong"].startswith("It takes") == said
     assert (shown["engines"][0]["harvest"] == "10") == said
+
+
+def test_of_a_silent_worker_now_shows_nothing_that_it_said_last() -> None:
+    lost = an_engine(alive=False, signal="quiet_seconds", value=420.0, silent_seconds=180.0)
+    shown = now.view(replace(seen(5), engines=[lost]), OPERATOR, {}, NOW)
+    assert shown["title"] == "No engine has a worker"
+    assert shown["engines"][0]["words"] == "has no worker: the last report of one was 3 min ago"
+    assert "caller for" not in shown["rest"]
+    late = an_engine(reason="open", overdue=True, silent_seconds=8.0)
+    assert now.view(replace(seen(5), engines=[late]), OPERATOR, {}, NOW)["engines"][0]["words"].endswith(
+        "last report 8 s ago"
+    )
+
+
+async def test_the_rail_beside_a_page_counts_the_engines_that_the_page_has_read() -> None:
+    class Older:
+        async def at(self, *_: object) -> dict[str, nav.Badge | None]:
+            return nav.engines(0, 1)
+
+    shown = now.view(replace(seen(5), engines=[an_engine()]), OPERATOR, {}, NOW)
+    parts = SimpleNamespace(looks=Older(), reader=None)
+    entries = [entry for group in await page.rail(parts, OPERATOR, "", shown) for entry in group]  # type: ignore[arg-type]
+    assert next(entry.badge for entry in entries if entry.path == engines.PATH) is None
 
 
 def test_what_is_broken_comes_before_what_callers_wait() -> None:
@@ -80,14 +107,6 @@ def test_a_problem_that_is_the_headline_is_said_once_with_what_ends_it() -> None
     away = {"code": "no_engine", "message": "No engine has a worker.", "remedy": "Start one.", "severity": "error"}
     shown = now.view(replace(seen(5), problems=[away]), OPERATOR, {}, NOW)
     assert (shown["title"], shown["strong"], shown["problems"]) == ("No engine has a worker", "Start one.", [])
-
-
-def test_that_the_protection_is_not_measured_is_said_once() -> None:
-    warned = {"code": "callers_unmeasured", "message": "Not measured.", "remedy": "Wait.", "severity": "warning"}
-    one = replace(seen(5), engines=[an_engine()], problems=[warned])
-    assert now.view(one, OPERATOR, {}, NOW)["problems"] == []
-    down = replace(one, engines=[an_engine(state="down")])
-    assert len(now.view(down, OPERATOR, {}, NOW)["problems"]) == 1
 
 
 @pytest.mark.parametrize(("callers", "tokens", "value"), [(0.1, 0, "–"), (0.0, 0, "0"), (2.0, 50, "5")])

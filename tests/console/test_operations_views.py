@@ -27,6 +27,7 @@ from app.console.views import (
     keys,
     playground,
     signs,
+    text,
     webhooks,
 )
 from app.console.views.engine_plots import Frame, Held
@@ -73,6 +74,16 @@ def test_engines_are_counted_by_what_they_do(found: list[EngineRow], title: str,
     assert engines.worst(found) is sign
 
 
+def test_an_engine_whose_worker_is_silent_is_told_without_the_last_reason() -> None:
+    lost = an_engine(alive=False, signal="quiet_seconds", value=420.0, silent_seconds=180.0, usual_seconds=2.0)
+    assert engines.gate_words(lost) == "has no worker: the last report of one was 3 min ago"
+    assert engines.sign_of(lost) is signs.BROKEN
+    late = an_engine(overdue=True, silent_seconds=8.0)
+    assert engines.gate_words(late).endswith("; last report 8 s ago")
+    noted = an_engine(alive=False, free=True, state="down", reason="model_missing", silent_seconds=5.0)
+    assert engines.gate_words(noted).startswith("runs, but without this model")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -92,7 +103,8 @@ def test_the_sentence_about_engines_names_those_that_somebody_should_know_of() -
     )
     said = engines.rest([an_engine(), waiting, an_engine("south-1", **DEAD), an_engine("b", intake="draining")])
     assert said == (
-        "south-1 does not answer for 40 s. east-2 serves synchronous requests first: 6 waiting, for 40 s. "
+        "south-1 has no worker: the last report of one was 700 ms ago. "
+        "east-2 serves synchronous requests first: 6 waiting, for 40 s. "
         "b is drained by an operator."
     )
     assert engines.rest([an_engine()]) == "It gives batch work what callers leave."
@@ -291,7 +303,7 @@ def test_the_headline_of_an_engine_has_no_step_time_beside_that_of_the_plot() ->
             engine=each, latest=None, day=day, replaced=None, detail=SimpleNamespace(expected=None)
         )
         strong, _ = engine.lede(seen, NOW)
-        assert strong == "Gives batch work what synchronous requests leave of every step for 40 s."
+        assert strong == "Gives batch work what synchronous requests leave of every step, for 40 s."
 
 
 @pytest.mark.parametrize(
@@ -346,6 +358,17 @@ def test_a_trouble_lasts_until_what_ends_it_for_the_same_subject() -> None:
 def test_the_loss_of_a_worker_lasts_until_its_engine_is_ready_and_without_an_engine_is_over() -> None:
     found = incidents.spans([change(1, "worker.lost", "vm", worker=1), change(2, "worker.lost", "a", engine="a")])
     assert [span.until for span in found] == [NOW - timedelta(minutes=1), None]
+
+
+def test_the_longest_trouble_may_be_one_that_lasts_and_a_loss_begins_with_the_last_sign_of_life() -> None:
+    lost = change(20, "worker.lost", "a", engine="a", silent_seconds=600.0)
+    known = incidents.spans([change(1, "engine.ready", "b"), change(3, "engine.down", "b"), lost])
+    lasting = [span for span in known if not span.until]
+    assert "the longest for 30 min until now" in incidents.rest(lasting, known, "24h", NOW).replace(text.NBSP, " ")
+    assert (
+        incidents._entry(lost, {span.change.change_id: span for span in known}, NOW)["lasted"]
+        == f"still, for 30{text.NBSP}min"
+    )
 
 
 @pytest.mark.parametrize(

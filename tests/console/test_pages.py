@@ -473,7 +473,7 @@ async def test_a_poll_gives_the_same_parts_to_a_browser_that_no_event_reaches(wo
     client = await sign_in(Role.VIEWER)
     answer = await client.get("/console/look?page=batches&view=all")
     assert answer.status_code == 200
-    assert answer.text.count("<hx-partial") == 3
+    assert answer.text.count("<hx-partial") == 4, "its two parts, the rail, and the banner"
     assert str(world.half.request_id) in answer.text
 
 

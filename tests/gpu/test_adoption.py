@@ -238,7 +238,7 @@ async def test_a_worker_whose_engine_contradicts_refuses_to_start_and_lets_every
     assert (await problem(world))["code"] == "model_missing"
     async with world.database.durable() as conn:
         [told] = await engine_overview.recent_engines(conn)
-    assert (told.model, told.state, told.reason, told.controlled) == (None, "down", "model_missing", False)
+    assert (told.model, told.state, told.reason, told.alive) == (None, "down", "model_missing", False)
 
 
 @pytest.mark.parametrize("differs", ["url", "model"])

@@ -309,6 +309,7 @@ def view(batch: FileBatch, price: Price | None) -> dict[str, Any]:
         "trace_id": trace_context.trace_id(status.traceparent) if status else None,
         "progress": round((status.ok + status.failed) / max(1, status.total), 4) if status else None,
         "eta": None if batch.eta_seconds is None else int(clock.now().timestamp() + batch.eta_seconds),
+        "no_eta": batch.no_eta,
     }
 
 

@@ -79,7 +79,7 @@ class NewFileBatch:
 @dataclass(frozen=True, slots=True)
 class FileBatch:
     """A batch in OpenAI's form. `input_file_id` is empty where it was submitted on another route. `status` None: it was refused
-    because of `problems`. `eta_seconds`: from now; None: unknown.
+    because of `problems`. `eta_seconds`: from now; None: unknown, and `no_eta` says why while it is unfinished.
     """
 
     request_id: UUID
@@ -97,6 +97,7 @@ class FileBatch:
     model: str | None
     status: BatchStatus | None
     eta_seconds: float | None
+    no_eta: str | None
 
 
 async def create(
@@ -311,8 +312,10 @@ async def _rows(database: Database, tenant: Tenant, request_ids: Sequence[UUID])
         return await (await conn.execute(sql.BATCHES, values)).fetchall()
 
 
-async def _state_and_eta(database: Database, sight: BatchSnapshot | None) -> tuple[BatchStatus | None, float | None]:
+async def _state_and_eta(
+    database: Database, sight: BatchSnapshot | None
+) -> tuple[BatchStatus | None, float | None, str | None]:
     if sight is None:
-        return None, None
-    expected = (await explained(database, *sight)).estimate
-    return sight[0], expected.eta_seconds if expected else None
+        return None, None, None
+    why = await explained(database, *sight)
+    return sight[0], why.estimate.eta_seconds if why.estimate else None, why.no_eta

@@ -90,7 +90,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "waffle": waffle(held(each, fresh)) if each.ready and each.slots else None,
         "layer": engines.layer(each),
         "facts": facts(seen, viewer),
-        "problems": [dict(problem) for problem in each.problems],
+        "problems": warnings.reported(each.problems, alive=each.alive, free=each.free)[0],
         "warnings": _warnings(each, seen.detail),
         "closings": [(name, _closing(name, value, seen)) for name, value in seen.closings],
         "changes": [_change(change) for change in seen.changes],
@@ -102,7 +102,8 @@ def _warnings(each: EngineRow, detail: EngineDetail) -> list[EngineProblem]:
     """What it does not report, and protection that could be closer."""
     if not each.ready:
         return []
-    return warnings.of_engine(
+    _, unknown = warnings.reported(each.problems, alive=each.alive, free=each.free)
+    return unknown + warnings.of_engine(
         mode=detail.mode,
         dialect=detail.dialect,
         scheduling_policy=detail.scheduling_policy,
@@ -125,7 +126,7 @@ def _closing(signal: str, value: float, seen: Seen) -> str:
 def _step_limit(seen: Seen) -> float | None:
     """How long a step should take at most, by the newest that is known: it grows with the steps of callers."""
     each = seen.engine
-    if each.signal == "step_seconds" and each.threshold:
+    if each.ready and each.signal == "step_seconds" and each.threshold:
         return each.threshold
     if seen.latest is not None and seen.latest.sample.allowed_ms and seen.latest.sample.sync:
         return seen.latest.sample.allowed_ms / 1000
@@ -146,14 +147,15 @@ def lede(seen: Seen, now: datetime) -> tuple[str, str]:
         said.append(f"{text.plural(frozen, 'batch request')} {kept}")
     if each.intake != EngineIntake.OPEN:
         left = each.batch_in_flight + each.sync_in_flight
-        said.append(
+        inside = (
             f"{text.plural(left, 'request')} {'is' if left == 1 else 'are'} still in it."
             if left
             else "Nothing is in it."
         )
-    late = each.usual_seconds is not None and each.held_seconds > each.usual_seconds
+        said += [inside] if each.alive else []
+    late = not each.alive or (each.usual_seconds is not None and each.held_seconds > each.usual_seconds)
     if seen.detail.expected and seen.detail.expected >= 1 and not late:
-        said.append(f"It is usually back in about {times.span(seen.detail.expected)}.")
+        said.append(f"It is back in about {times.span(seen.detail.expected)} if it takes as long as lately.")
     if seen.replaced and seen.replaced > seen.shown.start:
         said.append(
             f"It has its name since {times.clock_time(seen.replaced, now)}; what another engine did before is not drawn."
@@ -263,7 +265,7 @@ def facts(seen: Seen, viewer: Viewer) -> list[tuple[str, str, bool]]:
         found.append(("Tokens for batches in a day", f"{text.compact(day.batch_tokens)}, {engines.AS_REPORTED}", False))
         found.append(("Made way in a day", f"{text.plural(day.yields, 'time')}, {day.evictions:,} evicted", False))
     if detail.start_seconds:
-        found.append(("Usual start", times.span(detail.start_seconds), False))
+        found.append(("A start took lately", times.span(detail.start_seconds), False))
     found.append(("Last report", each.heard, False))
     if not viewer.role.of_account:
         lease = f", lease {times.span(detail.lease)}" if detail.lease else ""

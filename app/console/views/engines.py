@@ -110,9 +110,7 @@ def gate_words(each: EngineRow, *, named: bool = False) -> str:
 
 def engine_words(name: str, each: EngineRow) -> str:
     """What an engine does, why, and for how long, as `why` and the status say it."""
-    compared = each.signal, each.value, each.threshold, max(0.0, each.held_seconds)
-    usual = None if each.ready else each.usual_seconds
-    return why_text.gate(name, each.code, *compared, detail=each.detail, usual=usual)
+    return why_text.engine(name, each, usual=None if each.ready else each.usual_seconds)
 
 
 def figures(seen: Seen) -> list[Figure]:

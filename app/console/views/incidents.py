@@ -77,6 +77,16 @@ class Span:
     change: Change
     until: datetime | None
 
+    @property
+    def begin(self) -> datetime:
+        """Since when: a lost worker was last heard of before its lease ended."""
+        silent = self.change.data.get("silent_seconds") if self.change.kind == ChangeKind.WORKER_LOST else None
+        return self.change.at - timedelta(seconds=silent or 0.0)
+
+    def seconds(self, now: datetime) -> float:
+        """How long it lasted, or has lasted until now."""
+        return ((self.until or now) - self.begin).total_seconds()
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -116,7 +126,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
     """What the templates of the page need."""
     known = spans(seen.recent)
     open_now = [span for span in known if span.until is None]
-    lasted = {span.change.change_id: span.until for span in known}
+    lasted = {span.change.change_id: span for span in known}
     chosen, shown, subject = params.get("range", USUAL_RANGE), params.get("view", "all"), params.get("q", "")
     keep = {"range": chosen if chosen != USUAL_RANGE else "", "view": shown if shown != "all" else ""}
     return {
@@ -165,16 +175,16 @@ def rest(open_now: Sequence[Span], known: Sequence[Span], chosen: str, now: date
     said = []
     troubles = [span for span in open_now if span.change.kind in TROUBLE]
     if len(troubles) == 1:
-        said.append(f"For {times.span((now - troubles[0].change.at).total_seconds())}.")
+        said.append(f"For {times.span(troubles[0].seconds(now))}.")
     elif troubles:
         said += [ended(words(span.change)) for span in troubles[:2]]
-    number = sum(span.change.kind in TROUBLE for span in known)
+    counted = [span for span in known if span.change.kind in TROUBLE]
+    number, longest = len(counted), max(counted, key=lambda span: span.seconds(now), default=None)
     period = {"1h": "hour", "24h": "day", "7d": "week", "35d": "35 days"}[chosen]
-    longest = max((span.until - span.change.at for span in known if span.until and span.change.kind in TROUBLE),
-                  default=timedelta())  # fmt: skip
-    if number:
-        said.append(f"{text.sentence(few(number))} {'trouble' if number == 1 else 'troubles'} in the last {period}"
-                    + (f", the longest for {times.span(longest.total_seconds())}." if longest else "."))  # fmt: skip
+    if longest is not None:
+        lasts = f"{times.span(longest.seconds(now))}{'' if longest.until else ' until now'}"
+        troubled = f"{text.sentence(few(number))} {'trouble' if number == 1 else 'troubles'} in the last {period}"
+        said.append(f"{troubled}, the longest for {lasts}." if longest.seconds(now) else f"{troubled}.")
     else:
         said.append(f"No trouble in the last {period}.")
     return text.inert(" ".join(said), 600)[0]
@@ -189,7 +199,7 @@ def lanes(known: Sequence[Span], start: datetime, end: datetime) -> list[Lane]:
     for name, members in groups.items():
         bars = []
         for span in members:
-            x = 100 * plots.place(span.change.at, start, end)
+            x = 100 * plots.place(span.begin, start, end)
             width = max(_SHARPEST, 100 * plots.place(span.until or end, start, end) - x)
             told = f"{span.change.at:%H:%M:%S} {words(span.change)}"
             kind = {"bad": "r-bad", "warn": "r-warn"}.get(sign_of(span.change.kind).colour, "r-full")
@@ -208,7 +218,7 @@ def words(change: Change) -> str:
     return text.inert(said, 400)[0]
 
 
-def _days(changes: Sequence[Change], lasted: Mapping[int, datetime | None], now: datetime) -> list[dict[str, Any]]:
+def _days(changes: Sequence[Change], lasted: Mapping[int, Span], now: datetime) -> list[dict[str, Any]]:
     """The changes by day."""
     found: list[dict[str, Any]] = []
     for change in changes:
@@ -219,14 +229,11 @@ def _days(changes: Sequence[Change], lasted: Mapping[int, datetime | None], now:
     return found
 
 
-def _entry(change: Change, lasted: Mapping[int, datetime | None], now: datetime) -> dict[str, Any]:
-    until = lasted.get(change.change_id, change.at)
-    trouble = change.kind in TROUBLE
-    span = ""
-    if until is None:
-        span = f"still, for {times.span((now - change.at).total_seconds())}"
-    elif until != change.at:
-        span = f"for {times.span((until - change.at).total_seconds())}"
+def _entry(change: Change, lasted: Mapping[int, Span], now: datetime) -> dict[str, Any]:
+    of = lasted.get(change.change_id)
+    trouble, lasts, span = change.kind in TROUBLE, of is not None and of.until is None, ""
+    if of is not None and (lasts or of.until != change.at):
+        span = f"{'still, ' if lasts else ''}for {times.span(of.seconds(now))}"
     return {
         "at": change.at,
         "time": times.seconds_time(change.at),
@@ -235,7 +242,7 @@ def _entry(change: Change, lasted: Mapping[int, datetime | None], now: datetime)
         "kind": change.kind,
         "account": change.account_id or "",
         "lasted": span,
-        "lasts": until is None and trouble,
+        "lasts": lasts and trouble,
         "links": _links(change),
     }
 

@@ -24,6 +24,7 @@ from app.states import EngineIntake
 
 PATH = "/console/now"
 USUAL_RANGE = "1h"
+_UNCOUNTED = "; one of the last 20 s may not be yet"  # the gateway stores them, and this page reads them, each 10 s
 _QUIET_CODES = {"open", "harvest", "ramp", "hold", "full", "deadline_ramp", "shrink_latency"}
 
 
@@ -83,12 +84,14 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
         "problems": problems.shown(_unsaid(seen, title)),
         "figures": figures(seen, viewer, now),
         "engines": [engine(each, seen.history.get(each.engine_id, ()), shown, now) for each in seen.engines],
+        "counted": (sum(each.ready for each in seen.engines), len(seen.engines)),
         "ticks": plots.ticks(start, end, ends=shown.ends),
         "first_token": now_plots.latency(seen.calls, "first_token_p95", start, end),
         "gap": now_plots.latency(seen.calls, "gap_p95", start, end),
         "tide_table": now_plots.tide_table({each.engine_id: each.name for each in seen.engines}, seen.history),
         "first_token_table": now_plots.latency_table(seen.calls, "first_token_p95"),
         "gap_table": now_plots.latency_table(seen.calls, "gap_p95"),
+        "no_calls": text.sentence(no_stream(live=shown.live)) + ".",
         "has_calls": seen.calls.everything.requests > 0,
         "requests": f"{text.plural(seen.calls.everything.requests, 'stream')}, {seen.calls.beside.requests:,} beside batch",
         **now_queue.view(seen.queue.models, seen.queue.at),
@@ -100,8 +103,7 @@ def view(seen: Seen, viewer: Viewer, params: Mapping[str, str], now: datetime) -
 
 def _unsaid(seen: Seen, title: str) -> Problems:
     """The problems without the one that the title is."""
-    said = "callers_unmeasured" if title == seen.calls.headline and not seen.calls.measured else ""
-    return [each for each in seen.problems if each["code"] != said and not _is(each, title)]
+    return [each for each in seen.problems if not _is(each, title)]
 
 
 def _is(problem: Mapping[str, Any], title: str) -> bool:
@@ -111,8 +113,8 @@ def _is(problem: Mapping[str, Any], title: str) -> bool:
 def headline(seen: Seen) -> tuple[Sign, str]:
     """Whether synchronous callers are served and protected; what is broken comes before that."""
     ready = [each for each in seen.engines if each.ready]
-    if not seen.engines:
-        return signs.AWAY, "No engine has a worker"
+    if not any(each.alive for each in seen.engines):
+        return signs.BROKEN if seen.engines else signs.AWAY, "No engine has a worker"
     if not ready:
         return signs.BROKEN, "No engine answers"
     if seen.calls.verdict == Verdict.SLOWED:
@@ -162,8 +164,8 @@ def figures(seen: Seen, viewer: Viewer, now: datetime) -> list[Figure]:
     shown = seen.drawn.shown
     when = f"in the {shown.words}" if shown.live else f"from {shown.words}"
     return [
-        _milliseconds("First token, p95", calls, "first_token_p95", calls.first_token_ratio, when),
-        _milliseconds("Between tokens, p95", calls, "gap_p95", calls.gap_ratio, when),
+        _milliseconds("First token, p95", calls, "first_token_p95", calls.first_token_ratio, when, live=shown.live),
+        _milliseconds("Between tokens, p95", calls, "gap_p95", calls.gap_ratio, when, live=shown.live),
         figure("Harvest", value, f"{unit} tok/s".strip() if known else "",
                whose + (_lately(seen) + _places(batch, slots) if slots else "no engine is ready"),
                spark=plots.spark(pace, "h")),
@@ -183,12 +185,17 @@ def _places(batch: int, slots: int) -> str:
     return f"{text.plural(batch, 'batch request')} with engines of {text.plural(slots, 'slot')}"
 
 
-def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | None, when: str) -> Figure:
+def no_stream(*, live: bool) -> str:
+    """That no stream is known of the time shown. Those that ended last are not counted yet."""
+    return f"no synchronous stream counted in this time{_UNCOUNTED if live else ''}"
+
+
+def _milliseconds(name: str, calls: Protection, quantile: str, ratio: float | None, when: str, *, live: bool) -> Figure:
     """Of the whole time shown, beside batch work, as the strong line of the plot below; of all answers if none ran beside."""
     beside, alone = getattr(calls.beside, quantile), getattr(calls.alone, quantile)
     value = beside if beside is not None else getattr(calls.everything, quantile)
     if value is None:
-        return figure(name, "–", "", "no synchronous stream in this time")
+        return figure(name, "–", "", no_stream(live=live))
     if ratio is not None:
         words = Part(
             f"beside batch work {when}, {ratio:.2f} × alone; limit {LIMIT:.2f}", "warn" if ratio > LIMIT else ""
@@ -216,7 +223,7 @@ def engine(each: EngineRow, history: Sequence[StoredSample], shown: TimeRange, n
     """An engine's name, what its gate does, its numbers and its tide."""
     sign = signs.gate(each.code, ready=each.ready, is_open=each.allowance > 0)
     words = engine_words("", each).strip()
-    if each.code in _QUIET_CODES:  # what is normal is said in few words
+    if each.code in _QUIET_CODES and not each.overdue:  # what is normal is said in few words
         words = why_text.gate("", each.code, None, None, None, None).strip()
     if each.intake != EngineIntake.OPEN:
         words = "drained by an operator"

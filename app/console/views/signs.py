@@ -6,6 +6,7 @@ done are grey.
 
 from dataclasses import dataclass
 
+from app.engines.told_state import NO_WORKER
 from app.headroom.gate_rules import CLOSED_BY_FAILURE
 
 
@@ -82,7 +83,7 @@ def final(state: str) -> tuple[Sign, str]:
 
 def gate(code: str, *, ready: bool, is_open: bool) -> Sign:
     """Of an engine's gate."""
-    if code in _FAILED_GATES or code == "engine_down":
+    if code in _FAILED_GATES or code in {"engine_down", NO_WORKER}:
         return BROKEN
     if code == "engine_starting" or not ready:
         return AWAY

@@ -212,7 +212,7 @@ def headline(seen: Seen, change: "spend_change.Change | None") -> tuple[str, str
         return "Nothing was used in four weeks", "Usage appears here within seconds after an answer."
     week, before = table.weeks()
     spent = "money" if table.currency else "tokens"
-    rest = spend_budgets.sentence(seen.budgets)
+    rest = spend_budgets.sentence(seen.budgets, seen.accounts)
     if change and before and change.before and change.after / change.before - 1 >= _REMARKABLE:
         return (
             f"{change.day:%A} cost {_percent(change.after / change.before - 1)} more",

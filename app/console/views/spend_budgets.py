@@ -1,6 +1,6 @@
 """Budgets: how much of each is spent, reserved and available, and whether it lasts. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -39,17 +39,25 @@ def ordered(budgets: Sequence[Budget]) -> list[Budget]:
     return sorted(budgets, key=lambda each: (-(each.spent + each.begun) / each.max, each.name))
 
 
-def sentence(budgets: Sequence[Budget]) -> str:
-    """What is remarkable about budgets: those at their limit."""
+def sentence(budgets: Sequence[Budget], accounts: Mapping[int, str]) -> str:
+    """What is remarkable about budgets: those at their limit. `accounts`: names, where those of several are shown."""
     found = [each for each in budgets if each.at_limit]
     if not found:
         return ""
     if len(found) > 1:
         return f"{len(found)} budgets are spent or have too little left."
     [budget] = found
+    name = " ".join(filter(None, (budget.name, _whose(budget, accounts.get(budget.tenant_id, "")))))
     if budget.spent < budget.max:
-        return f"Budget {budget.name} has too little left for what waits: {_BATCHES[budget.queued]}."
-    return f"Budget {budget.name} is spent: {_at_limit(budget)}."
+        return f"Budget {name} has too little left for what waits: {_BATCHES[budget.queued]}."
+    return f"Budget {name} is spent: {_at_limit(budget)}."
+
+
+def _whose(budget: Budget, account: str) -> str:
+    """Of which part of the spend a budget is: "(of workflow triage, account a)"."""
+    scope = f"{budget.scope} {budget.scope_value}" if budget.scope_value else ""
+    of = ", ".join(filter(None, (scope, f"account {account}" if account else "")))
+    return f"(of {of})" if of else ""
 
 
 def row(budget: Budget, now: datetime, by: Owner, account: str = "") -> BudgetRow:
