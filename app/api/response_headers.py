@@ -11,9 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID = "x-request-id"
 CLOUDFLARE_ID = "cf-ai-req-id"
+_NAMES = (CLOUDFLARE_ID, REQUEST_ID)  # of a caller's id, the first one first
 COMPLETE = "x-slackwater-complete"  # whether the content is final
 TRACE_ID = "x-slackwater-trace-id"  # of the request; a batch keeps it
-_ID = re.compile(r"[\x21-\x7e]{1,128}")
+WARNING = "x-slackwater-warning"
+_ID = re.compile(r"[\x20-\x7e]{1,512}")
+_NOT_TAKEN = f"{REQUEST_ID}: not used, since it is not 1 to 512 printable characters of ASCII"
 
 
 class ResponseHeaders:
@@ -26,13 +29,17 @@ class ResponseHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = request_id(Headers(scope=scope)) or new_id()
+        given = Headers(scope=scope)
+        name = request_id(given) or new_id()
+        not_taken = _NOT_TAKEN if name not in map(given.get, _NAMES) and any(map(given.get, _NAMES)) else ""
         state = scope.setdefault("state", {})
         state["request_id"] = name
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 added = {REQUEST_ID: name, CLOUDFLARE_ID: name, **state.get("headers", {})}
+                if not_taken:
+                    added[WARNING] = " | ".join(filter(None, (added.get(WARNING), not_taken)))
                 message["headers"].extend((key.encode(), value.encode("latin-1")) for key, value in added.items())
             await send(message)
 
@@ -59,5 +66,4 @@ def new_id() -> str:
 
 def request_id(headers: Headers) -> str | None:
     """The caller's own id of the request, if a header may contain it."""
-    given = headers.get(CLOUDFLARE_ID) or headers.get(REQUEST_ID)
-    return given if given and _ID.fullmatch(given) else None
+    return next((given for given in map(headers.get, _NAMES) if given and _ID.fullmatch(given)), None)

@@ -18,7 +18,7 @@ from app.errors import BadInput
 from app.openai_codes import OpenAICode
 from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 
-WARNING, STRICT = "x-slackwater-warning", "x-slackwater-strict"
+WARNING, STRICT = response_headers.WARNING, "x-slackwater-strict"
 SWITCH = boolean_params.WORDS
 _MOST_CHECKED, _MOST_WARNINGS, _LONGEST = 20, 3, 60
 _NEAR = 0.8  # difflib's ratio: one letter more, less or wrong

@@ -7,6 +7,7 @@ import orjson
 
 from app.engines import mending
 from app.engines.call_parts import CallIndices
+from app.engines.message_chunks import MessagesAsDeltas
 
 _RESULTS = (
     "choices",
@@ -20,28 +21,46 @@ _RESULTS = (
 _CALLS = b'"tool_calls"'
 
 
+class NoEvent(ValueError):
+    """What an engine has sent is no event, or no stream of them. The message says so in words that callers may read."""
+
+
 class EventReader:
-    """Reads the events of one stream, in order."""
+    """Reads the events of one stream, in order. `understood`: there was one that may be of an answer, if only of an empty one."""
 
     def __init__(self) -> None:
+        self._any = self.understood = False
         self._indices = CallIndices()
+        self._deltas = MessagesAsDeltas()
 
     def read(self, data: bytes) -> tuple[dict[str, Any], bytes, list[str]]:
-        """See `read_event`; with the bytes of the event, whose tool calls have each an index of its own."""
+        """See `read_event`; with the bytes of the event. Its choices have a `delta`, and its tool calls an index of their own."""
         event, mended = read_event(data)
-        corrected = _CALLS in data and self._indices.correct(event)
+        corrected = self._deltas.correct(event)
+        corrected |= (corrected or _CALLS in data) and self._indices.correct(event)
+        self._any = True
+        self.understood = self.understood or "type" in event or any(map(_says, event.get("choices") or ()))
         return event, orjson.dumps(event) if mended or corrected else data, mended
+
+    def check(self) -> None:
+        """Call at the end. Raises NoEvent if there were events, and nothing was understood."""
+        if self._any and not self.understood:
+            raise NoEvent("no event of its stream has a part of an answer")
+
+
+def _says(choice: Mapping[str, Any]) -> bool:
+    return isinstance(choice.get("delta"), dict) or isinstance(choice.get("text"), str)
 
 
 def read_event(data: bytes) -> tuple[dict[str, Any], list[str]]:
     """An event of a stream, and what was mended in it. Raises ValueError if it is none."""
     event, mended = mending.read(data)
     if not isinstance(event, dict):
-        raise ValueError(f"not an object: {data[:80]!r}")  # noqa: TRY004
+        raise NoEvent("an event of its stream is not a JSON object")
     if error := error_of(event):
         event["error"] = error
     if not isinstance(event.get("type"), str | None) or not _all(event.get("choices"), is_choice):
-        raise ValueError(f"no event: {data[:80]!r}")
+        raise NoEvent("an event of its stream has another form than any that is known")
     return event, mended
 
 

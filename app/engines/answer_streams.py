@@ -12,6 +12,7 @@ from app.engines.answer_faults import first_line
 from app.engines.answer_shape import EventReader
 from app.engines.continuation import Continuation
 from app.engines.event_stream import DONE, EventSplitter
+from app.engines.json_text import JsonText
 from app.engines.outcome import (
     ABORTED,
     Done,
@@ -60,7 +61,10 @@ async def read_transcript(
         return Retry(ABORTED)
     if transcript.finish_reason is None and done and transcript.begun:  # not every server gives a reason
         transcript.finish_reason = "stop"
-    return None if transcript.finish_reason else _early_end(events, done=done)
+    if transcript.finish_reason and transcript.begun:
+        return None
+    transcript.finish_reason = None  # of a stream in which there is nothing that we understand
+    return _early_end(events, done=done)
 
 
 async def read_events(
@@ -106,28 +110,29 @@ class _Events:
             return Retry(ABORTED)
         self._pieces += str(kind).endswith(".delta")
         if kind in ("response.completed", "response.incomplete"):
-            return self._whole(event)
+            return self._whole(shown)
         if not (self._begun and kind in ("response.created", "response.queued")):
             self._on_event(shown)
         if kind is None:
             self._chunks.take(event)
         return None
 
-    def _whole(self, event: dict[str, Any]) -> Outcome:
+    def _whole(self, event: bytes) -> Outcome:
         """The outcome of a response, whose last event it is."""
-        response = event["response"]
-        if self._prompt_tokens is not None and usage_of(response) is None:
-            response["usage"] = {
+        more: dict[str, Any] = {}
+        if self._prompt_tokens is not None and usage_of(orjson.loads(event)["response"]) is None:
+            more["usage"] = {
                 "input_tokens": self._prompt_tokens,
                 "output_tokens": self._pieces,
                 "total_tokens": self._prompt_tokens + self._pieces,
             }
             self._mended.append(mending.NO_USAGE)
         if self._mended:
-            response[mending.MARK] = {"repaired": self._mended}
-        outcome = from_response(200, orjson.dumps(response), self._prompt_tokens or 1)
+            more[mending.MARK] = {"repaired": self._mended}
+        event = bytes(JsonText(event).set(more, "response")) if more else event
+        outcome = from_response(200, JsonText(event).get("response") or b"", self._prompt_tokens or 1)
         if isinstance(outcome, Done):
-            self._on_event(orjson.dumps(event))
+            self._on_event(event)
         return _marked(outcome, self._mended)
 
     def end(self) -> Outcome | None:
@@ -149,7 +154,7 @@ def _marked(outcome: Outcome, mended: list[str]) -> Outcome:
     if not mended or not isinstance(outcome, Done):
         return outcome
     every = [*mended, *outcome.mended]
-    return replace(outcome, body=mending.marked(orjson.loads(outcome.body), every), mended=tuple(every))
+    return replace(outcome, body=mending.marked(outcome.body, every), mended=tuple(every))
 
 
 def _early_end(events: EventSplitter, *, done: bool) -> EngineDown | Doubt | Retry:

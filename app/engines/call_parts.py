@@ -8,12 +8,16 @@ each call, or ids. So a part goes on, as far as it can,
 3. the call that its index was last used for,
 4. without an index the last call or, of several parts in one chunk that say nothing, the one at its place.
 
-Otherwise it begins a call. A part with a name cannot go on a call that this chunk has named, or whose arguments have begun.
+Otherwise it begins a call. A part with a name cannot go on a call that this chunk has named, or whose arguments have begun: but
+where it has the same name, and those arguments are not yet a whole JSON value, the server says the name with each part. Callers
+join what they get, so a name that is said again is taken out, unless an id shows what it is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 
 class CallIndices:
@@ -34,12 +38,25 @@ class CallIndices:
 
 @dataclass(slots=True)
 class _Call:
-    """What has come of a call. `begun`: some of its arguments. `chunk`: the one that named it last."""
+    """What has come of a call. `begun`: something of its `arguments` or its input. `chunk`: the one that named it last."""
 
     id: object = None
     name: str = ""
     begun: bool = False
+    arguments: list[str] = field(default_factory=list)
     chunk: int = -1
+
+    @property
+    def cut(self) -> bool:
+        """Whether its arguments are the beginning of a JSON value."""
+        text = "".join(self.arguments).rstrip()
+        if not text.endswith("}"):
+            return bool(text)
+        try:
+            orjson.loads(text)
+        except ValueError:
+            return True
+        return False
 
 
 class _Calls:
@@ -59,6 +76,7 @@ class _Calls:
             given = part.get("index")
             index = given if type(given) is int else None
             number = self._of(part, index, place if several else len(self._calls) - 1)
+            wrong |= self._take(self._calls[number], part)
             self._at[number if index is None else index] = number
             if index != number:
                 part["index"], wrong = number, True
@@ -70,12 +88,22 @@ class _Calls:
         if number is None:
             number = len(self._calls)
             self._calls.append(_Call())
-        call = self._calls[number]
+        return number
+
+    def _take(self, call: _Call, part: dict[str, Any]) -> bool:
+        """Add a part to its call. Returns whether a name that was said before was taken out."""
+        its_id, name = part.get("id") or None, _name(part)
+        again = name == call.name and not (its_id and its_id == call.id)
         call.id = its_id or call.id
         call.begun = call.begun or any(value not in (None, "") for value in _said(part, "arguments", "input"))
-        if name:
-            call.name, call.chunk = name if name == call.name else call.name + name, self._chunk
-        return number
+        call.arguments += (piece for piece in _said(part, "arguments") if isinstance(piece, str))
+        if not name:
+            return False
+        call.name, call.chunk = name if name == call.name else call.name + name, self._chunk
+        for owner in (part, part.get("function"), part.get("custom")) if again else ():
+            if isinstance(owner, dict):
+                owner.pop("name", None)
+        return again
 
     def _candidates(self, its_id: object, name: str, index: int | None, place: int) -> Iterator[int]:
         """The calls that a part may go on, the likeliest one first."""
@@ -88,7 +116,7 @@ class _Calls:
             yield at
         elif index is None and 0 <= place < len(self._calls):
             call = self._calls[place]
-            if not (name and call.name) and not (its_id and call.id):
+            if not (name and call.name and name != call.name) and not (its_id and call.id):
                 yield place
 
     def _fits(self, number: int, its_id: object, name: str) -> bool:
@@ -97,7 +125,9 @@ class _Calls:
             return True
         if its_id and its_id == call.id:
             return name == call.name or not call.begun
-        return not call.begun and call.chunk != self._chunk and not (its_id and call.id)
+        if call.chunk == self._chunk or (its_id and call.id):
+            return False
+        return not call.begun or (name == call.name and call.cut)
 
 
 def _said(part: Mapping[str, Any], *fields: str) -> Iterator[Any]:

@@ -334,7 +334,9 @@ def _broken(error: Exception, *, patient: bool = False) -> Outcome:
         return Retry("the engine gave no answer in time", TIMED_OUT, busy=patient)
     if isinstance(error, aiohttp.ClientPayloadError) and "content-encoding" in str(error):
         return Doubt(200, "its compressed body cannot be read")
-    return EngineDown(f"connection lost: {error!r}", suspect=True)
+    # what aiohttp says of a body that ends early is Python
+    said = "the answer was not complete" if isinstance(error, aiohttp.ClientPayloadError) else str(error)
+    return EngineDown(f"connection lost: {said}" if said else "connection lost", suspect=True)
 
 
 def _asked(request: EngineRequest) -> bytes | None:

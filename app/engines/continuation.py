@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from app.engines import mending
-from app.engines.answer_shape import read_event
+from app.engines.answer_shape import EventReader
 from app.engines.content_parts import text_of
 from app.engines.dialects import VLLM, Dialect
 from app.engines.outcome import Done, Usage, usage_of
@@ -77,6 +77,7 @@ class Continuation:
     mended: list[str] = field(default_factory=list)
     _head: dict[str, Any] = field(default_factory=dict)
     _calls: int = 0
+    _reader: EventReader = field(default_factory=EventReader)
     _reported: dict[int, Usage] = field(default_factory=dict)  # by call; one that yields reports none
 
     @property
@@ -97,6 +98,7 @@ class Continuation:
     def call(self) -> EngineRequest:
         """The request to send now: the first call, or a continuation after a yield."""
         self._calls += 1
+        self._reader = EventReader()
         if not self.output_ids:  # there are no tokens to continue from, so it starts again
             self.pieces.clear()
             self.received = 0
@@ -127,7 +129,7 @@ class Continuation:
 
     def feed(self, data: bytes) -> None:
         """Process one message of the stream: the JSON after `data:`. Raises ValueError if it is none."""
-        message, mended = read_event(data)
+        message, _, mended = self._reader.read(data)
         self.mended += (repair for repair in mended if repair not in self.mended)
         if message.get("error"):
             self.error = message["error"] if isinstance(message["error"], dict) else {"message": str(message["error"])}
@@ -147,8 +149,8 @@ class Continuation:
             self.prompt_ids = list(message.get("prompt_token_ids") or choice.get("prompt_token_ids") or ())
         ids = choice.get("token_ids") or ()
         self.output_ids += ids
-        self.begun = True
         delta = choice.get("delta")
+        self.begun = self.begun or delta is not None or choice.get("text") is not None
         text = text_of(choice.get("text") if delta is None else delta.get("content"))
         self.received += len(ids) or bool(text)
         self.pieces[-1] += text
@@ -202,7 +204,7 @@ class Continuation:
         """The outcome of a complete transcript."""
         mended = [*self.mended, *([mending.NO_USAGE] if self._uncounted else ())]
         answer = self.answer(text)
-        return Done(mending.marked(orjson.loads(answer), mended) if mended else answer, self.usage, tuple(mended))
+        return Done(mending.marked(answer, mended) if mended else answer, self.usage, tuple(mended))
 
     def answer(self, text: str) -> bytes:
         """The whole answer in the shape of one call without streaming."""

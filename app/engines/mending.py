@@ -11,10 +11,13 @@ from typing import Any
 
 import orjson
 
+from app.engines.json_text import JsonText
+
 MARK = "slackwater"  # the field of a mended answer: {"repaired": [what was mended, …]}
 BYTES_PER_TOKEN = 4
 NO_USAGE = "no usage: tokens are estimated"
 _TEXT = "characters that are not valid were replaced"
+_FORM = "what is not quite JSON was written again"  # a byte order mark, control characters in a text
 _NUMBERS = "numbers that are not finite became null"
 _DEEPEST = 254  # lists and objects in each other that orjson writes; it reads more
 _LARGEST = 2**63  # half of what orjson writes
@@ -49,12 +52,13 @@ def _read(body: bytes) -> tuple[Any, list[str]]:
     text = body.decode("utf-8-sig", errors="replace")
     if "\N{REPLACEMENT CHARACTER}" in text:
         mended[_TEXT] = None
-    return _mended(json.loads(text, strict=False), mended), list(mended)
+    value = _mended(json.loads(text, strict=False), mended)
+    return value, list(mended) or [_FORM]
 
 
-def marked(answer: Mapping[str, Any], mended: list[str]) -> bytes:
-    """The answer as JSON that says what was mended."""
-    return orjson.dumps({**answer, MARK: {"repaired": mended}})
+def marked(answer: bytes, mended: list[str]) -> bytes:
+    """The answer, which says what was mended."""
+    return bytes(JsonText(answer).set({MARK: {"repaired": mended}}))
 
 
 def estimated_usage(answer: Mapping[str, Any], prompt_tokens: int) -> dict[str, int]:

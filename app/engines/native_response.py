@@ -11,8 +11,9 @@ from typing import Any
 import orjson
 
 from app.engines.catalogue import Price, Shape
+from app.engines.json_text import JsonText
 from app.engines.mending import MARK
-from app.engines.pricing import priced, with_cost
+from app.engines.pricing import priced
 
 
 def as_result(body: bytes, shape: Shape, price: Price | None = None, *, wants_json: bool = False) -> bytes:
@@ -27,7 +28,7 @@ def as_result(body: bytes, shape: Shape, price: Price | None = None, *, wants_js
         return priced(body, price)
     result = native(answer, wants_json=wants_json)
     if "usage" in result:
-        result["usage"] = with_cost(result["usage"], price)
+        result["usage"] = orjson.Fragment(JsonText(priced(body, price)).get("usage") or b"null")
     return orjson.dumps(result)
 
 
@@ -35,7 +36,7 @@ def native(completion: dict[str, Any], *, wants_json: bool = False) -> dict[str,
     """A chat or text completion in the native shape. Missing fields stay missing."""
     choice = completion["choices"][0]
     message = choice.get("message") or {}
-    text = message.get("content", choice.get("text")) or ""
+    text = message.get("content", choice.get("text")) or ""  # Cloudflare's types have no null there
     result: dict[str, Any] = {"response": _parsed(text) if wants_json else text}
     calls = message.get("tool_calls") or []
     if calls:
@@ -65,8 +66,9 @@ def answer_in(result: Mapping[str, Any]) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """The JSON value, or the text itself if it is incomplete JSON."""
+    """The JSON value in its own spelling, or the text itself if it is incomplete JSON."""
     try:
-        return orjson.loads(text)
+        orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
+    return orjson.Fragment(text)

@@ -30,7 +30,8 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import BodyKind, Fault, fault_of, first_line, kind_of
-from app.engines.answer_shape import detail_of, error_of, is_choice
+from app.engines.answer_shape import NoEvent, detail_of, error_of, is_choice
+from app.engines.json_text import JsonText
 
 INVALID = 5006
 TIMED_OUT = 3007
@@ -69,7 +70,10 @@ ABORTED = "the engine aborted the request"
 _CUT = frozenset({"cancelled", "failed", "in_progress", "queued"})  # of a response that is not whole
 
 _USAGE_NAMES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
-_PART, _MOST_PARTS = re.compile("[a-z][a-z0-9_]{0,59}"), 20
+_PART, _MOST_PARTS = re.compile("[a-z][a-z0-9_]{0,59}"), 500
+# Parts that servers write beside the counts, and what they are called there.
+_INPUTS_BESIDE = {"prompt_cache_hit_tokens": "cached_tokens", "cached_tokens": "cached_tokens"}
+_OUTPUTS_BESIDE = {"reasoning_tokens": "reasoning_tokens"}
 _LONGEST = 2000  # characters of an engine's words
 _MISSING = frozenset({404, 405, 501})  # how a server says that it lacks a route
 _LARGEST_COUNT = 2**31 - 1
@@ -241,7 +245,8 @@ def from_response(status: int, body: bytes, prompt_tokens: int = 1) -> Outcome:
 
 def unreadable(error: Exception) -> Retry:
     """The outcome of an answer that has another shape than any we know: reading it has raised this."""
-    return _unstorable(f"the engine's answer cannot be read: {error!r}")
+    words = str(error) if isinstance(error, NoEvent) else "it has another form than any that is known"
+    return _unstorable(f"the engine's answer cannot be read: {words}")
 
 
 def without_result(words: str = "") -> Retry:
@@ -335,12 +340,13 @@ def _success(body: bytes, prompt_tokens: int) -> Outcome:
         return without_result(message(body))
     if is_aborted(answer):
         return Retry(ABORTED)
+    body = orjson.dumps(answer) if mended else body
     usage = usage_of(answer)
     if usage is None:
-        answer["usage"] = mending.estimated_usage(answer, prompt_tokens)
-        usage = usage_of(answer) or Usage()
+        estimated = {"usage": mending.estimated_usage(answer, prompt_tokens)}
+        body, usage = bytes(JsonText(body).set(estimated)), usage_of(estimated) or Usage()
         mended.append(mending.NO_USAGE)
-    return Done(mending.marked(answer, mended) if mended else body, usage, tuple(mended))
+    return Done(mending.marked(body, mended) if mended else body, usage, tuple(mended))
 
 
 def _has_result(answer: Mapping[str, Any]) -> bool:
@@ -386,16 +392,20 @@ def usage_of(answer: Mapping[str, Any]) -> Usage | None:
     if not isinstance(usage, dict):
         return None
     prompt, output = _USAGE_NAMES[0] if "prompt_tokens" in usage else _USAGE_NAMES[1]
-    parts = _parts("input", usage.get(f"{prompt}_details")) | _parts("output", usage.get(f"{output}_details"))
+    inputs, outputs = usage.get(f"{prompt}_details"), usage.get(f"{output}_details")
+    parts = _parts("input", inputs, usage, _INPUTS_BESIDE) | _parts("output", outputs, usage, _OUTPUTS_BESIDE)
     cached = parts.pop("input.cached_tokens", 0)
     return Usage(_count(usage.get(prompt)), cached, _count(usage.get(output)), parts)
 
 
-def _parts(of: str, details: object) -> dict[str, int]:
-    """The parts of a count that are not 0, at most `_MOST_PARTS`."""
-    if not isinstance(details, dict):
-        return {}
-    named = ((f"{of}.{name}", n) for name, given in details.items() if (n := _count(given)) and _PART.fullmatch(name))
+def _parts(of: str, given: object, usage: Mapping[str, Any], beside: Mapping[str, str]) -> dict[str, int]:
+    """The parts of a count that are not 0, of which only a broken server has more than `_MOST_PARTS`: the first of them count.
+
+    `beside`: what servers write into `usage` itself, which counts where the details do not have it.
+    """
+    details = {part: usage[name] for name, part in beside.items() if name in usage}
+    details |= given if isinstance(given, dict) else {}
+    named = ((f"{of}.{name}", n) for name, count in details.items() if (n := _count(count)) and _PART.fullmatch(name))
     return dict(islice(named, _MOST_PARTS))
 
 

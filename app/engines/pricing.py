@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from app.engines.catalogue import Price
+from app.engines.json_text import JsonText
 from app.engines.outcome import Usage, usage_of
 
 _MILLION = 1_000_000
@@ -24,20 +25,22 @@ def cost(price: Price, usage: Usage) -> float:
     return float(round(whole / _MILLION, 12))
 
 
+def cost_fields(usage: Mapping[str, Any] | None, price: Price | None) -> dict[str, Any]:
+    """What the `usage` object of an answer of any route gets if there is a price: `cost` and `currency`."""
+    counted = None if price is None else usage_of({"usage": usage})
+    return {} if price is None or counted is None else {"cost": cost(price, counted), "currency": price.currency}
+
+
 def with_cost(usage: Mapping[str, Any], price: Price | None) -> dict[str, Any]:
-    """The `usage` object of an answer of any route, with its cost if there is a price."""
-    counted = usage_of({"usage": dict(usage)})
-    if price is None or counted is None:
-        return dict(usage)
-    return {**usage, "cost": cost(price, counted), "currency": price.currency}
+    """The `usage` object with these fields."""
+    return {**usage, **cost_fields(usage, price)}
 
 
 def priced(answer: bytes, price: Price | None, more: Mapping[str, Any] | None = None) -> bytes:
-    """An engine's whole answer with its cost and the fields of `more`. Unchanged if there is neither."""
-    if price is None and more is None:
+    """An engine's whole answer with its cost and the fields of `more`, in which no other byte differs."""
+    if price is None and not more:
         return answer
-    body = orjson.loads(answer) | (more or {})
-    counted = usage_of(body)
-    if price is not None and counted is not None:
-        body["usage"].update(cost=cost(price, counted), currency=price.currency)
-    return orjson.dumps(body)
+    text = JsonText(answer)
+    if fields := cost_fields(orjson.loads(text.get("usage") or b"null"), price):
+        text.set(fields, "usage")
+    return bytes(text.set(more) if more else text)

@@ -28,9 +28,11 @@ class Chunks:
         self._usage = chunk.get("usage") or self._usage
         for place, part in enumerate(chunk.get("choices") or ()):
             index = place if part.get("index") is None else part["index"]
-            fresh = {"index": index, "message": {"role": "assistant", "content": None}, "logprobs": None}
-            choice = self._choices.setdefault(index, fresh)
-            delta = part.get("delta") or {}
+            choice = self._choices.setdefault(index, {"index": index, "message": None, "logprobs": None})
+            delta = part.get("delta")
+            if delta is not None and choice["message"] is None:  # without any delta there is nothing that we understand
+                choice["message"] = {"role": "assistant", "content": None}
+            delta = delta or {}
             self._pieces += any(delta.get(name) for name in (*_TEXTS, "tool_calls", "function_call"))
             _add_texts(choice["message"], delta)
             if delta.get("tool_calls"):

@@ -1,5 +1,7 @@
 """The result of an item as templates and conditions read it. Pure."""
 
+import json
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Self
@@ -12,6 +14,7 @@ from app.flows.problems import CODE, Reason
 from app.flows.scopes import ANSWER
 
 _FIELDS = frozenset(ANSWER)
+_LARGE = re.compile("[0-9]{19}")  # perhaps an integer beyond 64 bits, of which orjson makes a double
 _NOT_JSON = "the answer is not JSON"
 
 
@@ -112,9 +115,12 @@ class Outside(Answer):
 
 
 def _parsed(text: str | bytes) -> Any:
+    """The value of JSON, with integers of any size; MISSING: it is none."""
     try:
-        return orjson.loads(text)
-    except ValueError:
+        found = orjson.loads(text)
+        written = text if isinstance(text, str) else text.decode()
+        return json.loads(written) if _LARGE.search(written) else found
+    except (ValueError, RecursionError):
         return MISSING
 
 

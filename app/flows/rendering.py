@@ -113,7 +113,7 @@ def group(flow: Definition, stage: Stage, lineage: Lineage) -> Hashable | None:
     value = resolve(stage.pack.path, _below_parent(flow, stage, lineage))
     if isinstance(value, str):
         return value if len(value) <= _LONGEST_GROUP else None
-    return orjson.dumps(value) if isinstance(value, (bool, int, float)) else None
+    return templates.written(value).encode() if isinstance(value, (bool, int, float)) else None
 
 
 def packed(
@@ -265,7 +265,7 @@ def _picked(pick: Pick, scope: _Scope, lineage: Lineage) -> Copied:
         message = f"{pick.index} is {shown}; it must be a whole number from 0 to {len(choices) - 1}"
         raise ItemError(Reason.NOT_VALID, message, "pick.index", pick.index.column)
     assert answer is not None
-    return Copied(True, orjson.dumps(answer.content | {"choices": [choices[index]]}))
+    return Copied(True, templates.written(answer.content | {"choices": [choices[index]]}).encode())
 
 
 def _again(stage: Stage, again: Again, lineage: Lineage) -> Asked:

@@ -7,6 +7,7 @@ values is inserted value by value, with an empty line between them. A literal is
 braces. What is inserted is not read again.
 """
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,12 +169,22 @@ def cut(text: str, most: int | None) -> str:
     return f"{text[:kept]} […cut: {kept:,} of {len(text):,} characters]"
 
 
+def written(value: Any) -> str:
+    """A value as JSON, with integers of any size. Raises TypeError if it is nested too deeply."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:
+        if "64-bit" not in str(error):
+            raise
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def text_of(value: Any, slot: Slot) -> str:
     """A value as it is inserted: a text as it is, anything else as JSON. Raises ItemError."""
     if isinstance(value, str):
         return value
     try:
-        return orjson.dumps(value).decode()
+        return written(value)
     except TypeError:
         message = f"{slot.path} cannot be written as JSON: it is nested too deeply; insert a part of it, like {slot.path}.name"
         raise slot.error(Reason.NOT_VALID, message) from None

@@ -88,6 +88,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[SseEvent]:
     reader = EventReader()
     async for data in EventSplitter().events(response.content):
         if data == DONE:
+            reader.check()
             await _ended(response)
             return
         body, shown, _ = reader.read(data)

@@ -42,7 +42,7 @@ class EventRestorer:
         body = event.body
         if isinstance(body.get("choices"), list) and "type" not in body:
             choices = [self._choice(choice, place) for place, choice in enumerate(body["choices"])]
-            return [_event({**body, "choices": choices})]
+            return [_event({**body, "choices": choices}, event)]
         kind = str(body.get("type", ""))
         name = (
             kind.removesuffix(_DELTA).removesuffix(_DONE),
@@ -50,10 +50,10 @@ class EventRestorer:
         )
         if kind.endswith(_DELTA) and isinstance(body.get("delta"), str):
             self._last[name] = body
-            return [_event({**body, "delta": self._text(name, in_json=_ARGUMENTS in kind).feed(body["delta"])})]
+            return [_event({**body, "delta": self._text(name, in_json=_ARGUMENTS in kind).feed(body["delta"])}, event)]
         rest = self._texts.pop(name).finish() if kind.endswith(_DONE) and name in self._texts else ""
-        before = [_event({**self._last[name], "delta": rest})] if rest else []
-        return [*before, _event(restored(body, self._values, of_answer=True))]
+        before = [_event({**self._last[name], "delta": rest}, event)] if rest else []
+        return [*before, _event(restored(body, self._values, of_answer=True), event)]
 
     def _choice(self, choice: dict[str, Any], place: int) -> dict[str, Any]:
         index = place if choice.get("index") is None else choice["index"]
@@ -90,5 +90,6 @@ class EventRestorer:
         return self._texts[name]
 
 
-def _event(body: dict[str, Any]) -> SseEvent:
-    return SseEvent(orjson.dumps(body), body)
+def _event(body: dict[str, Any], given: SseEvent) -> SseEvent:
+    """An event with this body; the given one, in its own bytes, if that has it."""
+    return given if body == given.body else SseEvent(orjson.dumps(body), body)

@@ -5,14 +5,15 @@ responses   the same, with each event's name before its data, as in the Response
 native      Workers AI's frames: {"response"}, {"refusal"}, {"tool_calls"}, {"finish_reason"}, finally {"response": "", "usage"}
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from app.engines.catalogue import Price
-from app.engines.pricing import with_cost
+from app.engines.json_text import JsonText
+from app.engines.pricing import cost_fields
 from app.errors import SlackwaterError
 
 DONE = b"data: [DONE]\n\n"
@@ -78,21 +79,26 @@ def failed(error: SlackwaterError) -> SseEvent:
 
 def priced(event: SseEvent, price: Price | None) -> SseEvent:
     """The event with the cost of its tokens, if it has a usage and there is a price."""
-    if price is None or event.usage is None:
+    fields = cost_fields(event.usage, price)
+    if not fields:
         return event
-    body, usage = event.body, with_cost(event.usage, price)
-    nested = isinstance(body.get("response"), dict)
-    body = {**body, "response": {**body["response"], "usage": usage}} if nested else {**body, "usage": usage}
-    return SseEvent(orjson.dumps(body), body)
+    return with_fields(event, fields, *(("response",) if isinstance(event.body.get("response"), dict) else ()), "usage")
 
 
 def echoed(event: SseEvent, fields: Mapping[str, Any]) -> SseEvent:
     """The event with these fields added to its response object, if it has one."""
-    response = event.body.get("response")
-    if not isinstance(response, dict):
-        return event
-    body = {**event.body, "response": {**response, **fields}}
-    return SseEvent(orjson.dumps(body), body)
+    return with_fields(event, fields, "response") if isinstance(event.body.get("response"), dict) else event
+
+
+def with_fields(event: SseEvent, fields: Mapping[str, Any], *path: str) -> SseEvent:
+    """The event with these fields in its object at `path`. No other byte of it differs."""
+    return SseEvent(bytes(JsonText(event.data).set(fields, *path)), _with(event.body, fields, path))
+
+
+def _with(body: Mapping[str, Any], fields: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    if not path:
+        return {**body, **fields}
+    return {**body, path[0]: _with(body[path[0]], fields, path[1:])}
 
 
 def openai(event: SseEvent, *, usage: bool) -> bytes:
@@ -108,13 +114,18 @@ def responses(event: SseEvent) -> bytes:
 
 def run_responses(event: SseEvent) -> bytes:
     """The same for Workers AI's routes, where every stream ends with `[DONE]`."""
-    return responses(event) + (DONE if event.ends else b"")
+    return b"event: error\n" + _envelope(event) if event.error else responses(event) + (DONE if event.ends else b"")
+
+
+def run_openai(event: SseEvent) -> bytes:
+    """The event of a chat completion for Workers AI's routes."""
+    return _envelope(event) if event.error else openai(event, usage=True)
 
 
 def native(event: SseEvent) -> bytes:
     """The event as Workers AI's own frames, of which there may be none."""
     if event.error:
-        return _frame(event.data)
+        return _envelope(event)
     frames = b""
     for choice in event.body.get("choices") or ():
         delta = choice.get("delta") or {}
@@ -126,7 +137,14 @@ def native(event: SseEvent) -> bytes:
             frames += _frame(orjson.dumps({"tool_calls": calls}))
         if reason := choice.get("finish_reason"):
             frames += _frame(orjson.dumps({"finish_reason": reason}))
-    return frames + (_frame(orjson.dumps({"response": "", "usage": event.usage})) if event.counts else b"")
+    if event.counts:
+        frames += _frame(b'{"response":"","usage":%b}' % (JsonText(event.data).get("usage") or b"null"))
+    return frames
+
+
+def _envelope(event: SseEvent) -> bytes:
+    """An error as on every route of Workers AI: Cloudflare's envelope, without OpenAI's `error`."""
+    return _frame(orjson.dumps({name: value for name, value in event.body.items() if name != "error"}))
 
 
 def _frame(data: bytes) -> bytes:

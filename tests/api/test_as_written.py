@@ -144,25 +144,44 @@ async def test_every_legal_value_reaches_the_engine_in_one_spelling_on_every_pat
     assert ODD.encode() in (await client.get(f"/v1/files/{file['id']}/content")).content
 
 
-async def test_an_answer_of_a_model_without_a_price_keeps_its_bytes_on_every_path(
-    settings: Settings, key: str, database: Database, engine: FakeEngine, tmp_path: Path
+PRICE = "price = { input = 1.0, cached_input = 1.0, output = 1.0 }\n"
+COST = '"usage":{"cost":0.0,"currency":"USD"}'
+
+
+@pytest.mark.parametrize(("price", "usage"), [("", '"usage":{}'), (PRICE, COST)], ids=["no price", "a price"])
+async def test_an_answer_keeps_its_bytes_on_every_path_with_a_price_and_without(
+    settings: Settings, key: str, database: Database, engine: FakeEngine, tmp_path: Path, price: str, usage: str
 ) -> None:
-    text = f'{{ "choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{{}},"odd":{ODD}}}'
-    chunk = text.replace("message", "delta").replace('"usage":{},', "")
+    given = (
+        f'{{ "choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{{}},"odd":{ODD}}}'
+    )
+    text = given.replace('"usage":{}', usage)
+    chunk = given.replace("message", "delta")
     events = f"data: {chunk}\n\ndata: [DONE]\n\n"
     models = tmp_path / "models.toml"
-    models.write_text(f'[models."{MODEL}"]\ncontext_window = 8192\ncapabilities = ["async_queue"]\n')
+    models.write_text(f'[models."{MODEL}"]\ncontext_window = 8192\ncapabilities = ["async_queue"]\n{price}')
     async with running(settings.model_copy(update={"models_file": models}), key) as (_, client):
         plain = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
-        engine.script({"mode": "junk", "body": text})
+        engine.script({"mode": "junk", "body": given})
         assert (await client.post("/v1/chat/completions", json=plain)).text == text
         engine.script({"mode": "status", "status": 200, "type": "text/event-stream", "body": events})
-        assert (await client.post("/v1/chat/completions", json=plain | {"stream": True})).text == events
+        answer = await client.post("/v1/chat/completions", json=plain | {"stream": True})
+        assert answer.text == events.replace('"usage":{}', usage)
+
+        whole = f'{{"object":"response","status":"completed","output":[],"usage":{{}},"odd":{ODD}}}'
+        engine.script({"mode": "junk", "body": whole})
+        for more in ({"store": False}, {}):
+            answer = await client.post("/v1/responses", json={"model": MODEL, "input": "hi", **more})
+            assert f'{usage},"odd":{ODD},' in answer.text
+        event = f'data: {{"type":"response.completed","response":{whole}}}\n\n'
+        engine.script({"mode": "status", "status": 200, "type": "text/event-stream", "body": event})
+        answer = await client.post("/v1/responses", json={"model": MODEL, "input": "hi", "stream": True})
+        assert f'{usage},"odd":{ODD},' in answer.text
 
         file = (await sent(client, "/v1/files", file_of("1"))).json()
         batch = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
         made = (await client.post("/v1/batches", json=batch)).json()["id"]
-        await run_all(database, whole=text)
+        await run_all(database, whole=given)
         done = (await client.get(f"/v1/batches/{made}")).json()
         assert text in (await client.get(f"/v1/files/{done['output_file_id']}/content")).text
 

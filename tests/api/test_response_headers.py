@@ -19,10 +19,20 @@ async def test_a_callers_id_comes_back_under_both_names_on_errors_too(client: ht
     assert (answer.headers["x-request-id"], answer.headers["cf-ai-req-id"]) == ("abc-1", "abc-1")
 
 
-@pytest.mark.parametrize("given", ["", "with space", "x" * 129])
-async def test_without_a_usable_id_one_is_made(client: httpx.AsyncClient, given: str) -> None:
-    answer = await client.get("/health", headers={"x-request-id": given} if given else {})
+@pytest.mark.parametrize("given", ["a b", "x" * 512, "ab/c:1=~"])
+async def test_a_callers_id_is_kept_if_it_is_printable(client: httpx.AsyncClient, given: str) -> None:
+    answer = await client.get("/health", headers={"x-request-id": given, "cf-ai-req-id": "x" * 513})
+    assert (answer.headers["x-request-id"], "x-slackwater-warning" in answer.headers) == (given, False)
+
+
+@pytest.mark.parametrize("given", [b"", "é".encode(), b"x" * 513])
+async def test_without_a_usable_id_one_is_made_and_that_of_the_caller_is_said_to_be_none(
+    client: httpx.AsyncClient, given: bytes
+) -> None:
+    answer = await client.get("/health", headers={"x-request-id": given} if given else {})  # type: ignore[dict-item]
     assert uuid.UUID(answer.headers["x-request-id"])
+    told = answer.headers.get("x-slackwater-warning", "")
+    assert told == ("x-request-id: not used, since it is not 1 to 512 printable characters of ASCII" if given else "")
 
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

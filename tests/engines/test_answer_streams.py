@@ -142,7 +142,10 @@ async def test_an_error_with_the_status_200_is_one_in_every_shape_whole_streamed
     assert outcomes == [Reject(INVALID, "the prompt is too long")] * 3
 
 
-@pytest.mark.parametrize("events", [[], [{"choices": [], "usage": USAGE}], [{"detail": "too long"}]])
+ODD = {"choices": [{"content": "hi", "finish_reason": "stop"}], "usage": USAGE}
+
+
+@pytest.mark.parametrize("events", [[], [{"choices": [], "usage": USAGE}], [{"detail": "too long"}], [ODD]])
 async def test_a_stream_without_an_answer_is_no_empty_answer(events: list[dict[str, Any]]) -> None:
     kept = transcript()
     outcomes = [

@@ -13,6 +13,7 @@ from app.engines import mending
         (b'{"a": "half \\ud83d"}', {"a": "half \N{REPLACEMENT CHARACTER}"}, 1),
         (b'{"a": "\\ud83d\\ude00 \\ude00"}', {"a": "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER}"}, 1),
         (b'{"a": [NaN, -Infinity, 1.5]}', {"a": [None, None, 1.5]}, 1),
+        (b'\xef\xbb\xbf{"a": "b\x01"}', {"a": "b\x01"}, 1),
         (b'{"a": "\xff", "b": Infinity}', {"a": "\N{REPLACEMENT CHARACTER}", "b": None}, 2),
     ],
 )

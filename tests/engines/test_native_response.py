@@ -33,6 +33,21 @@ def test_an_answer_that_only_calls_tools_says_nothing() -> None:
     assert answer_in({"choices": [{"message": {"content": None}}]}) is None
 
 
+def test_numbers_in_a_native_answer_are_those_of_the_engine() -> None:
+    said = r"{\"n\":[1.10,12345678901234567890123]}"
+    answer = f'{{"choices":[{{"message":{{"content":"{said}"}}}}],"usage":{{"prompt_tokens":1,"odd":1.10}}}}'.encode()
+    plain = said.replace("\\", "").encode()
+    assert as_result(answer, "native", wants_json=True) == (
+        b'{"response":' + plain + b',"usage":{"prompt_tokens":1,"odd":1.10}}'
+    )
+
+
+def test_an_answer_without_text_has_an_empty_response() -> None:
+    for content in (None, ""):
+        answer = orjson.dumps({"choices": [{"message": {"content": content}}]})
+        assert orjson.loads(as_result(answer, "native")) == {"response": ""}
+
+
 def test_a_mended_answer_says_so_in_every_shape_and_a_call_without_a_function_is_no_error() -> None:
     mark = {"repaired": ["no usage: tokens are estimated"]}
     message = {"role": "assistant", "content": "hi", "tool_calls": [{"id": "x"}]}

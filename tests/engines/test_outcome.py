@@ -1,11 +1,14 @@
 """Claims about the outcome of each answer of an engine."""
 
+import re
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engines.answer_faults import BodyKind
+from app.engines.answer_shape import NoEvent
 from app.engines.outcome import (
     Done,
     Doubt,
@@ -17,6 +20,8 @@ from app.engines.outcome import (
     Usage,
     from_response,
     judged,
+    unreadable,
+    usage_of,
 )
 
 GOOD = {
@@ -37,6 +42,38 @@ def nothing(words: str) -> Retry:
 def test_an_answer_is_kept_verbatim_with_its_tokens() -> None:
     body = b" " + orjson.dumps(GOOD)
     assert from_response(200, body) == Done(body, Usage(9, 8, 2))
+
+
+COUNTS = {"prompt_tokens": 9, "completion_tokens": 5}
+
+
+@pytest.mark.parametrize("name", ["cached_tokens", "prompt_cache_hit_tokens"])
+def test_parts_that_stand_beside_the_counts_are_counted_where_no_details_have_them(name: str) -> None:
+    beside = COUNTS | {name: 8, "reasoning_tokens": 3}
+    assert usage_of({"usage": beside}) == Usage(9, 8, 5, {"output.reasoning_tokens": 3})
+    details = {"prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 4}}
+    assert usage_of({"usage": beside | details}) == Usage(9, 0, 5, {"output.reasoning_tokens": 4})
+    given = {"input_tokens": 9, "output_tokens": 5, name: 8, "output_tokens_details": {"audio_tokens": 2}}
+    assert usage_of({"usage": given}) == Usage(9, 8, 5, {"output.audio_tokens": 2})
+
+
+def test_of_many_parts_all_are_counted_and_of_more_than_500_the_first_ones() -> None:
+    details = {f"part_{n}": 1 for n in range(501)}
+    found = usage_of({"usage": COUNTS | {"completion_tokens_details": details}})
+    assert found is not None
+    assert [*found.details] == [f"output.part_{n}" for n in range(500)]
+
+
+def test_an_answer_that_cannot_be_read_is_said_to_be_so_in_plain_words() -> None:
+    for error in (
+        NoEvent("an event is not a JSON object"),
+        ValueError("x"),
+        KeyError("choices"),
+        TypeError("no text: {}"),
+    ):
+        said = unreadable(error).message
+        assert said.startswith("the engine's answer cannot be read: ")
+        assert not re.search(r"Error|['{}(]", said.removeprefix("the engine's"))
 
 
 @pytest.mark.parametrize("details", [None, {}, {"cached_tokens": None}])

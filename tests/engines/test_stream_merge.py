@@ -132,7 +132,49 @@ def test_calls_with_neither_ids_nor_indices_are_told_apart_by_their_names() -> N
     assert called([of("f", "{}"), of("g", {"x": 1})]) == [(None, "f", "{}"), (None, "g", '{"x":1}')]
     assert called([of("f", "{}", index=0)], [of("g", "{}", index=0)]) == [(None, "f", "{}"), (None, "g", "{}")]
     assert called([of("f", "", index=0), of("g", "{}", index=0)]) == [(None, "f", ""), (None, "g", "{}")]
-    assert called([of("f", "", index=0)], [of("f", "", index=0)], [of(None, "{}", index=0)]) == [(None, "ff", "{}")]
+    assert called([of("f", "", index=0)], [of("f", "", index=0)], [of(None, "{}", index=0)]) == [(None, "f", "{}")]
+    assert called([of("f", "", index=0)], [of("g", "", index=0)], [of(None, "{}", index=0)]) == [(None, "fg", "{}")]
+
+
+@pytest.mark.parametrize("more", [{}, {"index": 0}, {"id": "a"}], ids=["nothing", "an index", "an id"])
+def test_a_call_whose_every_part_says_its_name_is_one_call(more: dict[str, Any]) -> None:
+    pieces = ['{"x": {', "}", ', "y": 1}']
+    assert called(*([of("f", piece, **more)] for piece in ["", *pieces])) == [(more.get("id"), "f", "".join(pieces))]
+
+
+@pytest.mark.parametrize("more", [{}, {"index": 0}])
+def test_a_second_call_of_the_same_function_begins_where_the_arguments_of_the_first_are_whole(
+    more: dict[str, Any],
+) -> None:
+    parts = [of("f", text, **more) for text in ('{"x"', ": 1}", '{"x"', ": 2}")]
+    assert called(*([part] for part in parts)) == [(None, "f", '{"x": 1}'), (None, "f", '{"x": 2}')]
+    assert called([of("f", "{", **more), of("f", "{", **more)])[1:] == [(None, "f", "{")]  # both in one chunk
+
+
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "content", "calls"),
+    [
+        ([{"message": {"content": "hi"}, "finish_reason": "stop"}], "hi", 0),
+        ([{"delta": {"content": "h"}}, {"message": {"content": "i"}, "finish_reason": "stop"}], "hi", 0),
+        ([{"delta": {"content": "h"}}, {"delta": {}, "message": {"content": "hi"}, "finish_reason": "stop"}], "hi", 0),
+        ([{"message": {"content": "h"}}, {"message": {"content": "h"}}, {"finish_reason": "stop"}], "hh", 0),
+        ([{"message": {"content": None, "tool_calls": [CALL]}, "finish_reason": "tool_calls"}], None, 1),
+        ([{"delta": {"tool_calls": [CALL]}}, {"message": {"tool_calls": [CALL]}, "finish_reason": "stop"}], None, 1),
+    ],
+)
+def test_a_message_in_a_chunk_is_read_as_its_delta(
+    chunks: list[dict[str, Any]], content: str | None, calls: int
+) -> None:
+    answer = whole(*map(chunk, chunks))
+    assert answer is not None
+    message = answer["choices"][0]["message"]
+    assert (message["content"], len(message.get("tool_calls", ()))) == (content, calls)
+    reader = EventReader()
+    shown = [orjson.loads(reader.read(orjson.dumps(chunk(each)))[1])["choices"][0] for each in chunks]
+    assert not any("message" in choice for choice in shown)
 
 
 def test_calls_with_one_id_are_told_apart_by_their_indices_or_names() -> None:

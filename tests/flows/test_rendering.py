@@ -134,6 +134,25 @@ def test_a_request_that_is_too_long_is_an_error_of_its_item() -> None:
     assert isinstance(made(tree, "x" * 800_000)[0], Asked)
 
 
+LARGE = 115792089237316195423570985008687907853269984665640564039457584007913129639935
+
+
+def test_integers_of_any_size_in_an_answer_stay_as_they_are() -> None:
+    said = f'{{"wei":{LARGE},"list":["é",-{LARGE},1.5]}}'
+    tree = flow(stage("a"), stage("b", "{{json.wei}} {{json}}"))
+    assert content(made(tree, said)[0]) == f"{LARGE} {said}"
+    assert content(made(flow(stage("a"), stage("b", "{{each}}", each="json.list")), said)[1]) == f"-{LARGE}"
+    grouping = flow(stage("a"), stage("b", pack={"by": "json.wei"}))
+    assert rendering.group(grouping, grouping.stages[1], lineage(grouping, said)) == str(LARGE).encode()
+    branch = flow(stage("a"), stage("b", when=f"json.wei == {LARGE}"))
+    assert isinstance(made(branch, said)[0], Asked)
+    answer = orjson.dumps(completion("first", "second")).replace(b'"choices"', b'"odd":%d,"choices"' % LARGE)
+    picking = flow(stage("best", body=chat("Q", n=2)), stage("judge", "{{choices}}"), PICK)
+    (child,) = made(picking, answer, '{"best": 1}')
+    assert isinstance(child, Copied)
+    assert b'"odd":%d,' % LARGE in child.body
+
+
 def test_a_value_that_is_nested_too_deeply_is_an_error_of_its_item() -> None:
     tree = flow(stage("a"), stage("b", "{{json}}"))
     assert reason(made(tree, "[" * 300 + "]" * 300)[0]) is Reason.NOT_VALID

@@ -111,3 +111,29 @@ async def test_an_aborted_answer_is_an_error_and_of_a_stream_its_last_event(
     assert said, "what had come was given"
     assert "aborted" in last["error"]["message"]
     assert not any(choice.get("finish_reason") for event in said for choice in event["choices"])
+
+
+def streamed(*choices: dict[str, Any]) -> dict[str, Any]:
+    events = [b"data: " + orjson.dumps({"id": "c", "choices": [choice]}) + b"\n\n" for choice in choices]
+    body = b"".join(events).decode() + "data: [DONE]\n\n"
+    return {"mode": "status", "status": 200, "type": "text/event-stream", "body": body}
+
+
+async def test_a_stream_of_which_nothing_is_understood_is_no_empty_success(
+    gateway: Gateway, registry: Registry, call: SyncCall
+) -> None:
+    async with FakeEngine() as engine:
+        engine.script(streamed({"content": "hi", "finish_reason": "stop"}))
+        await registry.ready(engine)
+        *_, last = await answered(gateway, call, stream=True)
+    assert last["error"]["message"].endswith("cannot be read: no event of its stream has a part of an answer")
+
+
+async def test_a_chunk_with_a_message_reaches_callers_as_a_delta(
+    gateway: Gateway, registry: Registry, call: SyncCall
+) -> None:
+    async with FakeEngine() as engine:
+        engine.script(streamed({"delta": {"content": "h"}}, {"message": {"content": "i"}, "finish_reason": "stop"}))
+        await registry.ready(engine)
+        said = await answered(gateway, call, stream=True)
+    assert [event["choices"][0]["delta"]["content"] for event in said] == ["h", "i"]

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engines.event_stream import EventSplitter
-from app.gateway.sse_frames import SseEvent, native, openai
+from app.errors import ExecutionFailed
+from app.gateway.sse_frames import SseEvent, failed, native, openai, run_openai, run_responses
 
 
 def event(**body: object) -> SseEvent:
@@ -58,6 +59,16 @@ def test_tool_calls_and_the_end_have_native_frames_of_their_own() -> None:
     frames = native(event(choices=[{"delta": {"content": "a", "tool_calls": calls}, "finish_reason": "tool_calls"}]))
     said = [orjson.loads(line[6:]) for line in frames.split(b"\n\n") if line]
     assert said == [{"response": "a"}, {"tool_calls": calls}, {"finish_reason": "tool_calls"}]
+
+
+def test_the_error_that_ends_a_stream_has_the_form_of_the_errors_of_its_api() -> None:
+    error = failed(ExecutionFailed("x"))
+    envelope = ExecutionFailed("x").content(openai=False)
+    for of_run in (native, run_openai, run_responses):
+        [*_, data] = of_run(error).strip().split(b"data: ")
+        assert orjson.loads(data) == envelope
+    assert openai(error, usage=True) == b"data: " + error.data + b"\n\n"
+    assert "error" in orjson.loads(error.data)
 
 
 def test_usage_beside_the_end_of_an_answer_has_a_native_frame() -> None:

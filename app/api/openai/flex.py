@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import orjson
 from fastapi import Request, Response
@@ -72,11 +71,11 @@ async def _whole(call: FlexCall, request: Request) -> Response:
         ended.cancel()
         raise
     if done:
-        return Response(orjson.dumps(await ended), media_type=_JSON)
+        return Response(await ended, media_type=_JSON)
     return StreamingResponse(_blanks_then(ended), media_type=_JSON)
 
 
-async def _ended(call: FlexCall) -> dict[str, Any]:
+async def _ended(call: FlexCall) -> bytes:
     """The answer, once the call has ended."""
     pause = _POLL_SECONDS[0]
     while True:
@@ -87,11 +86,11 @@ async def _ended(call: FlexCall) -> dict[str, Any]:
         pause = min(2 * pause, _POLL_SECONDS[1])
 
 
-async def _blanks_then(ended: "asyncio.Task[dict[str, Any]]") -> AsyncIterator[bytes]:
+async def _blanks_then(ended: "asyncio.Task[bytes]") -> AsyncIterator[bytes]:
     try:
         while not (await asyncio.wait({ended}, timeout=BLANK_SECONDS))[0]:
             yield b" \n"
-        yield orjson.dumps(await ended)
+        yield await ended
     except SlackwaterError as error:
         yield orjson.dumps(error.content())
     finally:

@@ -15,7 +15,7 @@ from app.batches.restoring import restorer
 from app.batches.withholding import withholder
 from app.budgets import rules as budget_rules
 from app.engines.catalogue import Model
-from app.engines.pricing import with_cost
+from app.engines.pricing import priced
 from app.engines.request_echo import FLEX, echo
 from app.engines.requests import RESPONSES
 from app.errors import BadInput, Conflict, ExecutionFailed, NoCapacity, TimedOut
@@ -72,7 +72,7 @@ class FlexCall:
         """Note a tool call that is withheld."""
         self.parts.admission.withheld(self.tenant.account_id, denial, request_id)
 
-    async def answer(self) -> dict[str, Any]:
+    async def answer(self) -> bytes:
         """The engine's answer to a call that has ended. Raises its error where it has none."""
         database, settings, tenant_id = self.parts.database, self.parts.settings, self.tenant.tenant_id
         restoring = restorer(self.parts.secret_key, self.tenant)
@@ -83,10 +83,9 @@ class FlexCall:
             raise ExecutionFailed("The request was removed while it waited")
         return self._read(single.result)
 
-    def _read(self, result: ItemResult) -> dict[str, Any]:
+    def _read(self, result: ItemResult) -> bytes:
         if result.ok and result.body is not None:
-            answer = orjson.loads(result.body) | self.request.repeated
-            return {**answer, "usage": with_cost(answer["usage"], self.request.model.price)}
+            return priced(result.body, self.request.model.price, self.request.repeated)
         error: dict[str, Any] = (
             orjson.loads(result.body) if result.body else {"code": 5001, "message": "The request was cancelled"}
         )

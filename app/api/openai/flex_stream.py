@@ -114,7 +114,7 @@ async def events(call: FlexCall, *, first_seconds: float) -> AsyncGenerator[SseE
             yield None
         await asyncio.sleep(pause)
         pause = min(2 * pause, _POLL_SECONDS[1])
-    for event in sent.rest(await call.answer()):
+    for event in sent.rest(orjson.loads(await call.answer())):
         yield event
 
 
@@ -161,6 +161,5 @@ def _frame(event: SseEvent, request: FlexRequest) -> bytes:
     if request.route.endpoint == RESPONSES:
         return sse_frames.responses(sse_frames.echoed(event, request.repeated))
     if event.error is None:
-        body = event.body | request.repeated
-        event = SseEvent(orjson.dumps(body), body)
+        event = sse_frames.with_fields(event, request.repeated)
     return sse_frames.openai(event, usage=includes_usage(request.item))

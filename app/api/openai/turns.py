@@ -27,6 +27,7 @@ from app.batches.submit import KEY_REUSED
 from app.causes import cause
 from app.db.transient_errors import TRANSIENT
 from app.engines.catalogue import Model
+from app.engines.json_text import JsonText
 from app.engines.pricing import priced
 from app.engines.request_echo import echo
 from app.errors import BadInput, CallerGone, ConversationLocked, KeyReused, SlackwaterError
@@ -146,8 +147,9 @@ class _Incoming:
         if self.asked.get("stream"):
             return await sync_requests.streamed(prepared, self.request, self.parts, _render, keeping.through)
         answer, call = await sync_requests.whole(prepared, self.request, self.parts)
-        found = orjson.loads(priced(answer, call.model.price, {**echo(call.item), **keeping.shown}))
-        return Response(orjson.dumps(await keeping.kept(call, found)), media_type=body.JSON)
+        text = priced(answer, call.model.price, {**echo(call.item), **keeping.shown})
+        kept = await keeping.kept(call, orjson.loads(text))
+        return Response(bytes(JsonText(text).set({"store": kept["store"]})), media_type=body.JSON)
 
 
 def _hash(secret: bytes, asked: Mapping[str, Any]) -> bytes:

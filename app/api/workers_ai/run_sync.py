@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
@@ -43,4 +42,4 @@ def _render(model: Model, item: Mapping[str, Any]) -> sync_requests.Render:
     if is_response_request(item):
         repeated = echo(item)
         return lambda event: sse_frames.run_responses(sse_frames.echoed(event, repeated))
-    return sse_frames.native if model.shape == "native" else partial(sse_frames.openai, usage=True)
+    return sse_frames.native if model.shape == "native" else sse_frames.run_openai
