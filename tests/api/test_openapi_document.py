@@ -5,6 +5,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from fastapi.routing import APIRoute
 
 from app.api import openapi_operations as operations
 from tests.api import in_process
@@ -49,6 +50,12 @@ def test_requests_may_stand_in_place_of_a_file() -> None:
 
 
 WITHOUT_BODY = ("{verb}", "retry", "redeliver", "test", "pause", "disable", "cancel")
+
+
+def test_no_route_is_hidden_but_the_pages_and_what_doors_ask() -> None:
+    routes = [route for route in in_process.application().routes if isinstance(route, APIRoute)]
+    hidden = {route.path for route in routes if not route.include_in_schema and route.methods != {"HEAD"}}
+    assert hidden == {"/", "/docs", "/internal/door/keys"}
 
 
 def test_every_route_is_in_the_document_with_its_body_and_its_errors() -> None:
