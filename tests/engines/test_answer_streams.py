@@ -154,3 +154,13 @@ async def test_a_stream_without_an_answer_is_no_empty_answer(events: list[dict[s
     ]
     assert all(isinstance(outcome, Retry) for outcome in outcomes)
     assert not kept.complete
+
+
+async def test_a_stream_that_broke_off_in_mid_answer_is_no_answer() -> None:
+    half, kept = pieces(None)[:2], transcript()
+    outcomes = [
+        await read_events(arriving(half), lambda _: None, begun=False),
+        await read_transcript(arriving(half), kept, lambda: None),
+    ]
+    assert outcomes == [EngineDown("the stream ended early", suspect=True)] * 2
+    assert not kept.complete
