@@ -15,7 +15,7 @@ from app.cli import supervisor
 from app.console import forms, stream
 from app.db import byte_pages, migrate, pool, stale_if_error, watched_connection
 from app.duties import schedule
-from app.engines import continuation, outcome
+from app.engines import client, continuation, outcome
 from app.flows import stages
 from app.gateway import engine_directory, resent_requests, waker
 from app.headroom import controller
@@ -116,6 +116,7 @@ FIGURES: list[tuple[str, Any, Any]] = [
     ),
     ("a steward that rests makes a round every 20 seconds at least", rest.ROUND_SECONDS, 20),
     ("`SLACKWATER_REQUEST_TIMEOUT_SECONDS` (600)", SHIPPED["request_timeout_seconds"], 600),
+    ("after six times as long if the plug-in may have frozen it", client.FREEZE_TIMEOUT_FACTOR, 6),
     ("A round of the steward that takes longer than a minute loses the lead", leader._HANGS_SECONDS, 60),
     ("a leader that says nothing for 5 seconds", leader._IDLE_TIMEOUT, "set idle_session_timeout = '5s'"),
     ("is started anew after 60 seconds without an answer", managed_engine.UNHEALTHY_SECONDS, 60),
