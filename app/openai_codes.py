@@ -30,10 +30,14 @@ class OpenAICode(StrEnum):
         "Set `base_url` to `http://HOST:8700/v1`.",
     )
     MISSING = ("missing_required_parameter", "The field in `param` is missing.", "Send it.")
-    INVALID_TYPE = ("invalid_type", "The field in `param` has another type.", "Send the type that the message names.")
+    INVALID_TYPE = (
+        "invalid_type",
+        "The model, a value of the metadata or the body of a line has another type. Of other fields this is `invalid_value`.",
+        "Send the type that the message names.",
+    )
     INVALID_VALUE = (
         "invalid_value",
-        "The field in `param` has a value that is not allowed.",
+        "The field in `param` has a value, or a type, that is not allowed.",
         "Send one that the message names.",
     )
     UNKNOWN_PARAMETER = (

@@ -113,8 +113,9 @@ async def _routing(request: Request, error: Exception) -> Response:
         return _unknown_path(request)
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
-        headers["allow"] = ", ".join(_methods(request))
-        return failure(request, MethodUnknown(f"{request.method} not supported for requested URI."), headers)
+        headers["allow"] = allowed = ", ".join(_methods(request))
+        message = f"{request.method} not supported for requested URI; use {allowed}"
+        return failure(request, MethodUnknown(message), headers)
     if error.status_code == 413:
         return failure(request, BodyTooLarge("Request is too large"), headers)
     return failure(request, SlackwaterError(str(error.detail), status=error.status_code), headers)

@@ -1,7 +1,6 @@
 """Reads the events of an engine's answer as they arrive."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -23,6 +22,7 @@ from app.engines.outcome import (
     from_response,
     from_stream_error,
     is_abort,
+    marked,
     usage_of,
     without_result,
 )
@@ -133,7 +133,7 @@ class _Events:
         outcome = from_response(200, JsonText(event).get("response") or b"", self._prompt_tokens or 1)
         if isinstance(outcome, Done):
             self._on_event(event)
-        return _marked(outcome, self._mended)
+        return marked(outcome, self._mended)
 
     def end(self) -> Outcome | None:
         """The outcome of chunks; None if they are not all."""
@@ -146,15 +146,7 @@ class _Events:
         answer = self._chunks.answer()
         if answer is None:
             return None
-        return _marked(from_response(200, orjson.dumps(answer), self._prompt_tokens or 1), self._mended)
-
-
-def _marked(outcome: Outcome, mended: list[str]) -> Outcome:
-    """The outcome, whose answer says what was mended in the stream."""
-    if not mended or not isinstance(outcome, Done):
-        return outcome
-    every = [*mended, *outcome.mended]
-    return replace(outcome, body=mending.marked(outcome.body, every), mended=tuple(every))
+        return marked(from_response(200, orjson.dumps(answer), self._prompt_tokens or 1), self._mended)
 
 
 def _early_end(events: EventSplitter, *, done: bool) -> EngineDown | Doubt | Retry:

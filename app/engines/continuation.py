@@ -9,7 +9,8 @@ prompt too. With an engine that streams no token ids the request starts again af
 
 Continuing is exact at temperature 0, and has the same distribution when sampling without a seed. It is neither if the engine
 keeps more state than the tokens: a seed, penalties, a grammar, logprobs, tools, several choices, or stop strings that may
-span the cut. Such requests are not continued; they start again after a yield.
+span the cut. Such requests are not continued; they start again after a yield. So does one in whose answer more has come than
+a text (reasoning, a tool call, a second choice), since a continuation has only that.
 """
 
 from collections import Counter
@@ -23,8 +24,9 @@ from app.engines import mending
 from app.engines.answer_shape import EventReader
 from app.engines.content_parts import text_of
 from app.engines.dialects import VLLM, Dialect
-from app.engines.outcome import Done, Usage, usage_of
+from app.engines.outcome import Done, Outcome, Usage, from_response, marked, usage_of
 from app.engines.requests import CHAT, COMPLETIONS, EngineRequest
+from app.engines.stream_merge import BESIDE_TEXT, Chunks
 
 _CARRIED = (
     "model",
@@ -60,7 +62,8 @@ class Continuation:
     """The transcript of one resumable request: what the engine has returned so far, over all calls.
 
     `context_window` of the model, in tokens, limits prompt and answer together. `received`: tokens, or pieces of text if the
-    engine sends no token ids, of all calls. `begun`: there was a choice, if only an empty one. `mended`: what was, in words.
+    engine sends no token ids, of all calls. `begun`: there was a choice, if only an empty one. `beyond`: more than a text
+    has come. `mended`: what was, in words.
     """
 
     request: EngineRequest
@@ -75,6 +78,8 @@ class Continuation:
     stop_reason: int | str | None = None
     error: dict[str, Any] | None = None
     mended: list[str] = field(default_factory=list)
+    beyond: bool = False
+    _chunks: Chunks = field(default_factory=Chunks)  # of this call
     _head: dict[str, Any] = field(default_factory=dict)
     _calls: int = 0
     _reader: EventReader = field(default_factory=EventReader)
@@ -82,8 +87,8 @@ class Continuation:
 
     @property
     def started(self) -> bool:
-        """Whether the engine has computed the prompt."""
-        return bool(self.output_ids)
+        """Whether the engine has computed the prompt, and a call can go on behind its tokens."""
+        return bool(self.output_ids) and not self.beyond
 
     @property
     def needs_prompt_ids(self) -> bool:
@@ -99,9 +104,11 @@ class Continuation:
         """The request to send now: the first call, or a continuation after a yield."""
         self._calls += 1
         self._reader = EventReader()
-        if not self.output_ids:  # there are no tokens to continue from, so it starts again
+        self._chunks = Chunks()
+        if not self.started:  # there is nothing to continue from, so it starts again
             self.pieces.clear()
-            self.received = 0
+            self.output_ids.clear()
+            self.received, self.beyond = 0, False
         self.pieces.append("")
         body = orjson.loads(self.request.body)
         route = self.request.route
@@ -139,12 +146,13 @@ class Continuation:
             "created": message.get("created"),
             "model": message.get("model"),
         }
+        self._chunks.take(message)
         if message.get("usage") and (usage := usage_of(message)) is not None:
             self._reported[self._calls] = usage
-        for choice in message.get("choices") or ():
-            self._take(message, choice)
+        for place, choice in enumerate(message.get("choices") or ()):
+            self._take(message, choice, place)
 
-    def _take(self, message: Mapping[str, Any], choice: Mapping[str, Any]) -> None:
+    def _take(self, message: Mapping[str, Any], choice: Mapping[str, Any], place: int) -> None:
         if not self.prompt_ids:
             self.prompt_ids = list(message.get("prompt_token_ids") or choice.get("prompt_token_ids") or ())
         ids = choice.get("token_ids") or ()
@@ -152,7 +160,9 @@ class Continuation:
         delta = choice.get("delta")
         self.begun = self.begun or delta is not None or choice.get("text") is not None
         text = text_of(choice.get("text") if delta is None else delta.get("content"))
-        self.received += len(ids) or bool(text)
+        more = any(map((delta or {}).get, BESIDE_TEXT))
+        self.beyond = self.beyond or more or (choice.get("index") or place) > 0
+        self.received += len(ids) or bool(text or more)
         self.pieces[-1] += text
         if choice.get("finish_reason"):
             self.finish_reason = choice["finish_reason"]
@@ -200,11 +210,19 @@ class Continuation:
         """Whether an answer has come, and nothing that says how many tokens it has."""
         return bool(self.received) and not self.output_ids and not self._reported
 
-    def done(self, text: str) -> Done:
-        """The outcome of a complete transcript."""
+    def done(self, text: str) -> Outcome:
+        """The outcome of a complete transcript. `text`: of all calls."""
+        if self.beyond:
+            return self._merged()
         mended = [*self.mended, *([mending.NO_USAGE] if self._uncounted else ())]
         answer = self.answer(text)
         return Done(mending.marked(answer, mended) if mended else answer, self.usage, tuple(mended))
+
+    def _merged(self) -> Outcome:
+        """The outcome of an answer that is more than a text, which one call has given whole."""
+        self._chunks.end()
+        size = mending.prompt_estimate(self.request.body)
+        return marked(from_response(200, orjson.dumps(self._chunks.answer()), size), self.mended)
 
     def answer(self, text: str) -> bytes:
         """The whole answer in the shape of one call without streaming."""

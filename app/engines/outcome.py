@@ -19,9 +19,9 @@ doubtful                                       Doubt     whoever can ask the eng
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -77,6 +77,7 @@ _OUTPUTS_BESIDE = {"reasoning_tokens": "reasoning_tokens"}
 _LONGEST = 2000  # characters of an engine's words
 _MISSING = frozenset({404, 405, 501})  # how a server says that it lacks a route
 _LARGEST_COUNT = 2**31 - 1
+_COUNT = re.compile("[0-9]{1,10}")
 _CORE_DIED = (b"EngineCore encountered an issue", b"EngineDeadError")
 
 
@@ -241,6 +242,14 @@ def from_response(status: int, body: bytes, prompt_tokens: int = 1) -> Outcome:
         return _success(body, prompt_tokens) if status == 200 else _failure(status, body)
     except UNREADABLE as error:
         return unreadable(error)
+
+
+def marked(outcome: Outcome, mended: Sequence[str]) -> Outcome:
+    """The outcome, whose answer says what was mended in its stream, too."""
+    if not mended or not isinstance(outcome, Done):
+        return outcome
+    every = [*mended, *outcome.mended]
+    return replace(outcome, body=mending.marked(outcome.body, every), mended=tuple(every))
 
 
 def unreadable(error: Exception) -> Retry:
@@ -410,6 +419,8 @@ def _parts(of: str, given: object, usage: Mapping[str, Any], beside: Mapping[str
 
 
 def _count(value: object) -> int:
-    """A token count, also one written as 10.0. An invalid value counts as 0, because the answer itself is good."""
+    """A token count, also one written as 10.0 or "10". An invalid value counts as 0, because the answer itself is good."""
+    if isinstance(value, str):
+        value = int(value) if _COUNT.fullmatch(value) else 0
     whole = int(value) if isinstance(value, float) and value.is_integer() else value
     return whole if isinstance(whole, int) and not isinstance(whole, bool) and 0 < whole <= _LARGEST_COUNT else 0

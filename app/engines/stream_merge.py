@@ -8,8 +8,10 @@ from typing import Any
 
 import orjson
 
-# Fields of a message that a stream sends in pieces.
-_TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
+# Fields of a message that a stream sends in pieces: its text, and others.
+_BESIDE_CONTENT = ("reasoning", "reasoning_content", "refusal")
+_TEXTS = ("content", *_BESIDE_CONTENT)
+BESIDE_TEXT = (*_BESIDE_CONTENT, "tool_calls", "function_call")
 
 
 class Chunks:
@@ -33,7 +35,7 @@ class Chunks:
             if delta is not None and choice["message"] is None:  # without any delta there is nothing that we understand
                 choice["message"] = {"role": "assistant", "content": None}
             delta = delta or {}
-            self._pieces += any(delta.get(name) for name in (*_TEXTS, "tool_calls", "function_call"))
+            self._pieces += any(delta.get(name) for name in ("content", *BESIDE_TEXT))
             _add_texts(choice["message"], delta)
             if delta.get("tool_calls"):
                 self._calls.setdefault(index, _Calls()).add(delta["tool_calls"])

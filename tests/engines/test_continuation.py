@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from app.engines.continuation import Continuation, joined, resumable
+from app.engines.outcome import Done, Usage
 from app.engines.requests import CHAT, COMPLETIONS, EngineRequest, Target, build
 
 TARGET = Target("m", 6, 100)
@@ -182,3 +183,33 @@ def test_content_in_parts_of_text_is_text_and_other_parts_are_not_dropped_silent
     assert transcript.pieces == ["a"]
     with pytest.raises(TypeError):
         transcript.feed(orjson.dumps({"choices": [{"delta": {"content": [{"type": "thinking", "thinking": []}]}}]}))
+
+
+CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("deltas", "messages"),
+    [
+        ([(0, {"reasoning": "hm"}), (0, {"content": "yes"})], [{"reasoning": "hm", "content": "yes"}]),
+        ([(0, {"tool_calls": [CALL]})], [{"tool_calls": [{name: CALL[name] for name in CALL if name != "index"}]}]),
+        ([(0, {"content": "a"}), (1, {"content": "b"})], [{"content": "a"}, {"content": "b"}]),
+    ],
+)
+def test_what_comes_beside_a_text_is_kept_and_starts_again_after_a_yield(
+    deltas: list[tuple[int, dict[str, object]]], messages: list[dict[str, object]]
+) -> None:
+    transcript = Continuation(chat(), TARGET.context_window)
+    events = [{"choices": [{"index": n, "delta": delta, "token_ids": [5]}]} for n, delta in deltas]
+    first = transcript.call()
+    spoken(transcript, {"choices": [{"delta": {"content": ""}}], "prompt_token_ids": [1, 2]}, *events)
+    assert not transcript.started, "it has nothing to continue from"
+    again = transcript.call()
+    assert (again.route, again.body, transcript.received) == (first.route, first.body, 0)
+    ends = [{"choices": [{"index": n, "delta": {}, "finish_reason": "stop"}]} for n in range(len(messages))]
+    spoken(transcript, *events, *ends, usage(2, 1, 3))
+    outcome = transcript.done("")
+    assert isinstance(outcome, Done)
+    found = [choice["message"] for choice in orjson.loads(outcome.body)["choices"]]
+    assert [{name: choice[name] for name in wanted} for choice, wanted in zip(found, messages, strict=True)] == messages
+    assert (outcome.usage, outcome.mended) == (Usage(2, 1, 3), ())

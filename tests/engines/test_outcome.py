@@ -199,8 +199,8 @@ def test_what_comes_from_between_is_tried_four_times_and_shown_with_its_first_li
     assert doubt.words not in outcome.reason, "logs do not quote it"
 
 
-def test_a_count_that_is_written_with_a_point_is_one() -> None:
-    usage = {"prompt_tokens": 10.0, "completion_tokens": 7.0, "prompt_tokens_details": {"cached_tokens": 8.0}}
+def test_a_count_that_is_written_with_a_point_or_as_a_text_is_one() -> None:
+    usage = {"prompt_tokens": 10.0, "completion_tokens": "7", "prompt_tokens_details": {"cached_tokens": 8.0}}
     outcome = from_response(200, orjson.dumps({**GOOD, "usage": usage}))
     assert isinstance(outcome, Done)
     assert outcome.usage == Usage(10, 8, 7)

@@ -39,7 +39,9 @@ RULES = [
     Rule(r"/.*", r"(?s)after: .* is not in this list", "it depends on what there is"),
     Rule(_INFERENCE + "|/v1/batches", r".*: unknown field(; did you mean|$)", "the query or a header may forbid them"),
     Rule(r"/.*", r".*\ba (string|key) contains the character .u0000", "it holds at any depth"),
-    Rule(r"/.*", r"(?s).*\bthe number does not fit into 64 bits", "it holds at any depth"),
+    Rule(
+        r"/.*", r"(?s).*\bthe number (does not fit into 64 bits|has more digits than a double)", "it holds at any depth"
+    ),
     Rule(_INFERENCE, r".*: is set by Slackwater and may not be sent", "any other unknown field may be sent"),
     Rule(_INFERENCE, r".*: this model does not accept images$", "other models do"),
     Rule(_INFERENCE, r".*(text|query|contexts): is for embedding models; this model generates", "other models do"),

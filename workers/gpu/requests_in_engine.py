@@ -106,6 +106,11 @@ class SentRequest:
             self.known_before = self.estimate = self.transcript.context_tokens
 
     @property
+    def goes_on(self) -> bool:
+        """Whether it can go on from its tokens after a yield, as far as its answer has shown."""
+        return self.transcript is not None and not self.transcript.beyond
+
+    @property
     def received(self) -> int | None:
         """Tokens of this call so far; None if it is not a stream."""
         if self.transcript is not None:
@@ -203,5 +208,5 @@ class RequestsInEngine:
             for task, call in self.calls.items()
             if (all_yield or call.yields < MOST_YIELDS) and task not in leaving
         ]
-        able.sort(key=lambda entry: (entry[1].transcript is None, entry[1].computed_tokens, -entry[1].since))
+        able.sort(key=lambda entry: (not entry[1].goes_on, entry[1].computed_tokens, -entry[1].since))
         return [task for task, _ in able[: max(0, surplus)]]

@@ -20,13 +20,13 @@ from app.states import BATCH, BatchState
 
 PriceOf = Callable[[str | None], Price | None]  # by the model of the item; None: that of the batch
 
-# By the code of an item's error: the HTTP status and OpenAI's type.
-_STATUSES: Mapping[int, tuple[int, str]] = {
-    5006: (400, "invalid_request_error"),
-    3040: (429, "rate_limit_error"),
+# By the code of an item's error: the HTTP status, OpenAI's type, and OpenAI's code if the error has none of its own.
+_STATUSES: Mapping[int, tuple[int, str, OpenAICode | None]] = {
+    5006: (400, "invalid_request_error", None),
+    3040: (429, "rate_limit_error", OpenAICode.CAPACITY),
 }
 _TIMED_OUT = 3007  # there was no answer, so there is no response
-_SERVER_ERROR = (500, "server_error")
+_SERVER_ERROR = (500, "server_error", OpenAICode.SERVER_ERROR)
 _NOT_RUN = {
     BatchState.CANCELLED: {
         "code": OpenAICode.BATCH_CANCELLED,
@@ -69,12 +69,12 @@ def line(request_id: UUID, state: BatchState, item: ItemResult, price_of: PriceO
             custom_id,
             orjson.dumps(error),
         )
-    status, kind = _STATUSES.get(item_error["code"], _SERVER_ERROR)
+    status, kind, code = _STATUSES.get(item_error["code"], _SERVER_ERROR)
     error_body = {
         "message": item_error["message"],
         "type": kind,
         "param": item_error.get("param"),
-        "code": item_error.get("reason"),
+        "code": item_error.get("reason") or code,
     }
     body = orjson.dumps({"error": error_body})
     response = _response(call_id, status, body)

@@ -41,11 +41,11 @@ class JsonError(ValueError):
 
 
 class NumberUnfit(JsonError):
-    """A number that would reach the engine as another one. `field`: where it is. `other`: what to send instead."""
+    """A number that would reach the engine as another one. `field`: where it is. `why`: and what to send instead."""
 
-    def __init__(self, field: str, other: str) -> None:
+    def __init__(self, field: str, why: str) -> None:
         where = f"{field}: " if field else ""
-        super().__init__(f"{where}the number does not fit into 64 bits; send {other}, or a string")
+        super().__init__(f"{where}the number {why}, or a string")
         self.field = field
 
 
@@ -76,10 +76,12 @@ def _brackets(raw: bytes) -> int:
 
 
 class _Unfit(str):
-    """In the place of a number that orjson would round, or refuses: what to send instead."""
+    """In the place of a number that orjson would round, or refuses: why, and what to send instead."""
 
 
-_TOO_LARGE, _TOO_SMALL, _TOO_FINE = _Unfit("a smaller one"), _Unfit("0"), _Unfit(f"one of at most {_EXACT} digits")
+_TOO_LARGE = _Unfit("does not fit into 64 bits; send a smaller one")
+_TOO_SMALL = _Unfit("does not fit into 64 bits; send 0")
+_TOO_FINE = _Unfit(f"has more digits than a double; send at most {_EXACT}")
 
 
 def _integer(text: str) -> _Unfit | None:
