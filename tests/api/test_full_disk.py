@@ -1,6 +1,7 @@
 """Claims about full disks: the answer is 507 with a reason, nothing is stored, and a later submit works. The disks are real."""
 
 import os
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -106,15 +107,20 @@ async def test_bytes_still_buffered_when_the_body_ends_meet_the_full_disk_before
             await check_taken(client, await client.post(SUBMIT, content=content(), headers=NDJSON))
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that the server's user can enter, which pytest's own is not: each pytest that starts makes that private again."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-disk-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 @contextmanager
 def database_on(folder: Path, server: Settings) -> Iterator[str]:
     """A fresh database whose tables lie in this folder; the server's WAL stays where it is."""
     admin = embedded.database_url(server)
     owner = (server.data_dir / "postgres").stat()
     os.chown(folder, owner.st_uid, owner.st_gid)
-    for parent in folder.parents:
-        if parent.stat().st_uid == os.getuid() and len(parent.parts) > 2:
-            parent.chmod(parent.stat().st_mode | 0o055)
     name = f"full_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(f"create tablespace {name} location '{folder}'")
@@ -127,9 +133,9 @@ def database_on(folder: Path, server: Settings) -> Iterator[str]:
 
 
 async def test_a_database_without_room_answers_507_and_stores_nothing_and_recovers_by_itself(
-    settings: Settings, server_settings: Settings, ring: Ring, tmp_path: Path
+    settings: Settings, server_settings: Settings, ring: Ring, open_folder: Path
 ) -> None:
-    folder = tmp_path / "disk"
+    folder = open_folder / "disk"
     with small_disk(folder, 64), database_on(folder, server_settings) as url:
         settings = settings.model_copy(update={"database_url": url})
         async with Database.of(settings, "test") as database, database.transaction() as conn:

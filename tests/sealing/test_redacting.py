@@ -121,6 +121,15 @@ KINDS: list[tuple[str, Store]] = [
 ]
 
 
+def values(shown: str) -> list[Any]:
+    """What is shown, without how it is spelled."""
+    found = []
+    while shown := shown.lstrip():
+        value, end = json.JSONDecoder().raw_decode(shown)
+        found, shown = [*found, value], shown[end:]
+    return found
+
+
 @pytest.mark.parametrize(
     ("settings", "store"),
     KINDS,
@@ -150,7 +159,7 @@ async def test_what_is_stored_is_redacted_everywhere_and_restored_for_who_may_re
     again = await search(database, settings, apply=False)
     assert again == {}
     if store is not a_file:
-        assert await shown(reader) == before
+        assert values(await shown(reader)) == values(before), "a restored answer is written again"
 
 
 async def test_what_the_rule_refuses_is_removed_and_what_it_reports_or_what_is_a_name_stays(
