@@ -24,7 +24,6 @@ READS = {
         "event",
         "delivery",
         "endpoint",
-        "change",  # whether the loss of a worker was told already
         "batch_key",
         "pipeline",
         "stage",
@@ -103,6 +102,8 @@ READS = {
 WRITES = {
     # Chunks become ready, are taken back, cut and moved together with what is reserved for them.
     "budgets": {"chunk", "batch", "batch_delta", "item_payload", "sched"},
+    # Who takes the engine of a lost worker marks that its loss is noted.
+    "engines": {"worker"},
     # A key that seals no turn any more is destroyed.
     "sessions": {"turn_key"},
     # Retention deletes a batch, its events and its parked items in one transaction. Stages begin, and end with their account, in
