@@ -192,6 +192,7 @@ SHORT = {
 SHORT_TEXTS = {
     "app.access.oidc_rules:_RULE": OURS,
     "app.batches.validation.grammar:_TOKEN": "REGEX_CHARACTERS",
+    "app.batches.validation.not_json:_IN_NUMBER": "_AROUND",
     "app.policy.redaction:_JSON_TEXT": "searched in valid JSON only, where every text is closed",
 }
 
