@@ -212,7 +212,7 @@ class Doubt:
         """The error if it says that the engine does not have this route; None if it does not say so."""
         if self.status not in _MISSING:
             return None
-        said = "" if self.kind is not BodyKind.JSON or '"Not Found"' in self.words else f" ({self.words})"
+        said = "" if self.kind is not BodyKind.JSON or self.words == "Not Found" else f" ({self.words})"
         return f"the engine does not serve {route}{said}"
 
 

@@ -166,7 +166,7 @@ def test_a_count_that_no_row_can_hold_is_no_count() -> None:
 @pytest.mark.parametrize(
     ("doubt", "served", "expected"),
     [
-        (Doubt(404, '{"detail":"Not Found"}', BodyKind.JSON), False, "the engine does not serve /v1/x"),
+        (Doubt(404, "Not Found", BodyKind.JSON), False, "the engine does not serve /v1/x"),
         (Doubt(404, "404 Not Found", BodyKind.PAGE), False, "the engine does not serve /v1/x"),
         (Doubt(404, "File Not Found", BodyKind.JSON), False, "the engine does not serve /v1/x (File Not Found)"),
         (Doubt(404, "no such response", BodyKind.JSON), True, "no such response"),
