@@ -158,7 +158,9 @@ async def test_a_stream_that_breaks_off_ends_in_an_error_and_without_done(
     *said, error = frames(answer.text)
     assert answer.status_code == 200
     assert len(said) >= 2
-    assert (error["error"]["code"], error["errors"][0]["code"]) == ("server_error", 5001)
+    assert error["errors"][0]["code"] == 5001
+    assert ("error" in error) == (url == CHAT), "Workers AI's own routes have no field of OpenAI's"
+    assert error.get("error", {"code": "server_error"})["code"] == "server_error"
 
 
 async def test_without_an_engine_the_answer_is_503_with_code_3040_and_when_to_try_again(
