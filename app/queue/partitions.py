@@ -25,6 +25,8 @@ async def create(conn: Connection, days_ahead: int) -> list[str]:
                 continue
             names = {"name": sql.Identifier(name), "parent": sql.Identifier(parent), "low": low, "high": high}
             await conn.execute(sql.SQL(queries.CREATE).format(**names))
+            for (column,) in await (await conn.execute(queries.UNSAMPLED, (parent,))).fetchall():
+                await conn.execute(sql.SQL(queries.UNSAMPLE).format(name=names["name"], column=sql.Identifier(column)))
             if other is not None:
                 owner = sql.Identifier(other[0])
                 await conn.execute(sql.SQL(queries.HAND_OVER).format(name=names["name"], owner=owner))

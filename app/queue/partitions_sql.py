@@ -10,6 +10,10 @@ from generate_series((now() at time zone 'utc')::date, (now() at time zone 'utc'
 
 LOCK = "select pg_advisory_xact_lock(hashtext('slackwater partitions'))"
 CREATE = "create table {name} (like {parent} including all)"
+# Columns of contents, of which ANALYZE keeps no values. LIKE does not copy that.
+UNSAMPLED = """
+select attname from pg_attribute where attrelid = %s::regclass and attnum > 0 and not attisdropped and attstattarget = 0"""
+UNSAMPLE = "alter table {name} alter {column} set statistics 0"
 HAND_OVER = "alter table {name} owner to {owner}"
 # Whose the tables of all days are, if not ours: `slackwater migrate` creates days, which are dropped under the steward's role.
 OTHER_OWNER = """

@@ -231,6 +231,7 @@ CREATE TABLE response_events (
   CONSTRAINT response_events_pkey PRIMARY KEY (batch_id, number),
   CONSTRAINT response_events_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES batch (batch_id) ON DELETE CASCADE
 );
+ALTER TABLE response_events ALTER body SET STATISTICS 0;
 COMMENT ON COLUMN response_events.number IS 'sequence number of the first event of the row';
 COMMENT ON COLUMN response_events.last IS 'sequence number of the last event of the row';
 COMMENT ON COLUMN response_events.body IS 'a JSON array';

@@ -38,6 +38,7 @@ CREATE TABLE session (
 CREATE INDEX session_checkpoint ON session (checkpoint_batch) WHERE checkpoint_batch is not null;
 CREATE INDEX session_tenant ON session (tenant_id);
 CREATE INDEX session_used ON session (used_at);
+ALTER TABLE session ALTER summary SET STATISTICS 0, ALTER meta SET STATISTICS 0;
 COMMENT ON COLUMN session.version IS 'number of the last turn that ended';
 COMMENT ON COLUMN session.edits IS 'how often what its turns say was changed: a turn that was prepared before does not begin';
 COMMENT ON COLUMN session.turn_id IS 'the turn that runs: the fence of its end; null: none runs';
@@ -88,6 +89,8 @@ CREATE INDEX turn_old ON turn (created_at) WHERE session_id is null;
 CREATE INDEX turn_open ON turn (batch_id) WHERE state in ('queued', 'running');
 CREATE INDEX turn_queued ON turn (session_id, n) WHERE state = 'queued';
 CREATE INDEX turn_tenant ON turn (tenant_id);
+ALTER TABLE turn ALTER input SET STATISTICS 0, ALTER original SET STATISTICS 0, ALTER output SET STATISTICS 0,
+  ALTER vault SET STATISTICS 0;
 COMMENT ON COLUMN turn.turn_id IS 'the id of its response';
 COMMENT ON COLUMN turn.session_id IS 'null: of no conversation';
 COMMENT ON COLUMN turn.n IS 'from 1: place in its conversation, or depth in its tree';

@@ -46,6 +46,7 @@ CREATE TABLE file (
 CREATE INDEX file_expiry ON file (expires_at) WHERE expires_at is not null;
 CREATE INDEX file_kek ON file (kek) WHERE kek is not null;
 CREATE INDEX file_tenant ON file (tenant_id, created_at, file_id);
+ALTER TABLE file ALTER problems SET STATISTICS 0;
 COMMENT ON COLUMN file.lines IS 'number of lines that are not blank';
 COMMENT ON COLUMN file.problems IS 'errors of its lines, as a batch of the file would list them; null: none';
 COMMENT ON COLUMN file.demand IS 'what a batch of the file requests, by model: requests, and tokens as in the class Demand';
@@ -93,6 +94,7 @@ CREATE INDEX file_batch_listed ON file_batch (tenant_id, listed_at) WHERE listed
 CREATE INDEX file_batch_refused ON file_batch (tenant_id, created_at, request_id) WHERE batch_id is null;
 CREATE INDEX file_batch_tenant ON file_batch (tenant_id, created_at, request_id);
 CREATE INDEX file_batch_unlisted ON file_batch (batch_id) WHERE listed_at is null and batch_id is not null;
+ALTER TABLE file_batch ALTER problems SET STATISTICS 0;
 COMMENT ON COLUMN file_batch.request_id IS 'that of its batch: the id that callers see';
 COMMENT ON COLUMN file_batch.batch_id IS 'null: the batch was refused';
 COMMENT ON COLUMN file_batch.input_file_id IS 'as the caller wrote it';

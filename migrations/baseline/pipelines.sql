@@ -33,6 +33,7 @@ CREATE TABLE pipeline (
 CREATE INDEX pipeline_listed ON pipeline (tenant_id, created_at, pipeline_id);
 CREATE INDEX pipeline_name ON pipeline (tenant_id, name text_pattern_ops) WHERE name is not null;
 CREATE INDEX pipeline_open ON pipeline (pipeline_id) WHERE finalized_at is null;
+ALTER TABLE pipeline ALTER definition SET STATISTICS 0;
 COMMENT ON COLUMN pipeline.pipeline_id IS 'the batch_id of its input, stage 0';
 COMMENT ON COLUMN pipeline.request_id IS 'the id callers see';
 COMMENT ON COLUMN pipeline.definition IS 'JSON; sealed with the key of its input where that is sealed; empty: its contents were deleted';

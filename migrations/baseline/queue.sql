@@ -3,6 +3,9 @@
 -- Items and results are only inserted, into daily partitions by batch id; the steward makes and drops the days. They have no foreign
 -- keys: a KEY SHARE lock for each row would slow COPY down. The only mutable work table is that of open chunks. A finished chunk is
 -- deleted, so the cost of a claim does not depend on the backlog.
+--
+-- Here as in the other files, columns that hold contents of requests and answers have no statistics: ANALYZE copies values into
+-- pg_statistic, where they would outlive their row.
 
 -- An item: a request of a batch.
 CREATE TABLE item_payload (
@@ -20,6 +23,7 @@ CREATE TABLE item_payload (
   vault BYTEA,
   CONSTRAINT item_payload_pkey PRIMARY KEY (batch_id, seq)
 ) PARTITION BY RANGE (batch_id);
+ALTER TABLE item_payload ALTER body SET STATISTICS 0, ALTER vault SET STATISTICS 0;
 COMMENT ON COLUMN item_payload.seq IS 'input order, from 0';
 COMMENT ON COLUMN item_payload.reference IS 'external_reference or custom_id';
 COMMENT ON COLUMN item_payload.model IS 'catalogue model; null: the batch''s';
@@ -54,6 +58,7 @@ CREATE TABLE item_result (
 ) PARTITION BY RANGE (batch_id);
 CREATE INDEX item_result_error ON item_result (batch_id, error, seq) WHERE ok = 0;
 CREATE INDEX item_result_failed ON item_result (batch_id, seq) WHERE ok = 0;
+ALTER TABLE item_result ALTER body SET STATISTICS 0;
 COMMENT ON COLUMN item_result.ok IS '1: body is the engine''s answer; 0: body is an error';
 COMMENT ON COLUMN item_result.attempt IS '0: no engine was asked for it';
 COMMENT ON COLUMN item_result.stored IS 'true: body is the key of the object that contains the body';

@@ -128,6 +128,7 @@ CREATE TABLE attempt (
   CONSTRAINT attempt_delivery_id_fkey FOREIGN KEY (delivery_id) REFERENCES delivery (delivery_id) ON DELETE CASCADE
 );
 CREATE INDEX attempt_delivery ON attempt (delivery_id);
+ALTER TABLE attempt ALTER response_body SET STATISTICS 0;
 COMMENT ON COLUMN attempt.error_class IS 'dns, connect, tls, timeout, http_4xx, ssrf_blocked, sender_lost, …; null: delivered';
 COMMENT ON COLUMN attempt.response_body IS 'the first bytes of the receiver''s answer';
 COMMENT ON COLUMN attempt.address IS 'the IP address that answered';
