@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 
-_RANGE = re.compile(r"(?i:bytes)=([0-9]{0,18})-([0-9]{0,18})")
+_DIGITS = 19  # of a number of bytes that no content has, 10^18
+_RANGE = re.compile(r"(?i:bytes)=([0-9]*)-([0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,5 +30,10 @@ def parse(header: str | None) -> Range | None:
     found = _RANGE.fullmatch(header.strip()) if header else None
     if found is None or not (found[1] or found[2]):
         return None
-    first, last = (int(text) if text else None for text in found.groups())
+    first, last = (_number(text) if text else None for text in found.groups())
     return None if first is not None and last is not None and last < first else Range(first, last)
+
+
+def _number(digits: str) -> int:
+    """The number, or one that is beyond every content."""
+    return int(digits.lstrip("0")[:_DIGITS] or "0")

@@ -19,7 +19,6 @@ from app.batches.validation.text_generation import Examine, ItemError, ItemFacts
 from app.engines.catalogue import Model
 from app.errors import BadInput
 from app.metering import spend_labels
-from app.openai_codes import OpenAICode
 from app.policy.vaults import NO_VALUES
 from app.queue.answer_lengths import UsualLength
 from app.queue.types import Kind
@@ -147,6 +146,4 @@ async def admit(
         done = off_loop.done if admission.redaction is None else off_loop.searched
         return await done(item, admission.admit, model, item, endpoint, examine, values)
     except ItemError as error:
-        missing = error.field.isidentifier() and item.get(error.field) is None
-        reason = OpenAICode.MISSING if missing else error.reason
-        raise BadInput(f"Bad input: {error}", param=error.field or None, reason=reason) from None
+        raise BadInput(f"Bad input: {error}", param=error.field or None, reason=error.reason) from None

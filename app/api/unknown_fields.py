@@ -26,9 +26,9 @@ _NEAR = 0.8  # difflib's ratio: one letter more, less or wrong
 # The fields of OpenAI's routes, of vLLM 0.32 and of Workers AI.
 _INFERENCE = """
     model messages prompt input text query contexts truncate_inputs pooling requests request_id lora functions function_call
-    audio modalities prediction moderation verbosity web_search_options metadata store user safety_identifier service_tier
-    prompt_cache_key prompt_cache_options prompt_cache_retention reasoning reasoning_effort stream_options tool_choice
-    parallel_tool_calls logit_bias best_of echo suffix dimensions encoding_format background conversation context_management
+    audio modalities prediction moderation verbosity web_search_options metadata store safety_identifier service_tier
+    prompt_cache_key prompt_cache_options prompt_cache_retention reasoning reasoning_effort stream_options
+    parallel_tool_calls best_of echo suffix dimensions encoding_format background conversation context_management
     access_programs image include instructions max_output_tokens max_tool_calls previous_response_id truncation
     min_tokens ignore_eos stop_token_ids bad_words allowed_token_ids logprob_token_ids prompt_logprobs use_beam_search
     length_penalty include_stop_str_in_output skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens

@@ -1,7 +1,7 @@
 """The shape of answers and of their events that all who read them rely on, here and where callers read. Pure."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 import orjson
 
@@ -59,8 +59,9 @@ def read_event(data: bytes) -> tuple[dict[str, Any], list[str]]:
         raise NoEvent("an event of its stream is not a JSON object")
     if error := error_of(event):
         event["error"] = error
-    if not isinstance(event.get("type"), str | None) or not _all(event.get("choices"), is_choice):
-        raise NoEvent("an event of its stream has another form than any that is known")
+    place = misfit(event) if isinstance(event.get("type"), str | None) else "type"
+    if place is not None:
+        raise NoEvent(f"an event of its stream has an unknown form at {place}")
     return event, mended
 
 
@@ -91,22 +92,47 @@ def _wrong_field(entry: object) -> str:
     return ": ".join(filter(None, (".".join(map(str, place[1:])), said)))  # the first part says that it is in the body
 
 
-def is_choice(choice: object) -> bool:
-    """Whether a choice has the shape of one, whole or a part of it: what it says may be missing."""
-    return _is_part(choice) and all(_is_message(choice.get(name)) for name in ("message", "delta"))
+def misfit(answer: Mapping[str, Any]) -> str | None:
+    """The place in an answer or an event with an unknown form, such as `choices[0].index`. What a choice says may be missing."""
+    place = _of_each(answer.get("choices"), _of_choice)
+    return None if place is None else f"choices{place}"
 
 
-def _is_message(message: object) -> bool:
-    return message is None or (isinstance(message, dict) and _all(message.get("tool_calls"), _is_call))
+# Each returns the rest of the place, empty for the value itself; None: it fits.
+_Misfit = Callable[[Any], str | None]
 
 
-def _is_call(call: object) -> bool:
-    return _is_part(call) and isinstance(call.get("function"), dict | None)
+def _of_each(parts: object, of: _Misfit) -> str | None:
+    if parts is None:
+        return None
+    if not isinstance(parts, list):
+        return ""
+    found = ((n, of(part)) for n, part in enumerate(parts))
+    return next((f"[{n}]{place}" for n, place in found if place is not None), None)
 
 
-def _is_part(part: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(part, dict) and isinstance(part.get("index"), int | None)
+def _of_choice(choice: Any) -> str | None:
+    if (place := _of_part(choice)) is not None:
+        return place
+    found = ((name, _of_message(choice.get(name))) for name in ("message", "delta"))
+    return next((f".{name}{place}" for name, place in found if place is not None), None)
 
 
-def _all(parts: object, fits: Callable[[object], bool]) -> bool:
-    return parts is None or (isinstance(parts, list) and all(map(fits, parts)))
+def _of_message(message: Any) -> str | None:
+    if message is None:
+        return None
+    if not isinstance(message, dict):
+        return ""
+    place = _of_each(message.get("tool_calls"), _of_call)
+    return None if place is None else f".tool_calls{place}"
+
+
+def _of_call(call: Any) -> str | None:
+    place = _of_part(call)
+    return ".function" if place is None and not isinstance(call.get("function"), dict | None) else place
+
+
+def _of_part(part: Any) -> str | None:
+    if not isinstance(part, dict):
+        return ""
+    return None if isinstance(part.get("index"), int | None) else ".index"

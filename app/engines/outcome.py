@@ -30,7 +30,7 @@ import orjson
 
 from app.engines import mending
 from app.engines.answer_faults import BodyKind, Fault, fault_of, first_line, kind_of
-from app.engines.answer_shape import NoEvent, detail_of, error_of, is_choice
+from app.engines.answer_shape import NoEvent, detail_of, error_of, misfit
 from app.engines.json_text import JsonText
 
 INVALID = 5006
@@ -252,10 +252,10 @@ def marked(outcome: Outcome, mended: Sequence[str]) -> Outcome:
     return replace(outcome, body=mending.marked(outcome.body, every), mended=tuple(every))
 
 
-def unreadable(error: Exception) -> Retry:
-    """The outcome of an answer that has another shape than any we know: reading it has raised this."""
+def unreadable(error: Exception, answer: str = "") -> Retry:
+    """The outcome of an answer that has another shape than any we know: reading it has raised this. `answer`: its words."""
     words = str(error) if isinstance(error, NoEvent) else "it has another form than any that is known"
-    return _unstorable(f"the engine's answer cannot be read: {words}")
+    return _unstorable(f"the engine's answer cannot be read: {words}", answer)
 
 
 def without_result(words: str = "") -> Retry:
@@ -343,12 +343,8 @@ def _success(body: bytes, prompt_tokens: int) -> Outcome:
         return _unstorable(str(deep))
     except ValueError:
         return Doubt(200, first_line(body[:_LONGEST].decode(errors="replace")), kind_of(body))
-    if isinstance(answer, dict) and (error := error_of(answer)):
-        return from_stream_error(error)
-    if not isinstance(answer, dict) or not _has_result(answer):
-        return without_result(message(body))
-    if is_aborted(answer):
-        return Retry(ABORTED)
+    if (outcome := _without_success(answer, body)) is not None:
+        return outcome
     body = orjson.dumps(answer) if mended else body
     usage = usage_of(answer)
     if usage is None:
@@ -358,14 +354,24 @@ def _success(body: bytes, prompt_tokens: int) -> Outcome:
     return Done(mending.marked(body, mended) if mended else body, usage, tuple(mended))
 
 
+def _without_success(answer: Any, body: bytes) -> Outcome | None:
+    """What an answer says instead of a result that can be kept; None: it has one."""
+    if not isinstance(answer, dict):
+        return without_result(message(body))
+    if error := error_of(answer):
+        return from_stream_error(error)
+    if (place := misfit(answer)) is not None:
+        return unreadable(NoEvent(f"it has an unknown form at {place}"), message(body))
+    if not _has_result(answer):
+        return without_result(message(body))
+    return Retry(ABORTED) if is_aborted(answer) else None
+
+
 def _has_result(answer: Mapping[str, Any]) -> bool:
     """Whether there is something to be kept: choices with contents, embeddings, or what a response has put out."""
     choices, output = answer.get("choices"), answer.get("output")
     if isinstance(choices, list) and choices:
-        return all(
-            is_choice(choice) and (isinstance(choice.get("message"), dict) or isinstance(choice.get("text"), str))
-            for choice in choices
-        )
+        return all(isinstance(each.get("message"), dict) or isinstance(each.get("text"), str) for each in choices)
     if isinstance(output, list):
         return bool(output) or answer.get("status") in ("completed", "incomplete", *_CUT)
     data = answer.get("data")

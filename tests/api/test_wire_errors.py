@@ -339,6 +339,14 @@ async def test_stream_in_quotes_is_a_wrong_value_and_no_stream(client: httpx.Asy
     )
 
 
+async def test_a_field_that_a_line_lacks_is_said_to_be_missing(client: httpx.AsyncClient) -> None:
+    lacks = LINES[0]["body"] | {"messages": [{"content": "x"}]}
+    file = (await upload(client, line(2) + json.dumps(LINES[0] | {"body": lacks}).encode())).json()
+    assert file["status_details"].startswith(
+        "line 2: Missing required parameter: 'body.messages[0].role'; it must be system, user, assistant, tool or another role"
+    )
+
+
 async def test_a_model_that_no_engine_serves_is_answered_with_those_that_are_served(
     settings: Settings, key: str, database: Database
 ) -> None:
@@ -371,6 +379,53 @@ WISH = {"input_file_id": "file-1", "endpoint": CHAT, "completion_window": "24h"}
 FIELDS: list[tuple[str, dict[str, Any], str, str, str]] = [
     (CHAT, {"messages": ["hi"]}, "invalid_value", "messages[0]", "must be an object with role and content, got 'hi'"),
     (CHAT, {"messages": "x", "temperature": True}, "invalid_value", "temperature", "number between 0 and 5, got true"),
+    (CHAT, {}, "missing_required_parameter", "messages", "Bad input: messages: is missing"),
+    *(
+        (
+            CHAT,
+            {"messages": [message]},
+            "missing_required_parameter",
+            f"messages[0].{field}",
+            f"{field}: is missing; it {must}",
+        )
+        for message, field, must in (
+            ({"content": "x"}, "role", "must be system, user, assistant, tool or another role"),
+            ({"role": "user", "content": [{"text": "x"}]}, "content[0].type", "must be text or image_url"),
+            ({"role": "user", "content": [{"type": "text"}]}, "content[0].text", "must be a string"),
+        )
+    ),
+    *(
+        (CHAT, {"messages": [message]}, "invalid_value", f"messages[0].{field}", said)
+        for message, field, said in (
+            ({"role": None, "content": "x"}, "role", "got null"),
+            (
+                {"role": "user", "content": [{"type": "text", "text": None}]},
+                "content[0].text",
+                "must be a string, got null",
+            ),
+        )
+    ),
+    *(
+        (CHAT, {"messages": [{"role": "user", "content": "x"}]} | {name: value}, "invalid_value", name, said)
+        for name, value, said in (
+            ("logit_bias", [1], 'must be an object of token ids and numbers like {"50256": -100}, got [1]'),
+            ("logit_bias", {"a": 1}, "an object of token ids"),
+            ("logprobs", 5, "must be true or false; top_logprobs is how many, got 5"),
+            ("top_logprobs", 2, "needs logprobs: true"),
+            ("user", 5, "must be a string, got 5"),
+            ("metadata", {"a": 1}, "must be an object whose values are strings, got {'a': 1}"),
+            ("tools", [{"type": "function"}], 'each must be like {"type": "function", "function": {"name": …}}, got'),
+            ("tools", ["f"], "got 'f'"),
+            ("tool_choice", "any", "must be none, auto, required or an object like"),
+        )
+    ),
+    (
+        "/v1/responses",
+        {"model": MODEL},
+        "missing_required_parameter",
+        "input",
+        "input: is missing; it must be a non-empty",
+    ),
     (
         CHAT,
         {"messages": [{"role": "user", "content": "word " * 50_000}]},
@@ -399,7 +454,9 @@ FIELDS: list[tuple[str, dict[str, Any], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "wish", "code", "param", "said"), FIELDS, ids=[f"{f[0]} {f[3]}" for f in FIELDS])
+@pytest.mark.parametrize(
+    ("path", "wish", "code", "param", "said"), FIELDS, ids=[f"{n} {f[0]} {f[3]}" for n, f in enumerate(FIELDS)]
+)
 async def test_a_wrong_field_is_named_with_its_code(
     client: httpx.AsyncClient, path: str, wish: dict[str, Any], code: str, param: str, said: str
 ) -> None:

@@ -24,6 +24,15 @@ VALUES: list[Any] = [
     *({"type": "text"}, {"type": "json_object"}, {"type": "json_schema"}, {"type": "xml"}),
     *({"type": "json_schema", "json_schema": {}}, {"type": "text", "json_schema": 5}),
     *({"rejectIfBusy": True}, {"rejectIfBusy": "x"}),
+    *("auto", "any", {"type": "function", "function": {"name": "f"}}, {"1": 1}, {"1": "x"}, {"x": 1}),
+    *(
+        [{"type": "function"}],
+        [{"type": "function", "name": "f"}],
+        [{"name": "f"}],
+        [{}],
+        [{"function": {"name": "f"}}],
+    ),
+    *([{"function": {"name": ""}}], [{"type": "custom"}], [{"type": 5}], [{"type": "web_search", "name": "f"}]),
 ]
 SAY = {"role": "user", "content": "x"}
 CHATS: list[dict[str, Any]] = [

@@ -31,6 +31,7 @@ BAD = [
     (line(0), "duplicate_custom_id", "The custom_id 'request-0'", "custom_id"),
     (line(1, body={"messages": []}), "missing_required_parameter", "'body.model'", "body.model"),
     (line(1, body={"model": MODEL}), "missing_required_parameter", "'body.messages'", "body.messages"),
+    (line(1, body={"model": 1, "messages": []}), "invalid_type", "a string, but got a number instead", "body.model"),
     (line(1, body={"model": "nosuch", "messages": []}), "model_not_found", "'nosuch'", "body.model"),
     (line(1, body=line(1)["body"] | {"model": OTHER}), "mismatched_model", f"'{OTHER}'", "body.model"),
     (line(1, body=line(1)["body"] | {"stream": True}), "streaming_unsupported", "Chat Completions:", "body.stream"),

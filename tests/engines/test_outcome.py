@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engines.answer_faults import BodyKind
-from app.engines.answer_shape import NoEvent
+from app.engines.answer_shape import NoEvent, read_event
 from app.engines.outcome import (
     Done,
     Doubt,
@@ -37,6 +37,34 @@ def error(message: str) -> bytes:
 def nothing(words: str) -> Retry:
     """The outcome of an answer that has no result."""
     return Retry("engine answered 200 without choices", words=words, tries=2, kind=ErrorClass.NOT_STORED)
+
+
+def misfit(words: str, place: str) -> Retry:
+    """The outcome of an answer that has an unknown form at this place."""
+    said = f"the engine's answer cannot be read: it has an unknown form at {place}"
+    return Retry(said, words=words, tries=2, kind=ErrorClass.NOT_STORED)
+
+
+@pytest.mark.parametrize(
+    ("choices", "place"),
+    [
+        ("x", "choices"),
+        ([{"index": "0"}], "choices[0].index"),
+        ([{"index": 0.0}], "choices[0].index"),
+        ([{}, None], "choices[1]"),
+        ([{"delta": "x"}], "choices[0].delta"),
+        ([{"message": []}], "choices[0].message"),
+        ([{"delta": {"tool_calls": {}}}], "choices[0].delta.tool_calls"),
+        ([{"delta": {"tool_calls": [{}, None]}}], "choices[0].delta.tool_calls[1]"),
+        ([{"message": {"tool_calls": [{"index": "0"}]}}], "choices[0].message.tool_calls[0].index"),
+        ([{"delta": {"tool_calls": [{"function": "f"}]}}], "choices[0].delta.tool_calls[0].function"),
+    ],
+)
+def test_of_a_form_that_is_unknown_the_place_is_said(choices: object, place: str) -> None:
+    said = orjson.dumps({"choices": choices})
+    assert from_response(200, said) == misfit(said.decode(), place)
+    with pytest.raises(NoEvent, match=f"an event of its stream has an unknown form at {re.escape(place)}$"):
+        read_event(said)
 
 
 def test_an_answer_is_kept_verbatim_with_its_tokens() -> None:
@@ -125,7 +153,7 @@ def test_without_cached_tokens_the_count_is_zero(details: object) -> None:
         (200, b'{"error": {"message": "blocked", "code": 403}}', Doubt(403, "blocked", BodyKind.JSON)),
         (200, b'{"error": "broken"}', Retry("engine answered 500", words="broken")),
         (200, b'{"choices": []}', nothing('{"choices":[]}')),
-        (200, b'{"choices": [1]}', nothing('{"choices":[1]}')),
+        (200, b'{"choices": [1]}', misfit('{"choices":[1]}', "choices[0]")),
         (200, b'{"data": [1]}', nothing('{"data":[1]}')),
         (200, b"[]", nothing("[]")),
     ],

@@ -139,6 +139,8 @@ async def content(
     follows = not offset and conditions.may_continue(request.headers, contents.tag)
     byte_range = byte_ranges.parse(request.headers.get("range")) if follows else None
     if byte_range is None:
+        if known is not None and file.request_id is None:  # output is made while it is read
+            headers["content-length"] = str(known)
         return await streamed(contents.blocks(offset), headers=headers, media_type=_BYTES)
     return await _part(request, contents, byte_range, await contents.size() if known is None else known, headers)
 

@@ -18,7 +18,7 @@ from app.api.openai import flex, queued_turns, turns
 from app.api.openai.flex_call import FlexRequest
 from app.api.sync_requests import EngineRoute
 from app.batches.validation import openai
-from app.batches.validation.text_generation import ItemFacts, ItemRules, examine
+from app.batches.validation.fields import show
 from app.engines.pricing import priced
 from app.engines.rate_card import Work
 from app.engines.request_echo import FLEX
@@ -32,13 +32,7 @@ from workers.engine.private_fields import ENGINE_PRIVATE_FIELDS
 router = APIRouter(route_class=FastRoute)
 
 
-def _chat(item: dict[str, Any], rules: ItemRules) -> ItemFacts:
-    if item.get("messages") is None:
-        raise BadInput("messages: is missing", param="messages", reason=OpenAICode.MISSING)
-    return examine(item, rules)
-
-
-_CHAT = EngineRoute(CHAT, _chat)
+_CHAT = EngineRoute(CHAT, openai.chat)
 _COMPLETIONS = EngineRoute(COMPLETIONS, openai.completion)
 _EMBEDDINGS = EngineRoute(EMBEDDINGS, openai.embedding, "text-embeddings")
 _RESPONSES = EngineRoute(RESPONSES, openai.response)
@@ -77,9 +71,10 @@ async def _answer(route: EngineRoute, request: Request, tenant: Tenant, parts: P
     unknown_fields.check(request, given)
     item = {name: value for name, value in given.items() if name not in ENGINE_PRIVATE_FIELDS}
     if not isinstance(item.get("model"), str):
-        missing = item.get("model") is None
-        reason = OpenAICode.MISSING if missing else OpenAICode.INVALID_TYPE
-        raise BadInput(f"model: {'is missing' if missing else 'must be a string'}", param="model", reason=reason)
+        if (name := item.get("model")) is None:
+            raise BadInput("model: is missing", param="model", reason=OpenAICode.MISSING)
+        said = f"model: must be a string, got {show(name)}"
+        raise BadInput(said, param="model", reason=OpenAICode.INVALID_TYPE)
     model = parts.model(item["model"])
     if model.task != route.task:
         raise ModelUnknown(f"The model {item['model']} does {model.task}; this route does {route.task}")

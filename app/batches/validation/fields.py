@@ -34,8 +34,7 @@ def number(low: float, high: float, *, whole: bool = False) -> Field:
     kind = "an integer" if whole else "a number"
 
     def check(value: Any) -> str | None:
-        right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        if right and low <= value <= high:
+        if _is_number(value) and (isinstance(value, int) or not whole) and low <= value <= high:
             return None
         limits = f"{low} and {high}" if whole else f"{low:g} and {high:g}"
         return f"must be {kind} between {limits}, got {show(value)}"
@@ -76,14 +75,41 @@ def _response_format(value: Any) -> str | None:
 def _tools(value: Any) -> str | None:
     if not isinstance(value, list):
         return f"must be a list of tools, got {show(value)}"
-    return next((problem for tool in value if isinstance(tool, dict) and (problem := _tool_problem(tool))), None)
+    return next((problem for tool in value if (problem := _tool_problem(tool))), None)
 
 
-def _tool_problem(tool: dict[str, Any]) -> str | None:
-    kind = tool.get("type")
+def _tool_problem(tool: Any) -> str | None:
+    kind = tool.get("type") if isinstance(tool, dict) else None
     if isinstance(kind, str) and _HOSTED.search(kind):
         return f"{kind} needs a server that runs it, and there is none here; remove it, or use a function that you run yourself"
+    if not isinstance(tool, dict) or (kind in (None, "function") and not _is_named(tool)):
+        return f'each must be like {{"type": "function", "function": {{"name": …}}}}, got {show(tool)}'
     return grammar.schema_problem(tool)
+
+
+def _is_named(tool: dict[str, Any]) -> bool:
+    """Whether a function has a name, in the form of chat or in that of responses and Workers AI."""
+    return any(isinstance(each, dict) and _is_word(each.get("name")) for each in (tool, tool.get("function")))
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _tool_choice(value: Any) -> str | None:
+    if value in _CHOICES or (isinstance(value, dict) and isinstance(value.get("type"), str)):
+        return None
+    return f'must be {", ".join(_CHOICES)} or an object like {{"type": "function", …}}, got {show(value)}'
+
+
+def _logit_bias(value: Any) -> str | None:
+    if isinstance(value, dict) and all(_TOKEN_ID.search(key) and _is_number(bias) for key, bias in value.items()):
+        return None
+    return f'must be an object of token ids and numbers like {{"50256": -100}}, got {show(value)}'
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _options(value: Any) -> str | None:
@@ -96,6 +122,8 @@ def _options(value: Any) -> str | None:
 _HOSTED = re.compile(
     "^(code_interpreter|container|web_search|file_search|image_generation|computer_use|local_shell|mcp)"
 )
+_CHOICES = ("none", "auto", "required")
+_TOKEN_ID = re.compile("^[0-9]+$")
 _BOOLEAN = _one_of(bool, "true or false", "boolean")
 _STRING = _one_of(str, "a string", "string")
 _WORD = {"type": "string", "minLength": 1}
@@ -112,6 +140,14 @@ _HOSTED_TOOL = {
     "required": ["type"],
     "properties": {"type": {"type": "string", "pattern": _HOSTED.pattern}},
 }
+_NAMED = {"type": "object", "required": ["name"], "properties": {"name": _WORD}}
+_OTHER_TOOL = {"required": ["type"], "properties": {"type": {"not": {"enum": ["function", None]}}}}
+_TOOL = {
+    "type": "object",
+    "not": _HOSTED_TOOL,
+    "anyOf": [_NAMED, {"required": ["function"], "properties": {"function": _NAMED}}, _OTHER_TOOL],
+}
+_TYPED = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
 _OPTIONS = {"type": "object", "properties": {"rejectIfBusy": {"type": "boolean"}}}
 
 FIELDS: Mapping[str, Field] = {
@@ -133,7 +169,17 @@ FIELDS: Mapping[str, Field] = {
     "stream": _BOOLEAN,
     "response_format": Field(_response_format, _RESPONSE_FORMAT),
     "structured_outputs": Field(grammar.structured_problem, {"type": "object"}),
-    "tools": Field(_tools, {"type": "array", "items": {"not": _HOSTED_TOOL}}),
+    "tools": Field(_tools, {"type": "array", "items": _TOOL}),
+    "tool_choice": Field(_tool_choice, {"anyOf": [{"enum": [*_CHOICES]}, _TYPED]}),
+    "logit_bias": Field(
+        _logit_bias,
+        {
+            "type": "object",
+            "propertyNames": {"pattern": _TOKEN_ID.pattern},
+            "additionalProperties": {"type": "number"},
+        },
+    ),
+    "user": _STRING,
     "external_reference": _STRING,
     "session_id": _STRING,
     FLAG: _BOOLEAN,

@@ -19,7 +19,9 @@ from app.batches.validation.text_generation import (
     check_fields,
     check_part,
     check_role,
+    examine,
     json_bytes,
+    wrong,
 )
 from app.engines.content_parts import KEYS
 from app.engines.embeddings import NATIVE_FORMS
@@ -41,10 +43,33 @@ TEXT_ITEM_TYPES = (
 )  # fmt: skip
 
 
+def chat(item: Any, rules: ItemRules) -> ItemFacts:
+    """`/v1/chat/completions`: messages."""
+    if isinstance(item, dict):
+        _check_chat(item)
+    return examine(item, rules)
+
+
+def _check_chat(item: dict[str, Any]) -> None:
+    """Check what only chat has, or has otherwise. Raises ItemError."""
+    if item.get("messages") is None:
+        raise ItemError("messages", "is missing", OpenAICode.MISSING)
+    if not isinstance(item.get("logprobs") or False, bool):
+        raise wrong(item, "logprobs", "must be true or false; top_logprobs is how many")
+    if item.get("top_logprobs") and not item.get("logprobs"):
+        raise ItemError("top_logprobs", "needs logprobs: true")
+    if (metadata := item.get("metadata")) is not None and not _is_texts(metadata):
+        raise wrong(item, "metadata", "must be an object whose values are strings")
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+
+
 def completion(item: Any, rules: ItemRules) -> ItemFacts:
     """`/v1/completions`: a text, token ids, or a list of either."""
     check_fields(item, rules)
-    sizes = _inputs("prompt", item.get("prompt"))
+    sizes = _inputs(item, "prompt")
     copies = (item.get("n") or 1) * len(sizes)
     least, about = max(size.least for size in sizes), sum(size.about for size in sizes)
     return answer_facts(item, rules, least, about, copies, ("max_tokens",))
@@ -58,7 +83,7 @@ def embedding(item: Any, rules: ItemRules) -> ItemFacts:
     for name in ("messages", *NATIVE_FORMS):
         if item.get(name) is not None:
             raise ItemError(name, "this route takes texts in `input`; leave it out")
-    sizes = _inputs("input", item.get("input"))
+    sizes = _inputs(item, "input")
     if (least := max(size.least for size in sizes)) > rules.context_window:
         message = f"has at least {least} tokens, beyond the context window of {rules.context_window}"
         raise ItemError("input", message, OpenAICode.TOO_LONG)
@@ -85,7 +110,7 @@ def response(item: Any, rules: ItemRules) -> ItemFacts:
         raise ItemError("background", "a queued request is already in the background; leave it out")
     given = item.get("input")
     if not isinstance(given, (str, list)) or not given:
-        raise ItemError("input", f"must be a non-empty string or a list of input items, got {show(given)}")
+        raise wrong(item, "input", "must be a non-empty string or a list of input items")
     for place, each in enumerate(given if isinstance(given, list) else ()):
         _check_item(each, f"input[{place}]", rules)
     _check_reasoning(item.get("reasoning"))
@@ -112,7 +137,7 @@ def _check_item(item: Any, where: str, rules: ItemRules | None) -> None:
         raise ItemError(where, f"must be an object with role and content, or another item, got {show(item)}")
     _check_type(item, where)
     if item.get("role") is not None:  # some clients send all fields, also of items that have none
-        check_role(where, item["role"])
+        check_role(where, item)
     if rules is not None:
         _check_parts(item, where, rules)
 
@@ -139,11 +164,10 @@ class _Size(NamedTuple):
         return cls(size // MOST_BYTES_PER_TOKEN, size // USUAL_BYTES_PER_TOKEN + 1)
 
 
-def _inputs(name: str, value: Any) -> list[_Size]:
-    """The size of each input. Raises ItemError."""
-    problem = ItemError(
-        name, f"must be a non-empty string, a list of token ids, or a list of either, got {show(value)}"
-    )
+def _inputs(item: dict[str, Any], name: str) -> list[_Size]:
+    """The size of each input in this field. Raises ItemError."""
+    value = item.get(name)
+    problem = wrong(item, name, "must be a non-empty string, a list of token ids, or a list of either")
     if isinstance(value, str) and value:
         return [_Size.of(len(value.encode()))]
     if not isinstance(value, list) or not value:

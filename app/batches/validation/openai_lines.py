@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from app.admission.admission import Admission
-from app.batches.validation import not_json, openai, strict_json, text_generation
+from app.batches.validation import not_json, openai, strict_json
 from app.batches.validation.fields import show
 from app.batches.validation.text_generation import Examine, ItemError, ItemFacts, ItemRules
 from app.engines.catalogue import Catalogue, Model, Task
@@ -25,7 +25,7 @@ from app.sentences import ended
 
 # By route: the task of its models, and how its bodies are checked.
 ROUTES: Mapping[str, tuple[Task, Examine]] = {
-    CHAT: ("text-generation", text_generation.examine),
+    CHAT: ("text-generation", openai.chat),
     COMPLETIONS: ("text-generation", openai.completion),
     EMBEDDINGS: ("text-embeddings", openai.embedding),
     RESPONSES: ("text-generation", openai.response),
@@ -245,8 +245,10 @@ class Lines:
             admitted = self._admission.admit(model, body, route, examined, values)
         except ItemError as error:
             param = f"body.{error.field}" if error.field else "body"
-            message = ended(f"Invalid value for '{param}': {error.message}")
-            raise LineError(error.reason or OpenAICode.INVALID_VALUE, message, param, alone=True) from None
+            said = f"Invalid value for '{param}': {error.message}"
+            if error.reason is OpenAICode.MISSING:
+                said = f"Missing required parameter: '{param}'{error.message.removeprefix('is missing')}"
+            raise LineError(error.reason or OpenAICode.INVALID_VALUE, ended(said), param, alone=True) from None
         except PolicyDenied as denial:
             raise LineError(denial.reason or OpenAICode.POLICY_DENIED, denial.message, "body", alone=True) from None
         except SensitiveFound as refusal:
@@ -291,17 +293,20 @@ class Lines:
         name = body.get("model")
         if name is None:
             raise LineError(OpenAICode.MISSING, "Missing required parameter: 'body.model'.", "body.model")
-        model = self._models.resolve(name) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            message = f"Invalid type for 'body.model': expected a string, but got {not_json.kind(name)} instead."
+            raise LineError(OpenAICode.INVALID_TYPE, message, "body.model")
+        model = self._models.resolve(name)
         if model is None or "async_queue" not in model.capabilities or model.task != ROUTES[route][0]:
             what = f"on {route}" if model is not None else "by the Batch API"
             raise LineError(
                 OpenAICode.MODEL_UNKNOWN,
-                f"The provided model '{str(name)[:_SHOWN]}' is not supported {what}; GET /v1/models lists those that are.",
+                f"The provided model '{name[:_SHOWN]}' is not supported {what}; GET /v1/models lists those that are.",
                 "body.model",
             )
         if self.model is not None and model.name != self.model.name and not self._mixed:
             message = (
-                f"The model '{str(name)[:_SHOWN]}' for this request does not match the rest of the batch. "
+                f"The model '{name[:_SHOWN]}' for this request does not match the rest of the batch. "
                 "Each batch must contain requests for a single model."
             )
             raise LineError(OpenAICode.OTHER_MODEL, message, "body.model")

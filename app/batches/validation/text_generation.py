@@ -1,7 +1,7 @@
 """The rules for an item for a text model: its prompt or messages, and an answer that fits the context window. Pure."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +35,14 @@ class ItemError(ValueError):
         self.field = field
         self.message = message
         self.reason = reason
+
+
+def wrong(holder: Mapping[str, Any], name: str, must: str, where: str = "") -> ItemError:
+    """The error of a field of this object, which is missing or is not what it must be. `where`: the path of the object."""
+    field = f"{where}.{name}" if where else name
+    if name in holder:
+        return ItemError(field, f"{must}, got {show(holder[name])}")
+    return ItemError(field, f"is missing; it {must}", OpenAICode.MISSING)
 
 
 class ItemFacts(NamedTuple):
@@ -254,10 +262,10 @@ def _prompt_bytes(item: dict[str, Any], rules: ItemRules) -> tuple[int, int]:
         raise ItemError("", f"needs exactly one of prompt and messages; {both}")
     if prompt is not None:
         if not isinstance(prompt, str) or not prompt:
-            raise ItemError("prompt", f"must be a non-empty string, got {show(prompt)}")
+            raise wrong(item, "prompt", "must be a non-empty string")
         return len(prompt.encode()), 0
     if not isinstance(messages, list) or not messages:
-        raise ItemError("messages", f"must be a non-empty list, got {show(messages)}")
+        raise wrong(item, "messages", "must be a non-empty list")
     size = besides = 0
     for i, message in enumerate(messages):
         content = message.get("content") if type(message) is dict and _is_role(message.get("role")) else None
@@ -276,19 +284,17 @@ def _is_role(said: Any) -> bool:
     return type(said) is str and (said in _USUAL_ROLES or ROLE.fullmatch(said) is not None)
 
 
-def check_role(where: str, said: Any) -> None:
-    """Raise ItemError for what can be no role."""
-    if not _is_role(said):
+def check_role(where: str, message: Mapping[str, Any]) -> None:
+    """Raise ItemError for a message whose role can be none. `where`: the path of the message."""
+    if not _is_role(message.get("role")):
         known = "must be system, user, assistant, tool or another role that the model's template knows"
-        raise ItemError(
-            f"{where}.role", f"{known} (1 to 64 characters, none of them a control character), got {show(said)}"
-        )
+        raise wrong(message, "role", f"{known} (1 to 64 characters, none of them a control character)", where)
 
 
 def _message_bytes(where: str, message: Any, rules: ItemRules) -> int:
     if not isinstance(message, dict):
         raise ItemError(where, f"must be an object with role and content, got {show(message)}")
-    check_role(where, message.get("role"))
+    check_role(where, message)
     content = message.get("content")
     if content is None or isinstance(content, str):
         return len(content.encode()) if content else 0
@@ -305,4 +311,4 @@ def _part_bytes(where: str, part: Any, rules: ItemRules) -> int:
 def check_part(where: str, part: Any, kinds: tuple[str, ...], rules: ItemRules) -> None:
     """Check a part of a message's content, which must have one of these types. Raises ItemError."""
     if (problem := part_problem(part, kinds, vision=rules.vision, hosts=rules.media_hosts)) is not None:
-        raise ItemError(where + problem.path, problem.message)
+        raise ItemError(where + problem.path, problem.message, problem.reason)
