@@ -102,8 +102,8 @@ def run(folder: Path, mutant: Mutant) -> tuple[bool, float, str]:
     if problem := mutant.problem():
         raise ValueError(problem)
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "--all", *mutant.tests]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")} | {"PYTHONPATH": str(folder)}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
+    unwanted = ("PYTEST_", "PYTHONDONTWRITEBYTECODE")  # the copy's modules are compiled once, and the changed one again
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)} | {"PYTHONPATH": str(folder)}
     began = monotonic()
     with mutated(folder, mutant):
         try:
