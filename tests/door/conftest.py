@@ -42,6 +42,7 @@ class Inner:
             if message["type"] == "http.disconnect":
                 break
             body, more = body + message.get("body", b""), message.get("more_body", False)
+        assert len(dict(scope["headers"])) == len(scope["headers"]), "a header is sent on once"
         self.seen.append((dict(scope["headers"]), body))
         await send({"type": "http.response.start", "status": self.status, "headers": [(b"content-type", self.kind)]})
         for chunk in self.chunks:
