@@ -38,6 +38,7 @@ GET = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n"
 POST = "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer %s\r\ncontent-type: application/json\r\n"
 CHUNKED = "transfer-encoding: chunked\r\n\r\n"
 USUAL, *OTHERS = parsers()
+SOON_SECONDS = 12.0  # for what takes a second or two, so that a fault is seen soon
 Serve = Callable[..., Any]
 Loop = Literal["auto", "asyncio"]
 
@@ -73,9 +74,9 @@ def serve(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Serve]
         )
 
 
-def connected(port: int, host: str = "127.0.0.1") -> socket.socket:
-    """A connection from this loopback address."""
-    return socket.create_connection(("127.0.0.1", port), timeout=LIMIT_SECONDS, source_address=(host, 0))
+def connected(port: int, host: str = "127.0.0.1", seconds: float = LIMIT_SECONDS) -> socket.socket:
+    """A connection from this loopback address, which waits for so long at most."""
+    return socket.create_connection(("127.0.0.1", port), timeout=seconds, source_address=(host, 0))
 
 
 def answer(sock: socket.socket) -> tuple[int, dict[str, Any]]:
@@ -159,7 +160,7 @@ def test_two_hundred_megabytes_of_headers_do_not_stay_in_memory(serve: Serve) ->
 def test_headers_that_do_not_end_in_time_are_answered_408(serve: Serve) -> None:
     port = serve(header_seconds=0.5)
     for begun in (b"", GET):
-        with connected(port) as sock:
+        with connected(port, seconds=SOON_SECONDS) as sock:
             sock.sendall(begun)
             status, body = answer(sock)
         assert status == 408
@@ -169,7 +170,7 @@ def test_headers_that_do_not_end_in_time_are_answered_408(serve: Serve) -> None:
 def test_a_body_that_stops_is_answered_408(serve: Serve, key: str) -> None:
     port = serve(body_seconds=1)
     head = POST % key + "content-length: 8\r\nconnection: close\r\n\r\n"
-    with connected(port) as sock:
+    with connected(port, seconds=SOON_SECONDS) as sock:
         sock.sendall(head.encode() + b"[")
         status, body = answer(sock)
     assert status == 408
@@ -289,7 +290,7 @@ def test_clients_that_send_requests_and_read_no_answers_make_room_for_others(ser
             return sock.recv(65536).startswith(b"HTTP/1.1 200")
 
         for _ in range(4):  # which stay
-            wait_for(is_let_in, "a place")
+            wait_for(is_let_in, "a place", seconds=SOON_SECONDS)
 
 
 @pytest.mark.parametrize("count", [1, 40], ids=["its only answer", "one of many"])
@@ -299,7 +300,7 @@ def test_an_answer_of_which_the_client_reads_nothing_ends_its_connection(
     monkeypatch.setattr("app.api.openapi.install", lambda app: setattr(app, "openapi", lambda: "x" * 20_000_000))
     port = serve(body_seconds=0.5)
     with pipelining(port, "127.0.0.2", count):
-        wait_for(lambda: seen["connection_lost"], "the end of the connection")
+        wait_for(lambda: seen["connection_lost"], "the end of the connection", seconds=SOON_SECONDS)
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ from workers.gpu.tuning import WorkerTuning
 
 QUICK = WorkerTuning(restart_seconds=(0.05, 0.2), engine_poll_seconds=0.05)
 SOON_KILLED = replace(QUICK, engine_stop_seconds=0.2)
+SOON_SECONDS = 12  # for what takes a second or two, so that a fault is seen soon
 MODEL = "smollm2-135m-instruct"
 FAKE = [sys.executable, "-m", "testing.fakes.engine", "--port"]
 CORE = """
@@ -178,7 +179,7 @@ async def test_a_worker_that_has_lost_its_engine_ends_its_own_process_and_not_it
     await eventually(lambda: process_of(old))
     lost.set()
     [before] = process_of(old)
-    async with running(new) as client:
+    async with asyncio.timeout(SOON_SECONDS), running(new) as client:
         [successor] = process_of(new)
         await eventually(lambda: process_of(old) not in ([], [before]))
         stop.set()

@@ -272,10 +272,12 @@ async def test_while_there_is_a_notice_a_process_has_no_worker_and_afterwards_it
     world.engine.script({"mode": "hang"})
     batch = await world.submit([f"item {n}" for n in range(8)])
     spec = listed(tmp_path / "e.toml", {"gpu-0": world.engine.url})
-    async with running(world, engines=spec, notice_file=str(notice), drain_seconds=600) as found:
+    async with running(world, engines=spec, notice_file=str(notice), drain_seconds=5) as found:
         await eventually(lambda: world.engine.running == 8)
-        notice.write_text("")
-        await world.until("not exists (select from worker)")
+        with structlog.testing.capture_logs() as logs:
+            notice.write_text("")
+            await world.until("not exists (select from worker)")
+        assert [line["seconds"] for line in logs if line["event"] == "worker.draining"] == [0.0]
         assert world.engine.aborted == 8
         assert await world.fetch("select sum(n)::int, max(attempt), max(deaths) from chunk") == [(8, 0, 0)]
         world.engine.script()

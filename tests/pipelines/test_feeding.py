@@ -13,7 +13,7 @@ from app.engines import catalogue
 from app.errors import Conflict, KeysUnavailable, StorageError
 from app.flows.counting import allowed
 from app.flows.stages import INPUT, Stage
-from app.pipelines import feeding, grouping, lifecycle, reading, reads, retrying, verbs, waiting
+from app.pipelines import feeding, grouping, lifecycle, reading, reads, retrying, verbs, waiting, writing
 from app.pipelines.running import Running
 from app.pipelines.waiting import Pause
 from app.queue import handoff_sql, retention_sql
@@ -23,6 +23,7 @@ from app.states import BatchState
 from app.tenants.service import Tenant
 from tests.flows.pipelines import Json, pipeline, stage
 from tests.pipelines import support
+from tests.pipelines.random_trees import Died
 from tests.pipelines.support import Made, World
 from tests.pipelines.test_trees import check
 
@@ -132,6 +133,30 @@ async def test_an_expired_pipeline_gives_up_all_of_its_stages(database: Database
     async with database.durable() as conn:
         states = "select count(*) from batch where pipeline_id = %s and state = 'expired'"
         assert await count(conn, states, made.pipeline_id) == 3
+
+
+async def test_a_feeder_that_dies_before_its_commit_has_made_nothing_and_leaves_its_markers(
+    database: Database, world: World, tenant: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await support.create(database, tenant, CHAIN, LINES)
+
+    async def die(*_: object) -> None:
+        raise Died
+
+    async def stored() -> tuple[int, int]:
+        """Markers, and items of the first stage."""
+        async with database.durable() as conn:
+            markers = await count(conn, "select count(*) from handoff")
+            return markers, await count(conn, "select count(*) from item_payload where batch_id = %s", made.batches[1])
+
+    before = await stored()
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "_count_stages", die)
+        with pytest.raises(Died):
+            await world.feeder.step()
+    assert before == await stored() == (1, 0)
+    await world.finish(made)
+    await check(database, made)
 
 
 async def test_a_marker_that_fails_is_tried_alone_five_times_and_set_aside_until_the_pipeline_is_resumed(
